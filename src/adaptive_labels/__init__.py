@@ -1,0 +1,24 @@
+"""Adaptive label regularisation: train classifiers on better labels.
+
+>>> from adaptive_labels import AdaptiveLabelLoss
+>>> criterion = AdaptiveLabelLoss(num_classes=10)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from adaptive_labels.criteria import AdaptiveLabelLoss as AdaptiveLabelLoss
+
+__version__ = "0.1.0"
+__all__ = ["AdaptiveLabelLoss", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    # torch takes seconds to import: `alr --help` and the analysis of finished runs do without it.
+    if name == "AdaptiveLabelLoss":
+        from adaptive_labels.criteria import AdaptiveLabelLoss
+
+        return AdaptiveLabelLoss
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,216 @@
+"""What every criterion does before and after its formula: read the caller's tensors, check them, reduce once.
+
+Shapes: the caller's ``input`` is (K,), (N, K) or (N, K, d1, …); inside there are M = N·d1·… rows of K logits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from adaptive_labels.functional import is_index
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The caller's tensors as rows, ready for the functions in :mod:`adaptive_labels.functional`.
+
+    ``logits`` (M, K) in float32 or wider; ``target`` (M,) indices, 0 where ignored, or (M, K) probabilities;
+    ``sample_weight`` (M,), 0 where ignored; ``weight`` (M,), the sample's weight times its class weight; ``shape``, that
+    of the unreduced loss; ``guides``, the logits of teachers or peers, (M, K) each.
+    """
+
+    logits: Tensor
+    target: Tensor
+    sample_weight: Tensor
+    weight: Tensor
+    shape: torch.Size
+    guides: tuple[Tensor, ...] = ()
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return self.logits.shape[1]
+
+
+def prepare(
+    input: Tensor,
+    target: Tensor,
+    sample_weight: Tensor | None,
+    guide: Tensor | Sequence[Tensor] | None,
+    *,
+    num_classes: int,
+    class_weight: Tensor | None,
+    ignore_index: int,
+    check_values: bool,
+    check_finite: bool,
+) -> Batch:
+    """Check the caller's tensors and turn them into rows. Nothing of the caller's is changed."""
+    check_shapes(input, target, num_classes)
+    logits = widen(to_rows(input))
+    shape = sample_shape(input)
+    if check_finite:
+        _check_finite(logits)
+    if is_index(target):
+        rows = target.reshape(-1).long()
+        kept = rows != ignore_index
+        if check_values:
+            _check_labels(rows, kept, num_classes, ignore_index, shape)
+        rows = torch.where(kept, rows, 0)
+        own = kept.to(logits.dtype)
+        class_share = own if class_weight is None else own * class_weight.to(logits.dtype)[rows]
+    else:
+        rows = to_rows(target).to(logits.dtype)
+        if check_values:
+            _check_probabilities(rows)
+        own = logits.new_ones(logits.shape[0])
+        class_share = own if class_weight is None else rows @ class_weight.to(logits.dtype)
+    if sample_weight is not None:
+        given = _sample_weights(sample_weight, shape, check_values).to(logits.dtype)
+        own, class_share = own * given, class_share * given
+    guides = _guides(guide, input)
+    return Batch(logits, rows, own, class_share, shape, guides)
+
+
+def to_rows(x: Tensor) -> Tensor:
+    """(K,), (N, K) or (N, K, d1, …) → (M, K)."""
+    if x.dim() == 1:
+        return x.unsqueeze(0)
+    return x if x.dim() == 2 else x.movedim(1, -1).reshape(-1, x.shape[1])
+
+
+def widen(x: Tensor) -> Tensor:
+    """At least float32: logarithms of half-precision probabilities lose what this loss is made of."""
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()
+
+
+def sample_shape(input: Tensor) -> torch.Size:
+    """The shape of the unreduced loss: the input's without its class dimension."""
+    return torch.Size(()) if input.dim() == 1 else input.shape[:1] + input.shape[2:]
+
+
+def check_shapes(input: Tensor, target: Tensor, num_classes: int) -> None:
+    """Raise unless ``input`` are logits over ``num_classes`` and ``target`` fits them in shape and dtype."""
+    for name, value in (("input", input), ("target", target)):
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}")
+    if not input.is_floating_point():
+        raise TypeError(f"input must hold floating-point logits, got {input.dtype}")
+    if input.dim() == 0:
+        raise ValueError("input must have shape (K,), (N, K) or (N, K, d1, …), got a scalar")
+    dimension = 0 if input.dim() == 1 else 1
+    if input.shape[dimension] != num_classes:
+        raise ValueError(
+            f"input has {input.shape[dimension]} classes in dimension {dimension} (shape {tuple(input.shape)}), "
+            f"but num_classes is {num_classes}"
+        )
+    if target.dtype == torch.bool or target.is_complex():
+        raise TypeError(
+            f"target must hold class indices (integers) or class probabilities (floats), got {target.dtype}"
+        )
+    expected = sample_shape(input)
+    if target.is_floating_point():
+        if target.shape != input.shape:
+            hint = "; class indices must be integers: target.long()" if target.shape == expected else ""
+            raise ValueError(
+                f"target of class probabilities must have the shape of input {tuple(input.shape)}, "
+                f"got {tuple(target.shape)}{hint}"
+            )
+    elif target.shape != expected:
+        if target.shape == input.shape:
+            raise ValueError(
+                f"target has integers in the shape of input {tuple(input.shape)}, which reads as multi-label targets. "
+                "This loss needs one distribution over the classes a sample, since the residual label is defined by "
+                "the one class that is right: pass class indices "
+                f"of shape {tuple(expected)}, or class probabilities as floats whose rows sum to 1"
+            )
+        raise ValueError(
+            f"target of class indices must have shape {tuple(expected)} for input {tuple(input.shape)}, "
+            f"got {tuple(target.shape)}"
+        )
+
+
+def check_class_weight(weight: Tensor | None, num_classes: int) -> Tensor | None:
+    """The class weights as a detached copy, or an error that says what is wrong with them."""
+    if weight is None:
+        return None
+    if not isinstance(weight, Tensor) or not weight.is_floating_point():
+        got = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
+        raise TypeError(f"weight must be a floating-point torch.Tensor of shape ({num_classes},), got {got}")
+    if weight.shape != (num_classes,):
+        raise ValueError(f"weight must have shape ({num_classes},), got {tuple(weight.shape)}")
+    if not bool(torch.isfinite(weight).all()) or bool((weight < 0).any()):
+        raise ValueError("weight must be finite and at least 0 for every class")
+    return weight.detach().clone()
+
+
+def _position(flat: int, shape: torch.Size) -> str:
+    where = []
+    for size in reversed(shape):
+        flat, at = divmod(flat, size)
+        where.append(at)
+    return str(where[0]) if len(where) == 1 else str(tuple(reversed(where)))
+
+
+def _check_labels(rows: Tensor, kept: Tensor, num_classes: int, ignore_index: int, shape: torch.Size) -> None:
+    wrong = kept & ((rows < 0) | (rows >= num_classes))
+    if bool(wrong.any()):
+        first = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"target must be in [0, {num_classes - 1}] or ignore_index ({ignore_index}), "
+            f"got {int(rows[first])} at position {_position(first, shape)} "
+            f"({int(wrong.sum())} such value{'s' if int(wrong.sum()) > 1 else ''})"
+        )
+
+
+def _check_probabilities(rows: Tensor) -> None:
+    totals = rows.sum(1)
+    tolerance = 1e-3 + 1e-5 * rows.shape[1]  # half-precision mixtures of many classes do not sum to 1 exactly
+    wrong = ~((totals - 1).abs() <= tolerance) | (rows < 0).any(1)
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"target row {row} is not a distribution: it sums to {float(totals[row]):.4g} with smallest entry "
+            f"{float(rows[row].min()):.4g}; class probabilities must be at least 0 and sum to 1 in each row. "
+            "Multi-label targets (several ones in a row) are not supported: the residual label is defined by the one "
+            "class that is right"
+        )
+
+
+def _check_finite(logits: Tensor) -> None:
+    wrong = ~torch.isfinite(logits).all(1)
+    if bool(wrong.any()):
+        rows = wrong.nonzero().flatten()
+        shown = ", ".join(str(int(row)) for row in rows[:8]) + (", …" if len(rows) > 8 else "")
+        raise ValueError(f"input has NaN or infinite logits in {len(rows)} of {len(logits)} rows: {shown}")
+
+
+def _sample_weights(sample_weight: Tensor, shape: torch.Size, check_values: bool) -> Tensor:
+    if not isinstance(sample_weight, Tensor):
+        raise TypeError(f"sample_weight must be a torch.Tensor, got {type(sample_weight).__name__}")
+    if sample_weight.shape != shape:
+        if len(shape) > 1 and sample_weight.shape == shape[:1]:  # one weight an image, for all its pixels
+            sample_weight = sample_weight.reshape(-1, *[1] * (len(shape) - 1)).expand(shape)
+        else:
+            raise ValueError(f"sample_weight must have shape {tuple(shape)}, got {tuple(sample_weight.shape)}")
+    flat = sample_weight.detach().reshape(-1)
+    if check_values and not bool((torch.isfinite(flat) & (flat >= 0)).all()):
+        raise ValueError("sample_weight must be finite and at least 0 for every sample")
+    return flat
+
+
+def _guides(guide: Tensor | Sequence[Tensor] | None, input: Tensor) -> tuple[Tensor, ...]:
+    if guide is None:
+        return ()
+    guides = (guide,) if isinstance(guide, Tensor) else tuple(guide)
+    for one in guides:
+        if not isinstance(one, Tensor) or not one.is_floating_point():
+            raise TypeError("guide must hold floating-point logits, as a tensor or a sequence of tensors")
+        if one.shape != input.shape:
+            raise ValueError(f"guide must have the shape of input {tuple(input.shape)}, got {tuple(one.shape)}")
+    return tuple(widen(to_rows(one.detach())) for one in guides)

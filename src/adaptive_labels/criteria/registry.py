@@ -1,0 +1,91 @@
+"""The criteria by the names that commands and configurations use."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from adaptive_labels.criteria.adaptive import AdaptiveLabelLoss
+from adaptive_labels.criteria.base import Criterion
+from adaptive_labels.criteria.learned import LabelSmoothingPlusPlus, OnlineLabelSmoothing
+from adaptive_labels.criteria.peers import (
+    ComplementEntropy,
+    ConfidencePenalty,
+    CrossEntropy,
+    Distillation,
+    DisturbLabel,
+    LabelSmoothing,
+    MaxSup,
+    MutualLearning,
+    TeacherFree,
+)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A criterion with the options that its name stands for, and the one option worth tuning."""
+
+    name: str
+    description: str
+    criterion: Callable[..., Criterion]
+    options: dict[str, Any]
+    main_option: str | None = None
+
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        Method("baseline", "plain cross entropy", CrossEntropy, {}),
+        Method("slr", "label smoothing", LabelSmoothing, {"label_smoothing": 0.1}, "label_smoothing"),
+        Method("alr", "adaptive label regularisation", AdaptiveLabelLoss, {}, "attraction"),
+        Method(
+            "alr-s",
+            "adaptive label regularisation with label smoothing",
+            AdaptiveLabelLoss,
+            {"label_smoothing": 0.1},
+            "label_smoothing",
+        ),
+        Method("disturb-label", "a share of the labels drawn at random in each step", DisturbLabel, {}, "disturbance"),
+        Method("confidence-penalty", "confident predictions penalised", ConfidencePenalty, {}, "strength"),
+        Method("kd", "knowledge distillation from a teacher", Distillation, {}, "alpha"),
+        Method("dml", "deep mutual learning with a peer", MutualLearning, {}, "strength"),
+        Method("label-refinery", "labels refined by the generation before", CrossEntropy, {}),
+        Method("ols", "online label smoothing: mean correct predictions", OnlineLabelSmoothing, {}, "hard_share"),
+        Method("ls++", "Label Smoothing++: a fixed mass, divided as learned", LabelSmoothingPlusPlus, {}, "mass"),
+        Method("tf-kd", "teacher-free distillation from a virtual teacher", TeacherFree, {}, "alpha"),
+        Method("complement-entropy", "entropy over the wrong classes maximised", ComplementEntropy, {}, "strength"),
+        Method("max-sup", "the largest logit suppressed", MaxSup, {}, "strength"),
+    )
+}
+
+
+def find_method(name: str) -> Method:
+    """The method called ``name``, or a ``ValueError`` with the nearest name."""
+    if name in METHODS:
+        return METHODS[name]
+    near = difflib.get_close_matches(name, METHODS, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise ValueError(f"unknown method {name!r}: {hint}the methods are {', '.join(METHODS)}")
+
+
+def create_criterion(name: str, num_classes: int, **options: Any) -> Criterion:
+    """The criterion of the method called ``name``; ``options`` are its arguments and override the method's own.
+
+    >>> create_criterion("alr-s", 10)
+    AdaptiveLabelLoss(
+      10, residual_weight='running', label_smoothing=0.1
+      (accuracy): TrainingAccuracy()
+    )
+    """
+    method = find_method(name)
+    known = set(inspect.signature(method.criterion).parameters) | set(inspect.signature(Criterion).parameters)
+    known -= {"common", "num_classes"}
+    for option in options:
+        if option not in known:
+            near = difflib.get_close_matches(option, known, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ValueError(f"unknown option {option!r} of method {name!r}: {hint}it takes {', '.join(sorted(known))}")
+    return method.criterion(num_classes, **{**method.options, **options})
