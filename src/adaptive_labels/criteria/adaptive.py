@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from adaptive_labels import functional as AF
-from adaptive_labels.criteria.accuracy import RESIDUAL_WEIGHTS, TrainingAccuracy
+from adaptive_labels.criteria.accuracy import TrainingAccuracy
 from adaptive_labels.criteria.arguments import check_choice, check_number
 from adaptive_labels.criteria.base import Criterion, Terms, over
 from adaptive_labels.criteria.batch import Batch
@@ -54,8 +54,8 @@ class AdaptiveLabelLoss(Criterion):
             apply to L_hard and L_res. ``"none"`` and ``"sum"`` include L_upd, too.
         residual_weight: a. ``"running"``: 1 − a running average of the accuracy of past batches; ``"batch"``: of this
             batch; ``"epoch"``: of the epoch before the last :meth:`epoch_end`; or a number, held constant.
-        normalization: ``"sum"`` over classes, as in the paper's gradients; ``"literal"``, with the factors 1/K on L_hard
-            and 1/(K−1) on the others of the paper's equations; ``"hybrid"``, 1/(K−1) on the others only.
+        normalization: ``"sum"`` over classes, as in the paper's gradients; ``"literal"``, with the factors of the
+            paper's equations, 1/K on L_hard and 1/(K−1) on the others; ``"hybrid"``, 1/(K−1) on the others only.
         attraction: τ. L_res aims at softmax(τ·S); 1 is the paper.
         update: ``"optimizer"``: S is moved by the optimizer that it was given to. ``"self"``: the criterion moves S
             itself, once in each forward with gradients on, in closed form: so micro-batches of accumulated gradients
@@ -81,9 +81,9 @@ class AdaptiveLabelLoss(Criterion):
     >>> criterion = AdaptiveLabelLoss(3)
     >>> z, y = torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 0.0]], requires_grad=True), torch.tensor([0, 1])
     >>> criterion(z, y)
-    tensor(1.9260, grad_fn=<AddBackward0>)
+    tensor(1.9259, grad_fn=<AddBackward0>)
     >>> {name: round(value.item(), 4) for name, value in criterion.parts.items()}
-    {'hard': 0.4795, 'residual': 0.7533, 'update': 0.6931, 'weight': 1.0, 'accuracy': 1.0}
+    {'hard': 0.4795, 'residual': 0.7532, 'weight': 1.0, 'accuracy': 1.0, 'update': 0.6931}
 
     Reference: Ding et al. 2019, Adaptive Regularization of Labels, section 3.2.
     """
@@ -227,7 +227,7 @@ class AdaptiveLabelLoss(Criterion):
     def sync(self, group: dist.ProcessGroup | None = None) -> None:
         """Bring the processes of ``group`` to one S and one accuracy.
 
-        For a criterion that stands beside a wrapped model: call it after ``backward()`` and before the optimizer's step.
+        For a criterion that stands beside a wrapped model: call it after ``backward()``, before the optimizer's step.
         Gradients of S become those of the whole batch, also when the processes' shares of it are unequal. With
         ``update="self"`` the processes' S are averaged.
         """
@@ -357,8 +357,8 @@ class AdaptiveLabelLoss(Criterion):
             self._gradients_seen = FORWARDS_BEFORE_WARNING  # say it once
             warnings.warn(
                 "AdaptiveLabelLoss: the residual labels receive gradients but never change: their parameter was left "
-                "out of the optimizer. Give it criterion.parameter_groups() beside the model's parameters, or construct "
-                "the criterion with update='self' or frozen=True.",
+                "out of the optimizer. Give it criterion.parameter_groups() beside the model's parameters, or "
+                "construct the criterion with update='self' or frozen=True.",
                 stacklevel=2,
             )
 
@@ -388,6 +388,3 @@ def _checked_initial(labels: Tensor, classes: int) -> Tensor:
     if not bool(torch.isfinite(labels.float()).all()) or bool((labels < 0).any()):
         raise ValueError("initial_labels must be finite and at least 0: probabilities or counts of confusions")
     return AF.residual_logits_from_labels(labels.detach().float())
-
-
-__all__ = ["RESIDUAL_WEIGHTS", "AdaptiveLabelLoss", "Confusion"]

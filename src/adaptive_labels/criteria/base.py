@@ -110,9 +110,7 @@ class Criterion(nn.Module, ABC):
         active = self.training and torch.is_grad_enabled()
         self._check_guide(guide, active)
         compiling = torch.compiler.is_compiling()
-        check_values = not compiling and (
-            input.device.type == "cpu" if self.check_inputs is None else self.check_inputs
-        )
+        check_inputs = input.device.type == "cpu" if self.check_inputs is None else self.check_inputs
         batch = prepare(
             input,
             target,
@@ -121,7 +119,7 @@ class Criterion(nn.Module, ABC):
             num_classes=self.num_classes,
             class_weight=self.weight,
             ignore_index=self.ignore_index,
-            check_values=check_values,
+            check_values=check_inputs and not compiling,
             check_finite=self.check_finite and not compiling,
         )
         # Autocast would take the matrix products of mixed labels down to half precision.
@@ -184,7 +182,8 @@ class Criterion(nn.Module, ABC):
                 return tensor.to(moved.device)
             return moved
 
-        return super()._apply(keep_wide, recurse)
+        super()._apply(keep_wide, recurse)  # type: ignore[no-untyped-call]
+        return self
 
     def _check_guide(self, guide: Tensor | Sequence[Tensor] | None, active: bool) -> None:
         name = type(self).__name__
@@ -223,7 +222,7 @@ class Criterion(nn.Module, ABC):
         world = dist.get_world_size()
         if world == 1 or self.synchronize:
             return world
-        if DistributedDataParallel._get_active_ddp_module() is not None:
+        if DistributedDataParallel._get_active_ddp_module() is not None:  # type: ignore[no-untyped-call]
             return world
         if self.stateful and not self._warned_bare:
             self._warned_bare = True

@@ -21,8 +21,8 @@ class Batch:
     """The caller's tensors as rows, ready for the functions in :mod:`adaptive_labels.functional`.
 
     ``logits`` (M, K) in float32 or wider; ``target`` (M,) indices, 0 where ignored, or (M, K) probabilities;
-    ``sample_weight`` (M,), 0 where ignored; ``weight`` (M,), the sample's weight times its class weight; ``shape``, that
-    of the unreduced loss; ``guides``, the logits of teachers or peers, (M, K) each.
+    ``sample_weight`` (M,), 0 where ignored; ``weight`` (M,), the sample's weight times its class weight; ``shape``,
+    that of the unreduced loss; ``guides``, the logits of teachers or peers, (M, K) each.
     """
 
     logits: Tensor

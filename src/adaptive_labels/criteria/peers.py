@@ -1,7 +1,7 @@
 """The criteria that ALR is compared with and that keep no state: each a thin frame around one function.
 
-All take the arguments of :class:`~adaptive_labels.criteria.base.Criterion` (``weight``, ``ignore_index``, ``reduction``,
-…) by keyword beside their own.
+All take the arguments of :class:`~adaptive_labels.criteria.base.Criterion` (``weight``, ``ignore_index``,
+``reduction``, …) by keyword beside their own.
 """
 
 from __future__ import annotations
