@@ -352,8 +352,8 @@ class AdaptiveLabelLoss(Criterion):
 
     def _warn_if_still(self) -> None:
         first = self._residual_parameters()[0]
-        moved = self._first_fingerprint is None or bool(first.detach().abs().sum() != self._first_fingerprint)
-        if not moved and self.learns:
+        still = self._first_fingerprint is not None and bool(first.detach().abs().sum() == self._first_fingerprint)
+        if still and self.learns and first.grad is not None and bool(first.grad.abs().sum() > 0):
             self._gradients_seen = FORWARDS_BEFORE_WARNING  # say it once
             warnings.warn(
                 "AdaptiveLabelLoss: the residual labels receive gradients but never change: their parameter was left "

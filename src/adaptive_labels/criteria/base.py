@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from adaptive_labels import functional as AF
-from adaptive_labels.criteria.batch import REDUCTIONS, Batch, check_class_weight, prepare
+from adaptive_labels.criteria.batch import REDUCTIONS, Batch, check_class_weight, check_shapes, prepare
 
 
 @dataclass
@@ -107,6 +107,7 @@ class Criterion(nn.Module, ABC):
         Returns:
             A scalar, or (N, d1, …) with ``reduction="none"``; float32 unless the logits are float64.
         """
+        check_shapes(input, target, self.num_classes)
         active = self.training and torch.is_grad_enabled()
         self._check_guide(guide, active)
         compiling = torch.compiler.is_compiling()
@@ -116,7 +117,6 @@ class Criterion(nn.Module, ABC):
             target,
             sample_weight,
             guide if active else None,
-            num_classes=self.num_classes,
             class_weight=self.weight,
             ignore_index=self.ignore_index,
             check_values=check_inputs and not compiling,

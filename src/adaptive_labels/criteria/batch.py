@@ -44,14 +44,12 @@ def prepare(
     sample_weight: Tensor | None,
     guide: Tensor | Sequence[Tensor] | None,
     *,
-    num_classes: int,
     class_weight: Tensor | None,
     ignore_index: int,
     check_values: bool,
     check_finite: bool,
 ) -> Batch:
-    """Check the caller's tensors and turn them into rows. Nothing of the caller's is changed."""
-    check_shapes(input, target, num_classes)
+    """Turn the caller's tensors, whose shapes fit, into rows, and check their values. Nothing of theirs is changed."""
     logits = widen(to_rows(input))
     shape = sample_shape(input)
     if check_finite:
@@ -60,7 +58,7 @@ def prepare(
         rows = target.reshape(-1).long()
         kept = rows != ignore_index
         if check_values:
-            _check_labels(rows, kept, num_classes, ignore_index, shape)
+            _check_labels(rows, kept, logits.shape[1], ignore_index, shape)
         rows = torch.where(kept, rows, 0)
         own = kept.to(logits.dtype)
         class_share = own if class_weight is None else own * class_weight.to(logits.dtype)[rows]
