@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 from torch import nn
 
@@ -123,10 +122,8 @@ def single(case: str) -> dict[str, torch.Tensor]:
     return state(model, criterion)
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Where two processes have saved their states: one pair of processes for all cases, since torch starts slowly."""
-    folder = tmp_path_factory.mktemp("gloo")
+def run_two_processes(folder: Path) -> None:
+    """Train every case in two processes: one pair for all of them, since torch starts slowly."""
     script = WORKER.format(tests=str(Path(__file__).parent.parent))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     processes = [
@@ -139,17 +136,17 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> str:
     ]
     errors = [process.communicate(timeout=300)[1].decode() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], "\n".join(errors)
-    return str(folder / "state")
 
 
-@pytest.mark.xdist_group("gloo")
-@pytest.mark.parametrize("case", CASES)
-def test_two_processes_equal_one(case: str, trained: str) -> None:
-    expected = single(case)
-    for rank in range(2):
-        found = torch.load(f"{trained}.{case}.{rank}", weights_only=True)
-        assert found.keys() == expected.keys()
-        for key, value in expected.items():
-            if "pending" in key:
-                continue  # what a process has not shared yet is its own
-            torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-5, msg=lambda m, k=key: f"{k}: {m}")
+def test_two_processes_equal_one(tmp_path: Path) -> None:
+    run_two_processes(tmp_path)
+    for case in CASES:
+        expected = single(case)
+        for rank in range(2):
+            found = torch.load(tmp_path / f"state.{case}.{rank}", weights_only=True)
+            assert found.keys() == expected.keys()
+            for key, value in expected.items():
+                if "pending" in key:
+                    continue  # what a process has not shared yet is its own
+                where = f"{case}, process {rank}, {key}"
+                torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-5, msg=lambda m, w=where: f"{w}: {m}")

@@ -67,7 +67,7 @@ def test_sample_weight() -> None:
         criterion(Z, Y, torch.ones(2))
     with pytest.raises(ValueError, match="sample_weight must be finite and at least 0"):
         criterion(Z, Y, torch.tensor([1.0, -1.0, 1.0]))
-    with pytest.raises(TypeError, match="sample_weight must be a torch.Tensor, got list"):
+    with pytest.raises(TypeError, match=r"sample_weight must be a torch\.Tensor, got list"):
         criterion(Z, Y, [1.0, 1.0, 1.0])
     dense = torch.zeros(3, K, 2)
     each = AdaptiveLabelLoss(K, reduction="none")(dense, torch.zeros(3, 2, dtype=torch.long), torch.tensor([0.0, 1, 2]))
@@ -156,7 +156,7 @@ def test_registry_suggests_the_nearest_name() -> None:
 
 
 def test_sync_without_a_group() -> None:
-    with pytest.raises(ValueError, match="torch.distributed is not initialised"):
+    with pytest.raises(ValueError, match=r"torch\.distributed is not initialised"):
         AdaptiveLabelLoss(K).sync()
 
 
