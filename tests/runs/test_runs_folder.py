@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from adaptive_labels.runs import RunError, RunFolder, run_id
+from adaptive_labels.runs import RunError, RunFolder, RunNames, names_of, run_id
 from adaptive_labels.runs.arrays import KEPT_PER_ROW
 
 CONFIG: dict[str, Any] = {"dataset": "towns", "model": "fasttext", "method": "alr", "seed": 3, "epochs": 2}
@@ -32,6 +32,21 @@ def test_a_run_is_named_readably_and_by_all_of_its_configuration() -> None:
     odd = run_id({**CONFIG, "dataset": "../own data/täg.csv.gz", "model": "hf:org/bert", "method": "ls++"})
     assert odd.startswith("t-g-bert-ls++-s3-")
     assert run_id({**CONFIG, "dataset": "都市"}).startswith("dataset-fasttext")
+
+
+def test_names_are_found_in_sections_too() -> None:
+    sections = {
+        "data": {"name": "towns"},
+        "model": {"name": "fasttext", "options": {}},
+        "method": {"name": "alr"},
+        "training": {"epochs": 7},
+        "seed": 2,
+    }
+    assert names_of(sections) == RunNames("towns", "fasttext", "alr", 2, 7)
+    assert names_of(CONFIG) == RunNames("towns", "fasttext", "alr", 3, 2)
+    assert run_id(sections).startswith("towns-fasttext-alr-s2-")
+    with pytest.raises(RunError, match="The configuration has no 'model'"):
+        names_of({**sections, "model": {"name": None}})
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from .arrays import Predictions, ResidualLabels
 from .catalogue import check, list_runs, remove
 from .files import RunError, write_bytes, write_json, write_npz
 from .folder import RunFolder
-from .identity import run_id
+from .identity import RunNames, names_of, run_id
 from .lock import RunLock
 
 __all__ = [
@@ -26,8 +26,10 @@ __all__ = [
     "RunError",
     "RunFolder",
     "RunLock",
+    "RunNames",
     "check",
     "list_runs",
+    "names_of",
     "remove",
     "run_id",
     "write_bytes",

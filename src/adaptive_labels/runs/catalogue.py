@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from .files import RunError
 from .folder import RESULT_KEYS, STATUSES, RunFolder
+from .identity import RunNames
 
 T = TypeVar("T")
 
@@ -30,7 +31,7 @@ def list_runs(dirs: str | Path | Iterable[str | Path]) -> list[RunFolder]:
 def check(run: RunFolder) -> list[str]:
     """Say what is wrong with a run, a sentence each; an empty list means that it is whole."""
     problems: list[str] = []
-    config = _try(problems, lambda: run.config)
+    names = _try(problems, lambda: run.names)
     history = _try(problems, run.history)
     result = _try(problems, lambda: run.result)
     _try(problems, lambda: run.environment)
@@ -44,7 +45,7 @@ def check(run: RunFolder) -> list[str]:
         state = f"it is being written by {holder}" if holder else "rerunning its command goes on from there"
         problems.append(f"unfinished after {epochs} epochs: {state}.")
     elif result is not None:
-        problems.extend(_result_problems(run, result, config, history))
+        problems.extend(_result_problems(run, result, names, history))
     leftovers = sorted(path.name for path in run.path.glob(".*.tmp"))
     if leftovers and run.lock().holder() is None:
         problems.append(f"{', '.join(leftovers)}: left over from a crash, can be deleted.")
@@ -67,7 +68,7 @@ def remove(run: RunFolder) -> None:
 
 
 def _result_problems(
-    run: RunFolder, result: dict[str, Any], config: dict[str, Any] | None, history: list[dict[str, Any]] | None
+    run: RunFolder, result: dict[str, Any], names: RunNames | None, history: list[dict[str, Any]] | None
 ) -> list[str]:
     problems = []
     missing = [key for key in RESULT_KEYS if key not in result]
@@ -80,8 +81,8 @@ def _result_problems(
         return problems
     if not (run.path / "model.safetensors").exists():
         problems.append("model.safetensors is missing, although the run is finished.")
-    epochs = (config or {}).get("epochs")
-    if history is not None and isinstance(epochs, int) and len(history) < epochs:
+    epochs = None if names is None else names.epochs
+    if history is not None and epochs is not None and len(history) < epochs:
         problems.append(f"history.jsonl has {len(history)} epochs of {epochs}.")
     return problems
 

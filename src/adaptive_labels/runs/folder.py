@@ -10,7 +10,7 @@ from . import arrays, history
 from .arrays import Predictions, ResidualLabels
 from .environment import describe_environment
 from .files import RunError, plain, read_json, write_bytes, write_error, write_json
-from .identity import run_id
+from .identity import RunNames, names_of, run_id
 from .lock import RunLock
 
 RESULT_KEYS = ("dataset", "model", "method", "seed", "epochs", "parameters", "metrics", "seconds")
@@ -56,6 +56,11 @@ class RunFolder:
     def config(self) -> dict[str, Any]:
         """The whole resolved configuration."""
         return self._object("config.json")
+
+    @property
+    def names(self) -> RunNames:
+        """Data set, model, method, seed and epochs, out of the configuration."""
+        return names_of(self.config)
 
     @property
     def environment(self) -> dict[str, Any] | None:

@@ -1,0 +1,1 @@
+"""Run folders → statistics, tables, confusions and a report; torch is never needed."""
