@@ -128,7 +128,8 @@ def sign_flip_p(differences: ArrayLike) -> float:
     """
     values = np.asarray(differences, dtype=np.float64)
     n = len(values)
-    observed = abs(values.mean()) * (1 - 1e-12)  # the observed pattern itself must count, whatever the rounding
+    # Patterns that tie with the observed one must count, whatever the rounding.
+    observed = abs(values.mean()) - 1e-12 * np.abs(values).max()
     if n <= _EXACT_UP_TO:
         signs = np.array(list(itertools.product((1.0, -1.0), repeat=n)))
         return float(np.mean(np.abs(signs @ values / n) >= observed))

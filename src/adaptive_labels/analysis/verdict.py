@@ -37,9 +37,17 @@ def verdict(group: Group) -> str:
     if best[0].label == baseline:
         return _baseline_wins(best[0], [row for row in rows if row.label != baseline])
     compared = sum(row.comparison is not None and row.comparison.p is not None for row in rows)
-    chosen = f"Chosen by validation accuracy out of {len(rows)} methods."
     assert best[0].comparison is not None
-    return f"{_reaches(best[0])}, {_gain(best[0].comparison, best[0], baseline, compared)} {chosen}"
+    gain = _gain(best[0].comparison, best[0], baseline, compared)
+    return f"{_reaches(best[0])}, {gain} Chosen by validation accuracy out of {len(rows)} methods."
+
+
+def chosen(rows: list[Row]) -> Row | None:
+    """The one row that is best by mean validation accuracy; None for a tie or where a row has none."""
+    if not rows or any(row.validation is None for row in rows):
+        return None
+    best = _best_on_validation(rows)
+    return best[0] if len(best) == 1 else None
 
 
 def _best_on_validation(rows: list[Row]) -> list[Row]:
