@@ -82,7 +82,7 @@ class Maker:
 
         test, validation = split(0.0), split(0.0)
         for epoch in range(1, EPOCHS + 1):
-            accuracy = _metrics(*split(epoch - EPOCHS))["top1"]
+            accuracy = _metrics(*split(-skill * 0.7**epoch))["top1"]
             run.append_history(
                 {
                     "epoch": epoch,

@@ -28,8 +28,9 @@ def test_the_text_table_to_the_letter(small: list[RunFolder]) -> None:
         "baseline  3    55.2 ± 0.3                               54.2 ± 0.3      2.5",
         "slr       3    55.9 ± 0.7  +0.6 [−1.6, +2.9]     0.35   54.9 ± 0.7      2.5",
         "alr       3    57.4 ± 0.3  +2.1 [+2.0, +2.3]  < 0.001   56.4 ± 0.3      2.5",
-        "Test split, last epoch (4); mean ± standard deviation over n seeds. Difference from the baseline in points on "
-        "the seeds both have, with its 95% t interval; p by paired t test, Holm-corrected over 2 methods.",
+        "Test split, last epoch (4); mean ± standard deviation over n seeds.",
+        "Difference from the baseline in points on the seeds both have, with its 95% t interval; p by paired t test, "
+        "Holm-corrected over 2 methods.",
         "Left out: alr-s, seed 0: diverged: the loss was NaN in epoch 3 | 100% & more.",
     ]
 

@@ -105,33 +105,30 @@ def heat_map(matrix: NDArray[np.float64], classes: Sequence[str], title: str, de
     cell = max(9.0, min(26.0, 420.0 / size))
     letters = max(len(shorten(name)) for name in classes)
     font = min(12.0, cell * 0.95)
-    margin = 8 + letters * font * 0.58
-    right = margin * 0.75  # column names lean to the right
+    left = 8 + letters * font * 0.58
+    top, right = left * 0.87 + 4, left * 0.5  # column names lean to the right by 30 degrees
     side = cell * size
     largest = float(matrix.max()) or 1.0
     parts = []
     for i, name in enumerate(classes):
-        middle = margin + (i + 0.5) * cell
-        parts.append(_text(margin - 4, middle + font * 0.35, shorten(name), "end", font))
+        middle = (i + 0.5) * cell
+        x, y = left + middle + font * 0.3, top - 4
+        parts.append(_text(left - 4, top + middle + font * 0.35, shorten(name), "end", font))
         parts.append(
-            f'<text x="{middle + font * 0.3:.1f}" y="{margin - 4:.1f}" font-size="{font:.1f}" '
-            f'transform="rotate(-60 {middle + font * 0.3:.1f} {margin - 4:.1f})">{escape(shorten(name))}</text>'
+            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{font:.1f}" transform="rotate(-60 {x:.1f} {y:.1f})">'
+            f"{escape(shorten(name))}</text>"
         )
-        parts.append(_square(margin + i * cell, margin + i * cell, cell, "own"))
-    parts.append(f'<rect class="frame" x="{margin:.1f}" y="{margin:.1f}" width="{side:.1f}" height="{side:.1f}"/>')
+        parts.append(_square(left + i * cell, top + i * cell, cell, "own"))
+    parts.append(f'<rect class="frame" x="{left:.1f}" y="{top:.1f}" width="{side:.1f}" height="{side:.1f}"/>')
     for i, j in np.argwhere(matrix > 0.01 * largest):
         value = float(matrix[i, j])
         words = f"{classes[i]} → {classes[j]}: {value:.3f}"
-        at = (margin + j * cell, margin + i * cell)
-        parts.append(_square(*at, cell, "heat", value / largest, words))
-    key = margin + side + 14
-    for step in range(11):
-        parts.append(_square(margin + step * 12, key, 12, "heat", step / 10))
-    parts.append(_text(margin, key + 25, "0", "start"))
-    parts.append(_text(margin + 132, key + 25, f"{largest:.2f}", "end"))
-    width, height = margin + side + right, key + 32
+        parts.append(_square(left + j * cell, top + i * cell, cell, "heat", value / largest, words))
+    key = top + side + 14
+    parts += [_square(left + step * 12, key, 12, "heat", step / 10) for step in range(11)]
+    parts += [_text(left, key + 25, "0", "start"), _text(left + 132, key + 25, f"{largest:.2f}", "end")]
     css = "heatmap large" if size > 20 else "heatmap"
-    return figure(title, description, width, height, "".join(parts), css)
+    return figure(title, description, left + side + right, key + 32, "".join(parts), css)
 
 
 def reliability_diagram(table: Reliability, title: str) -> str:
@@ -160,7 +157,7 @@ def reliability_diagram(table: Reliability, title: str) -> str:
     return figure(title, description, left + side + 14, top + side + 36, "".join(parts), "reliability")
 
 
-def shorten(name: str, longest: int = 16) -> str:
+def shorten(name: str, longest: int = 20) -> str:
     """A class name that fits beside a figure."""
     return name if len(name) <= longest else f"{name[: longest - 1]}…"
 

@@ -215,6 +215,15 @@ def agreement_sentence(confusions: Confusions) -> str | None:
     )
 
 
+def groups_sentence(confusions: Confusions, by: str | None = None, most: int = 8) -> str | None:
+    """The largest mutual groups in one sentence, or None where there is none."""
+    groups = mutual_groups(confusions, by=by)
+    if not groups:
+        return None
+    more = f"; and {len(groups) - most} more" if len(groups) > most else ""
+    return f"Confused with each other: {'; '.join(', '.join(members) for members in groups[:most])}{more}."
+
+
 def _text(confusions: Confusions, pairs: Sequence[Pair], by: str | None) -> str:
     if not pairs:
         return "No class is taken for another.\n"
@@ -239,7 +248,8 @@ def _text(confusions: Confusions, pairs: Sequence[Pair], by: str | None) -> str:
     lines.append(f"Mean over {runs} runs; last stored epoch." if runs > 1 else "One run; last stored epoch.")
     sentence = agreement_sentence(confusions)
     lines += [sentence] if sentence else []
-    lines += [f"Confused with each other: {', '.join(members)}." for members in mutual_groups(confusions, by=by)]
+    groups = groups_sentence(confusions, by=by)
+    lines += [groups] if groups else []
     return "\n".join(lines) + "\n"
 
 

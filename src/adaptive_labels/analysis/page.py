@@ -24,11 +24,11 @@ h1 { font-size: 1.5rem; line-height: 1.25; margin: .5rem 0 1rem; } h2 { font-siz
 h3 { font-size: 1.05rem; margin: 1.75rem 0 .4rem; }
 .verdict { font-size: 1.15rem; background: var(--panel); border-left: .3rem solid var(--bar); padding: .75rem 1rem;
   margin: .5rem 0 1.25rem; }
-.note, figcaption, caption { color: var(--soft); font-size: .875rem; }
-caption { text-align: left; caption-side: bottom; padding-top: .4rem; }
+.note, figcaption { color: var(--soft); font-size: .875rem; }
+.note { margin: .4rem 0 1rem; }
 .scroll { overflow-x: auto; max-width: 100%; } :focus-visible { outline: 3px solid var(--bar); outline-offset: 2px; }
-table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .6rem; text-align: right; border-bottom: 1px solid var(--rule); vertical-align: top;
+table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .3rem .5rem; text-align: right; border-bottom: 1px solid var(--rule); vertical-align: top;
   white-space: nowrap; }
 th { font-weight: 600; } th:first-child, td.words, th.words { text-align: left; } thead th { border-bottom-width: 2px; }
 td.words { white-space: normal; overflow-wrap: anywhere; min-width: 6rem; }
@@ -79,11 +79,9 @@ def html_table(
         rest = "".join(f"<td{_words(i, words)}>{escape(cell)}</td>" for i, cell in enumerate(row[1:], start=1))
         css = ' class="best"' if best is not None and row[0] == best else ""
         lines.append(f"<tr{css}>{first}{rest}</tr>")
-    return scrolling(
-        f"<table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>"
-        f"<tbody>{''.join(lines)}</tbody></table>",
-        caption,
-    )
+    content = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    # Outside of the part that scrolls, the caption stays as wide as the screen.
+    return f"{scrolling(content, caption)}{paragraph(caption, 'note')}"
 
 
 def scrolling(content: str, label: str) -> str:

@@ -175,16 +175,20 @@ def _status(run: RunFolder) -> tuple[str, str | None, dict[str, Any]]:
 
 
 def _with_labels(records: list[Record]) -> list[Record]:
-    variants: dict[str, list[Record]] = {}
+    """Name the options in which a group's runs of one method differ; other groups are no concern of its labels."""
+    variants: dict[tuple[str, str], list[Record]] = {}
     for record in records:
-        variants.setdefault(record.method, []).append(record)
-    keys = {method: _differing([record.options for record in members]) for method, members in variants.items()}
+        variants.setdefault(_variant_key(record), []).append(record)
+    keys = {key: _differing([record.options for record in members]) for key, members in variants.items()}
     return [
-        replace(record, label=f"{record.method} ({describe(record.options, keys[record.method])})")
-        if keys[record.method]
-        else record
+        replace(record, label=f"{record.method} ({describe(record.options, differing)})") if differing else record
         for record in records
+        for differing in [keys[_variant_key(record)]]
     ]
+
+
+def _variant_key(record: Record) -> tuple[str, str]:
+    return json.dumps(record.settings, sort_keys=True), record.method
 
 
 def _mark_duplicates(records: list[Record]) -> list[Record]:

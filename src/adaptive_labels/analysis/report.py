@@ -1,7 +1,9 @@
 """One offline page that answers: which method, by how much, and what is confused with what."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,8 +15,8 @@ from .confusions import (
     Confusions,
     agreement_sentence,
     cluster_order,
+    groups_sentence,
     most_confused,
-    mutual_groups,
     read_confusions,
     top_pairs,
 )
@@ -25,6 +27,8 @@ from .summary import summarise_group
 from .table import caption, columns, left_out
 from .verdict import chosen, verdict
 from .words import listed, percent
+
+T = TypeVar("T")
 
 _SHOWN_PAIRS = 15
 _LARGEST_HEAT_MAP = 60
@@ -48,13 +52,26 @@ def _group_section(group: Group, number: int) -> str:
     if rows:
         headings, cells = columns(rows)
         best = chosen(rows)
-        parts.append(html_table(headings, cells, caption=caption(rows), best=best.label if best else None))
+        parts.append(html_table(headings, cells, caption=" ".join(caption(rows)), best=best.label if best else None))
         if best is not None and len(rows) > 1:
             parts.append(paragraph(f"The marked row, {best.label}, is best by validation accuracy.", "note"))
     parts += [paragraph(f"Left out: {sentence}", "note") for sentence in left_out(group)]
+    parts += [paragraph(sentence, "note") for sentence in _damages(group)]
     parts += [_curves_section(group, number), _confusions_section(group), _reliability_section(group)]
     parts.append(making_section(group))
     return f'<section class="group">{"".join(parts)}</section>'
+
+
+def _damages(group: Group) -> list[str]:
+    """A sentence for each file of a counted run that cannot be read."""
+    problems = []
+    for record in group.counted:
+        for read in (record.run.history, record.run.load_residual_labels, record.run.load_predictions):
+            try:
+                read()
+            except RunError as error:
+                problems.append(f"Left out of the figures: {error}")
+    return problems
 
 
 def _curves_section(group: Group, number: int) -> str:
@@ -72,10 +89,12 @@ def _curves_section(group: Group, number: int) -> str:
 
 
 def _curve(records: Sequence[Record]) -> Curve | None:
-    """Mean and spread of validation accuracy at the epochs that every seed has."""
+    """Mean and spread of validation accuracy at the epochs that every seed with a readable history has."""
     by_seed = []
     for record in records:
-        history = record.run.history()
+        history = _readable(record.run.history)
+        if not history:
+            continue
         by_seed.append(
             {
                 line["epoch"]: line["validation_accuracy"]
@@ -83,7 +102,7 @@ def _curve(records: Sequence[Record]) -> Curve | None:
                 if line.get("validation_accuracy") is not None
             }
         )
-    shared = sorted(set.intersection(*(set(line) for line in by_seed)))
+    shared = sorted(set.intersection(*(set(line) for line in by_seed))) if by_seed else []
     if not shared:
         return None
     values = np.array([[line[epoch] for epoch in shared] for line in by_seed], dtype=np.float64)  # (seeds, epochs)
@@ -94,10 +113,9 @@ def _curve(records: Sequence[Record]) -> Curve | None:
 def _confusions_section(group: Group) -> str:
     found = {}
     for label, records in group.by_label().items():
-        try:
-            found[label] = read_confusions([record.run for record in records])
-        except RunError:
-            continue  # a run without stored arrays has no confusions to show
+        confusions = _readable(partial(read_confusions, [record.run for record in records]))
+        if confusions is not None:
+            found[label] = confusions
     with_residual = {label: confusions for label, confusions in found.items() if confusions.residual is not None}
     if not found:
         return ""
@@ -131,11 +149,8 @@ def _confusions_of(label: str, confusions: Confusions) -> str:
     parts.append(html_table(headings, cells, caption=explained, words=(0, 1)))
     sentence = agreement_sentence(confusions)
     parts += [paragraph(sentence)] if sentence else []
-    groups = mutual_groups(confusions)
-    if groups:
-        parts.append(
-            paragraph("Confused with each other: " + "; ".join(", ".join(members) for members in groups) + ".")
-        )
+    groups = groups_sentence(confusions)
+    parts += [paragraph(groups)] if groups else []
     if confusions.residual is not None:
         parts.append(_heat_map(label, confusions.residual, confusions.classes))
     return "".join(parts)
@@ -143,8 +158,8 @@ def _confusions_of(label: str, confusions: Confusions) -> str:
 
 def _heat_map(label: str, matrix: np.ndarray, classes: Sequence[str]) -> str:
     note = (
-        "Residual labels at the last stored epoch, mean over seeds: the stronger the colour, the more of the row's class "
-        "goes to the column's. Confused classes stand together. Point at a square for its value."
+        "Residual labels at the last stored epoch, mean over seeds: the stronger the colour, the more of the row's "
+        "class goes to the column's. Confused classes stand together. Point at a square for its value."
     )
     chosen_classes = list(range(len(classes)))
     if len(classes) > _LARGEST_HEAT_MAP:
@@ -161,7 +176,7 @@ def _heat_map(label: str, matrix: np.ndarray, classes: Sequence[str]) -> str:
 def _reliability_section(group: Group) -> str:
     diagrams = []
     for label, records in group.by_label().items():
-        predictions = [found for record in records if (found := record.run.load_predictions()) is not None]
+        predictions = [found for record in records if (found := _readable(record.run.load_predictions)) is not None]
         if not predictions:
             continue
         pooled = reliability(
@@ -175,12 +190,21 @@ def _reliability_section(group: Group) -> str:
         return ""
     note = (
         "Share of right test predictions (percent) by confidence, all seeds together, before temperature scaling; "
-        "15 bins, fainter where there are fewer predictions. Bars below the dashed line: too confident; above it: not enough."
+        "15 bins, fainter where there are fewer predictions. Bars below the dashed line: too confident; above it: "
+        "not enough."
     )
     return _section(
         "Can the confidence be believed?",
         f'<figure><div class="small">{"".join(diagrams)}</div>{_figcaption(note)}</figure>',
     )
+
+
+def _readable(read: Callable[[], T]) -> T | None:
+    """What a run's file holds, or None: a missing or damaged one costs its figure, not the whole report."""
+    try:
+        return read()
+    except RunError:
+        return None
 
 
 def _section(title: str, content: str) -> str:

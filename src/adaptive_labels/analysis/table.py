@@ -58,8 +58,8 @@ def columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     return list(kept), [list(cells) for cells in zip(*kept.values(), strict=True)]
 
 
-def caption(rows: Sequence[Row]) -> str:
-    """What the figures are: split, seeds, epoch, tests and bins, in a few sentences."""
+def caption(rows: Sequence[Row]) -> list[str]:
+    """What the figures are, in sentences: split, seeds, epoch, tests and bins."""
     epochs = sorted({epoch for row in rows for epoch in row.epochs})
     last = f" ({listed([str(epoch) for epoch in epochs])})" if epochs else ""
     sentences = [f"Test split, last epoch{last}; mean ± standard deviation over n seeds."]
@@ -77,7 +77,7 @@ def caption(rows: Sequence[Row]) -> str:
         sentences.append("No baseline among these runs.")
     if any(row.test["ece"] for row in rows):
         sentences.append("ECE with 15 bins, before → after temperature scaling fitted on validation.")
-    return " ".join(sentences)
+    return sentences
 
 
 def left_out(group: Group) -> list[str]:
@@ -114,7 +114,7 @@ def _text(group: Group) -> str:
         headings, cells = columns(rows)
         widths = [max(len(line[i]) for line in [headings, *cells]) for i in range(len(headings))]
         rule = "  ".join("-" * width for width in widths)
-        lines += [_aligned(headings, widths), rule, *(_aligned(line, widths) for line in cells), caption(rows)]
+        lines += [_aligned(headings, widths), rule, *(_aligned(line, widths) for line in cells), *caption(rows)]
     else:
         lines.append("No run has finished yet.")
     lines += [f"Left out: {sentence}" for sentence in left_out(group)]
@@ -137,7 +137,7 @@ def _markdown(group: Group) -> str:
             "|" + "|".join([":--", *(["--:"] * (len(headings) - 1))]) + "|",
             *(_markdown_row(line) for line in cells),
             "",
-            _markdown_escape(caption(rows)),
+            _markdown_escape(" ".join(caption(rows))),
         ]
     else:
         lines.append("No run has finished yet.")
@@ -164,7 +164,7 @@ def _latex(group: Group) -> str:
             "% needs \\usepackage{booktabs}",
             "\\begin{table}",
             "\\centering",
-            f"\\caption{{{_latex_escape(f'{group.title}. {caption(rows)}')}}}",
+            f"\\caption{{{_latex_escape(' '.join([f'{group.title}.', *caption(rows)]))}}}",
             f"\\begin{{tabular}}{{l{'r' * (len(headings) - 1)}}}",
             "\\toprule",
             _latex_row(headings),
