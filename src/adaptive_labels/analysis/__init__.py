@@ -1,6 +1,7 @@
 """Run folders → statistics, tables, confusions and a report; torch is never needed."""
 
 from .confusions import Confusions, format_confusions, read_confusions
+from .examples import bootstrap_runs
 from .records import Group, Record, group_records, read_records
 from .report import write_report
 from .statistics import Comparison, Summary, bootstrap_difference, compare, compare_all, holm, sign_flip_p, summarise
@@ -16,6 +17,7 @@ __all__ = [
     "Row",
     "Summary",
     "bootstrap_difference",
+    "bootstrap_runs",
     "compare",
     "compare_all",
     "format_confusions",

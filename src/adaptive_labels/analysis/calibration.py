@@ -28,7 +28,9 @@ class Reliability:
 
     @property
     def ece(self) -> float:
-        """Expected calibration error: the mean gap between confidence and accuracy, weighted by the counts."""
+        """Expected calibration error: the gap between confidence and accuracy, weighted by the counts; 0 for none."""
+        if not self.count.any():
+            return 0.0
         return float(np.average(np.abs(self.confidence - self.accuracy), weights=self.count))
 
 

@@ -13,10 +13,7 @@ STYLE = """
   --c4: #ee9cc8; --c5: #a5d8ff; --c6: #ecd06f; } }
 @media print { :root { color-scheme: light; --paper: #fff; --ink: #000; --soft: #333; --rule: #bbb; --panel: #fff;
   --heat: #08306b; --bar: #0072b2; --c0: #444; --c1: #b35c00; --c2: #0072b2; --c3: #00795a; --c4: #a8437d;
-  --c5: #3a8fc4; --c6: #7a5b00; }
-  body { max-width: none; font-size: 10pt; } section, svg, tr { break-inside: avoid-page; }
-  section.group { break-inside: auto; } .scroll { overflow: visible; } table { font-size: 8pt; }
-  details::details-content { content-visibility: visible; height: auto; } }
+  --c5: #3a8fc4; --c6: #7a5b00; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; padding: 1rem; max-width: 62rem; background: var(--paper); color: var(--ink);
   font: 1rem/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; overflow-wrap: break-word; }
@@ -45,6 +42,11 @@ svg.heatmap.large { max-width: 46rem; min-width: 36rem; }
 .small { display: grid; grid-template-columns: repeat(auto-fill, minmax(13rem, 1fr)); gap: 1rem; }
 .small h4 { margin: 0 0 .25rem; font-size: .95rem; font-weight: 600; }
 details { margin: .5rem 0; } summary { cursor: pointer; padding: .35rem 0; } code { overflow-wrap: anywhere; }
+@media print { body { max-width: none; padding: 0; font-size: 10pt; } figure, svg, tr { break-inside: avoid; }
+  h2, h3, h4, summary { break-after: avoid; } .scroll { overflow: visible; } table { font-size: 7.5pt; }
+  th, td { padding: .15rem .3rem; }
+  svg.curves { max-width: 26rem; } svg.heatmap.large { max-width: 32rem; min-width: 0; }
+  details::details-content { content-visibility: visible; height: auto; } }
 """ + "".join(f".line{i} {{ color: var(--c{i}); }} " for i in range(7))
 
 
