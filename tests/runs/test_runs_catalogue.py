@@ -119,11 +119,48 @@ def test_another_process_is_respected_while_it_lives_and_no_longer(tmp_path: Pat
         assert child.stdout.readline() == "held\n"
         with pytest.raises(RunError, match=rf"is being written by process {child.pid} on this machine\."):
             RunLock(tmp_path).acquire()
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, but not yet collected by its parent
+        assert RunLock(tmp_path).holder() is None
     finally:
         child.kill()
         child.communicate()
     with RunLock(tmp_path) as lock:
         assert json.loads(lock.path.read_text())["pid"] == os.getpid()
+
+
+RACE = """
+import os, sys, time
+from pathlib import Path
+from adaptive_labels.runs import RunError, RunLock
+folder, inside = Path(sys.argv[1]), Path(sys.argv[2])
+end, taken = time.time() + 1.5, 0
+while time.time() < end:
+    try:
+        with RunLock(folder) as lock:
+            inside.mkdir()      # fails when another process is inside as well
+            inside.rmdir()
+            taken += 1
+            if taken % 3 == 0:  # leave a stale lock behind now and then
+                lock._token = None
+                lock.path.write_text('{"pid": 4194305, "host": "%s", "token": "x"}' % os.uname().nodename)
+    except RunError:
+        pass
+print(taken)
+"""
+
+
+def test_processes_that_race_for_a_stale_lock_are_never_both_inside(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", RACE, str(tmp_path / "run"), str(tmp_path / "inside")]
+    children = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        for _ in range(3)
+    ]
+    outputs = [child.communicate() for child in children]
+    assert [errors for _, errors in outputs] == ["", "", ""]
+    assert sum(int(output) for output, _ in outputs) > 10
 
 
 def test_a_process_number_given_out_again_does_not_hold_the_lock(tmp_path: Path) -> None:

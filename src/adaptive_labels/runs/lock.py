@@ -7,6 +7,7 @@ import secrets
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -32,19 +33,20 @@ class RunLock:
         """Take the lock, or raise a `RunError` that says who has it."""
         token = secrets.token_hex(8)
         pid = os.getpid()
-        mine = {"pid": pid, "host": socket.gethostname(), "started": _process_start(pid), "token": token}
-        for _ in range(3):
-            if self._create(json.dumps(mine)):
-                self._token = token
-                return
-            content = self._read()
-            if content is None:
-                continue
+        mine = {"pid": pid, "host": socket.gethostname(), "started": _process(pid)[1], "token": token}
+        with _one_at_a_time(self.path.parent):
             holder = self.holder()
             if holder is not None:
                 raise RunError(f"{self.path.parent} is being written by {holder}.")
-            self._discard_stale(content)
-        raise RunError(f"{self.path.parent} is being locked by several processes at once; try again.")
+            try:
+                self.path.unlink(missing_ok=True)
+                with self.path.open("x", encoding="utf-8") as file:
+                    file.write(json.dumps(mine))
+            except FileExistsError:
+                raise RunError(f"{self.path.parent} has just been locked by another machine.") from None
+            except OSError as error:
+                raise write_error(self.path, error) from error
+        self._token = token
 
     def release(self) -> None:
         """Give the lock back; nothing happens if this object does not hold it."""
@@ -65,7 +67,7 @@ class RunLock:
             return "a process that has just started" if self._age() < _SECONDS_TO_WRITE_A_LOCK else None
         if host != socket.gethostname():
             return f"process {pid} on {host} (if that has ended, delete {self.path})"
-        if pid == os.getpid() and lock.get("started") == _process_start(pid):
+        if pid == os.getpid() and lock.get("started") == _process(pid)[1]:
             return f"this process ({pid}) already"
         return f"process {pid} on this machine" if _alive(pid, lock.get("started")) else None
 
@@ -77,16 +79,6 @@ class RunLock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
-
-    def _create(self, content: str) -> bool:
-        try:
-            with self.path.open("x", encoding="utf-8") as file:
-                file.write(content)
-        except FileExistsError:
-            return False
-        except OSError as error:
-            raise write_error(self.path, error) from error
-        return True
 
     def _read(self) -> str | None:
         try:
@@ -102,16 +94,26 @@ class RunLock:
         except OSError:
             return 0.0
 
-    def _discard_stale(self, content: str) -> None:
-        # Two processes may judge the same lock stale. Renaming picks one of them; whoever then holds something else
-        # than what it judged has taken a fresh lock by mistake, and puts it back.
-        aside = self.path.with_name(f".lock.{secrets.token_hex(4)}.tmp")
-        with contextlib.suppress(FileNotFoundError):
-            self.path.rename(aside)
-            if aside.read_text(encoding="utf-8") == content:
-                aside.unlink()
-            else:
-                aside.rename(self.path)
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Let one process of this machine judge and replace a lock at a time, where the system can do that.
+
+    Without it, two processes that find the same stale lock could each remove the other's fresh one.
+    """
+    try:
+        import fcntl
+
+        descriptor = os.open(folder, os.O_RDONLY)
+    except (ImportError, OSError):
+        yield
+        return
+    try:
+        with contextlib.suppress(OSError):  # some network file systems have no such locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _parse(content: str) -> dict[str, Any]:
@@ -122,13 +124,15 @@ def _parse(content: str) -> dict[str, Any]:
     return lock if isinstance(lock, dict) else {}
 
 
-def _process_start(pid: int) -> str | None:
-    """When the process started, in the kernel's own count, or None where that cannot be known."""
+def _process(pid: int) -> tuple[str | None, str | None]:
+    """A process's state and start in the kernel's own words and count, or None where they cannot be known."""
     try:
         # The command's name, in brackets, may hold spaces; the fields after it do not.
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        fields = stat.rpartition(")")[2].split()
+        return fields[0], fields[19]
     except (OSError, IndexError):
-        return None
+        return None, None
 
 
 def _alive(pid: int, started: object) -> bool:
@@ -140,5 +144,7 @@ def _alive(pid: int, started: object) -> bool:
         return False
     except (PermissionError, OverflowError):
         pass
-    now = _process_start(pid)
+    state, now = _process(pid)
+    if state in ("Z", "X"):  # ended, and only waiting for its parent to notice
+        return False
     return started is None or now is None or now == started
