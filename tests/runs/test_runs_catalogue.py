@@ -58,6 +58,15 @@ def test_every_damage_is_named(tmp_path: Path) -> None:
     assert "the status 'what'" in problems
 
 
+def test_a_run_that_stopped_early_is_whole(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, {**CONFIG, "epochs": 50})
+    run.write_environment("alr")
+    run.append_history({"epoch": 1})
+    run.write_bytes("model.safetensors", b"weights")
+    run.finish({**RESULT, "epochs": 1})
+    assert check(run) == []
+
+
 def test_an_unfinished_run_says_how_far_it_came_and_who_is_at_it(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path, CONFIG)
     run.write_environment("alr")

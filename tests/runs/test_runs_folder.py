@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from adaptive_labels.runs import RunError, RunFolder, RunNames, names_of, run_id
+from adaptive_labels.runs import RunError, RunFolder, RunNames, RunRecorder, names_of, run_id
 from adaptive_labels.runs.arrays import KEPT_PER_ROW
 
 CONFIG: dict[str, Any] = {"dataset": "towns", "model": "fasttext", "method": "alr", "seed": 3, "epochs": 2}
@@ -151,6 +151,34 @@ def test_residual_labels_of_many_classes_keep_the_largest_of_each_row(tmp_path: 
         for row, original in zip(matrix, labels[position], strict=True):
             smallest_kept = np.sort(original)[-KEPT_PER_ROW]
             np.testing.assert_array_equal(row, np.where(original >= smallest_kept, original, 0))
+
+
+@pytest.mark.parametrize("size", [4, 260])
+def test_a_recorder_keeps_epochs_and_goes_back(tmp_path: Path, size: int) -> None:
+    run, whole = RunFolder.create(tmp_path, CONFIG), RunFolder.create(tmp_path, {**CONFIG, "seed": 9})
+    classes = [f"class {i}" for i in range(size)]
+    labels = np.random.default_rng(0).random((3, size, size)).astype(np.float32)
+    recorder = RunRecorder(run, classes)
+    recorder.rewind(0)
+    for epoch in (1, 2, 3):
+        recorder.epoch({"epoch": epoch})
+        recorder.residual_labels(epoch, labels[0])
+    recorder.rewind(1)
+    assert [line["epoch"] for line in run.history()] == [1]
+    for epoch in (2, 3):
+        recorder.epoch({"epoch": epoch})
+        recorder.residual_labels(epoch, labels[epoch - 1])
+    whole.save_residual_labels([1, 2, 3], labels, classes)
+    found, expected = run.load_residual_labels(), whole.load_residual_labels()
+    assert found is not None
+    assert expected is not None
+    assert found.epochs.tolist() == [1, 2, 3]
+    for position in range(3):
+        np.testing.assert_array_equal(found.matrix(position), expected.matrix(position))
+    with pytest.raises(RunError, match=r"already reaches epoch 3; epoch 3 cannot follow it"):
+        recorder.residual_labels(3, labels[0])
+    with pytest.raises(RunError, match="has other classes than the matrix of epoch 4"):
+        RunRecorder(run, ["x", *classes[1:]]).residual_labels(4, labels[0])
 
 
 def test_residual_labels_of_the_wrong_shape_are_refused(tmp_path: Path) -> None:

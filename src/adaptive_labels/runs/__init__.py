@@ -19,6 +19,7 @@ from .files import RunError, write_bytes, write_json, write_npz
 from .folder import RunFolder
 from .identity import RunNames, names_of, run_id
 from .lock import RunLock
+from .recorder import RunRecorder
 
 __all__ = [
     "Predictions",
@@ -27,6 +28,7 @@ __all__ = [
     "RunFolder",
     "RunLock",
     "RunNames",
+    "RunRecorder",
     "check",
     "list_runs",
     "names_of",

@@ -68,6 +68,34 @@ class Predictions:
 
 def save_residual_labels(path: Path, epochs: ArrayLike, labels: ArrayLike, classes: Sequence[str]) -> None:
     """Write ``residual_labels.npz``; above 256 classes only the largest 32 of each row are kept."""
+    write_npz(path, **_residual_arrays(epochs, labels, classes))
+
+
+def append_residual_labels(path: Path, epoch: int, labels: ArrayLike, classes: Sequence[str]) -> None:
+    """Add one epoch's (K, K) matrix to ``residual_labels.npz``, which is made if it is not there."""
+    added = _residual_arrays([epoch], np.asarray(labels)[None], classes)
+    if path.exists():
+        before = load_residual_labels(path)
+        if before.classes != tuple(str(name) for name in classes):
+            raise RunError(f"{path} has other classes than the matrix of epoch {epoch}.")
+        if len(before.epochs) and before.epochs[-1] >= epoch:
+            raise RunError(f"{path} already reaches epoch {before.epochs[-1]}; epoch {epoch} cannot follow it.")
+        for key in added.keys() - {"classes"}:
+            added[key] = np.concatenate([getattr(before, key), added[key]])
+    write_npz(path, **added)
+
+
+def truncate_residual_labels(path: Path, epoch: int) -> None:
+    """Drop the matrices after ``epoch``, before a run goes on from there."""
+    if not path.exists():
+        return
+    arrays = read_npz(path)
+    kept = arrays["epochs"] <= epoch
+    if not kept.all():
+        write_npz(path, **{key: value if key == "classes" else value[kept] for key, value in arrays.items()})
+
+
+def _residual_arrays(epochs: ArrayLike, labels: ArrayLike, classes: Sequence[str]) -> dict[str, Any]:
     numbers = np.asarray(epochs, dtype=np.int64)
     matrix = np.asarray(labels, dtype=np.float32)
     size = len(classes)
@@ -80,11 +108,10 @@ def save_residual_labels(path: Path, epochs: ArrayLike, labels: ArrayLike, class
         raise RunError("labels holds NaN or infinity; residual labels are probabilities.")
     names = np.asarray([str(name) for name in classes], dtype=np.str_)
     if size <= DENSE_CLASSES:
-        write_npz(path, epochs=numbers, labels=matrix, classes=names)
-        return
+        return {"epochs": numbers, "labels": matrix, "classes": names}
     indices = np.argsort(-matrix, axis=-1, kind="stable")[..., :KEPT_PER_ROW]
     values = np.take_along_axis(matrix, indices, axis=-1)
-    write_npz(path, epochs=numbers, indices=indices.astype(np.int32), values=values, classes=names)
+    return {"epochs": numbers, "indices": indices.astype(np.int32), "values": values, "classes": names}
 
 
 def load_residual_labels(path: Path) -> ResidualLabels:

@@ -82,6 +82,8 @@ def _result_problems(
     if not (run.path / "model.safetensors").exists():
         problems.append("model.safetensors is missing, although the run is finished.")
     epochs = None if names is None else names.epochs
+    if epochs is not None and isinstance(result.get("epochs"), int):
+        epochs = min(epochs, result["epochs"])  # a run may stop early on purpose, and then says so
     if history is not None and epochs is not None and len(history) < epochs:
         problems.append(f"history.jsonl has {len(history)} epochs of {epochs}.")
     return problems

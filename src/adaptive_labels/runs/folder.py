@@ -114,6 +114,14 @@ class RunFolder:
         """Write ``residual_labels.npz``: (E,), (E, K, K) and K names (see `arrays` for the keys)."""
         arrays.save_residual_labels(self._writable("residual_labels.npz"), epochs, labels, classes)
 
+    def append_residual_labels(self, epoch: int, labels: ArrayLike, classes: Sequence[str]) -> None:
+        """Add one epoch's (K, K) matrix to ``residual_labels.npz``."""
+        arrays.append_residual_labels(self._writable("residual_labels.npz"), epoch, labels, classes)
+
+    def truncate_residual_labels(self, epoch: int) -> None:
+        """Forget the matrices after ``epoch``, before resuming from it."""
+        arrays.truncate_residual_labels(self._writable("residual_labels.npz"), epoch)
+
     def load_residual_labels(self) -> ResidualLabels | None:
         """Read ``residual_labels.npz``, or None if the method has none."""
         path = self.path / "residual_labels.npz"
