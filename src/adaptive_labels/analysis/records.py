@@ -1,0 +1,229 @@
+"""Run folders → small records, and the groups within which methods may be compared."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from adaptive_labels.runs import RunError, RunFolder, names_of
+
+METHOD_ORDER = ("baseline", "slr", "alr", "alr-s")
+
+# Settings of the method rather than of the recipe: two runs that differ in these can share a baseline.
+_METHOD_KEYS = ("method", "training.residual_lr")
+# Where a run happened, and how fast, is no part of what was run.
+_IGNORED_KEYS = ("seed", "data.data_dir", "training.device", "training.threads", "training.tensorboard")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run in a few words and figures.
+
+    Attributes:
+        run: the folder.
+        label: the method, and in brackets its options where runs of the method differ in them.
+        settings: everything in the configuration but the seed and the method, flattened to dotted keys.
+        options: the method's own settings, flattened.
+        status: ``finished``, ``diverged``, ``unfinished``, ``unreadable`` or ``duplicate``.
+        reason: why the run is not counted; None when it is.
+        metrics: split → metric → value, fractions.
+    """
+
+    run: RunFolder
+    dataset: str
+    model: str
+    method: str
+    label: str
+    seed: int
+    epochs: int | None
+    settings: Mapping[str, Any]
+    options: Mapping[str, Any]
+    status: str
+    reason: str | None
+    metrics: Mapping[str, Mapping[str, float]]
+    seconds: float | None
+
+    def value(self, split: str, metric: str) -> float | None:
+        """One figure, or None when the run has none."""
+        return self.metrics.get(split, {}).get(metric)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in method and seed only, so that their figures can be compared."""
+
+    title: str
+    dataset: str
+    model: str
+    records: tuple[Record, ...]
+
+    @property
+    def counted(self) -> tuple[Record, ...]:
+        """The records whose figures count."""
+        return tuple(record for record in self.records if record.status == "finished")
+
+    @property
+    def left_out(self) -> tuple[Record, ...]:
+        """The records that are only mentioned, each with its reason."""
+        return tuple(record for record in self.records if record.status != "finished")
+
+    def by_label(self) -> dict[str, list[Record]]:
+        """The counted records by method, the baseline first."""
+        found: dict[str, list[Record]] = {}
+        for record in self.counted:
+            found.setdefault(record.label, []).append(record)
+        return found
+
+
+def method_order(method: str) -> tuple[int, str]:
+    """Sort key: baseline, slr, alr, alr-s, then the others by name."""
+    return (METHOD_ORDER.index(method) if method in METHOD_ORDER else len(METHOD_ORDER), method)
+
+
+def read_records(runs: Iterable[RunFolder]) -> list[Record]:
+    """A record for each run, in a fixed order; runs that cannot be counted carry a status and a reason.
+
+    A run without a readable configuration belongs to no data set and raises a `RunError`.
+    """
+    records = sorted((_read(run) for run in runs), key=_order)
+    return _mark_duplicates(_with_labels(records))
+
+
+def group_records(records: Sequence[Record]) -> list[Group]:
+    """Put together what may be compared: the same data, model and settings; only method and seed differ."""
+    by_settings: dict[str, list[Record]] = {}
+    for record in records:
+        by_settings.setdefault(json.dumps(record.settings, sort_keys=True), []).append(record)
+    differing = _differing([members[0].settings for members in by_settings.values()])
+    groups = []
+    for members in by_settings.values():
+        first = members[0]
+        extra = [key for key in differing if key not in ("data.name", "dataset", "model.name", "model")]
+        title = f"{first.dataset}, {first.model}"
+        if extra:
+            title += f" ({describe(first.settings, extra)})"
+        groups.append(Group(title, first.dataset, first.model, tuple(members)))
+    return sorted(groups, key=lambda group: group.title)
+
+
+def differing_settings(records: Sequence[Record]) -> list[str]:
+    """The keys of settings and method options that are not the same in all ``records``, sorted."""
+    return _differing([{**record.settings, **record.options} for record in records])
+
+
+def describe(settings: Mapping[str, Any], keys: Iterable[str]) -> str:
+    """Write settings as ``name=value`` pairs, each by the last part of its key."""
+    return ", ".join(f"{key.rpartition('.')[2]}={_word(settings.get(key))}" for key in keys)
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Turn nested dicts into one with dotted keys; an empty dict disappears.
+
+    >>> flatten({"a": {"b": 1, "c": {}}, "d": [2]})
+    {'a.b': 1, 'd': [2]}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _read(run: RunFolder) -> Record:
+    config = run.config
+    names = names_of(config)
+    flat = {key: value for key, value in flatten(config).items() if key not in _IGNORED_KEYS}
+    options = {key: value for key, value in flat.items() if _of_method(key)}
+    status, reason, result = _status(run)
+    metrics = {
+        split: {name: float(value) for name, value in figures.items() if _is_number(value)}
+        for split, figures in (result.get("metrics") or {}).items()
+        if isinstance(figures, Mapping)
+    }
+    if status == "finished" and "top1" not in metrics.get("test", {}):
+        status, reason = "unreadable", "result.json has no test top1"
+    seconds: Any = result.get("seconds")
+    return Record(
+        run=run,
+        dataset=str(result.get("dataset", names.dataset)),
+        model=str(result.get("model", names.model)),
+        method=names.method,
+        label=names.method,
+        seed=names.seed,
+        epochs=result.get("epochs", names.epochs),
+        settings={key: value for key, value in flat.items() if key not in options},
+        options=options,
+        status=status,
+        reason=reason,
+        metrics=metrics,
+        seconds=float(seconds) if _is_number(seconds) else None,
+    )
+
+
+def _status(run: RunFolder) -> tuple[str, str | None, dict[str, Any]]:
+    try:
+        result = run.result
+    except RunError as error:
+        return "unreadable", str(error), {}
+    if result is None:
+        return "unfinished", "has no result yet; rerunning its command goes on where it stopped", {}
+    if result.get("status", "finished") != "finished":
+        return str(result["status"]), str(result.get("reason") or "no reason was recorded"), result
+    return "finished", None, result
+
+
+def _with_labels(records: list[Record]) -> list[Record]:
+    """Name the options in which a group's runs of one method differ; other groups are no concern of its labels."""
+    variants: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        variants.setdefault(_variant_key(record), []).append(record)
+    keys = {key: _differing([record.options for record in members]) for key, members in variants.items()}
+    return [
+        replace(record, label=f"{record.method} ({describe(record.options, differing)})") if differing else record
+        for record in records
+        for differing in [keys[_variant_key(record)]]
+    ]
+
+
+def _variant_key(record: Record) -> tuple[str, str]:
+    return json.dumps(record.settings, sort_keys=True), record.method
+
+
+def _mark_duplicates(records: list[Record]) -> list[Record]:
+    first: dict[str, Record] = {}
+    marked = []
+    for record in records:
+        key = json.dumps([record.settings, record.options, record.seed], sort_keys=True)
+        if record.status == "finished" and key in first:
+            reason = f"the same configuration and seed as {first[key].run.path}"
+            record = replace(record, status="duplicate", reason=reason)
+        elif record.status == "finished":
+            first[key] = record
+        marked.append(record)
+    return marked
+
+
+def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    keys = sorted({key for one in settings for key in one})
+    return [key for key in keys if len({json.dumps(one.get(key), sort_keys=True) for one in settings}) > 1]
+
+
+def _of_method(key: str) -> bool:
+    return any(key == known or key.startswith(f"{known}.") for known in _METHOD_KEYS)
+
+
+def _order(record: Record) -> tuple[Any, ...]:
+    options = json.dumps(record.options, sort_keys=True)
+    return (record.dataset, record.model, method_order(record.method), options, record.seed, str(record.run.path))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _word(value: Any) -> str:
+    if value is None:
+        return "none"
+    return value if isinstance(value, str) else json.dumps(value)

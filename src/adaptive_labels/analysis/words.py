@@ -1,0 +1,64 @@
+"""Figures as people read them."""
+
+from .statistics import Comparison, Summary
+
+
+def percent(fraction: float, digits: int = 1) -> str:
+    """A fraction in percent, without the sign: 0.574 → 57.4; never "-0.0"."""
+    text = f"{100 * fraction:.{digits}f}"
+    return text.lstrip("-") if float(text) == 0 else text
+
+
+def percent_summary(summary: Summary | None, digits: int = 1) -> str:
+    """Mean ± std in percent: "57.4 ± 0.2", or only the mean for one seed; empty without figures."""
+    if summary is None:
+        return ""
+    mean = percent(summary.mean, digits)
+    return mean if summary.std is None else f"{mean} ± {percent(summary.std, digits)}"
+
+
+def digits_for(summaries: list[Summary | None]) -> int:
+    """Decimals of a percentage: one, or two where a tenth would round a spread away."""
+    spreads = [summary.std for summary in summaries if summary is not None and summary.std]
+    return 2 if spreads and min(spreads) < 0.0005 else 1
+
+
+def p_value(p: float | None) -> str:
+    """A p value with two significant digits at most three decimals: "0.004", "0.21", "< 0.001"; empty for None."""
+    if p is None:
+        return ""
+    if p < 0.001:
+        return "< 0.001"
+    return f"{p:.3f}" if p < 0.0995 else f"{p:.2f}"
+
+
+def p_phrase(p: float) -> str:
+    """ "p = 0.004" or "p < 0.001"."""
+    text = p_value(p)
+    return f"p {text}" if text.startswith("<") else f"p = {text}"
+
+
+def difference(comparison: Comparison | None, digits: int = 1) -> str:
+    """A signed difference in points with its interval: "+2.1 [+1.6, +2.6]"; empty without one."""
+    if comparison is None or comparison.difference is None:
+        return ""
+    text = signed(comparison.difference, digits)
+    if comparison.low is None or comparison.high is None:
+        return text
+    return f"{text} [{signed(comparison.low, digits)}, {signed(comparison.high, digits)}]"
+
+
+def signed(fraction: float, digits: int = 1) -> str:
+    """A fraction in points with its sign; zero has none."""
+    text = percent(fraction, digits)
+    return f"+{text}" if float(text) > 0 else text.replace("-", "−")
+
+
+def seeds(n: int) -> str:
+    """ "1 seed", "3 seeds"."""
+    return f"{n} seed" if n == 1 else f"{n} seeds"
+
+
+def listed(names: list[str]) -> str:
+    """Names in a sentence: "a", "a and b", "a, b and c"."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,0 +1,194 @@
+"""The two array files of a run: residual labels over the epochs, and predictions.
+
+Shapes: E stored epochs, K classes, N examples of a split.
+
+``residual_labels.npz`` holds ``epochs`` (E,), ``classes`` (K,) and, up to K = 256, ``labels`` (E, K, K) float32. Above
+that it holds the largest 32 of each row instead: ``indices`` (E, K, 32) int32, the columns, largest first, and
+``values`` (E, K, 32) float32.
+
+``predictions.npz`` holds ``test_logits`` (N, K), ``test_labels`` (N,), and where given ``validation_logits``,
+``validation_labels``, ``test_index`` (N,) (the examples' places in the data set) and ``classes`` (K,).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .files import RunError, read_npz, write_npz
+
+DENSE_CLASSES = 256
+KEPT_PER_ROW = 32
+
+
+@dataclass(frozen=True)
+class ResidualLabels:
+    """Residual labels at some epochs; dense, or the largest of each row.
+
+    Attributes:
+        epochs: (E,) which epochs.
+        classes: K names.
+        labels: (E, K, K) float32, or None above 256 classes.
+        indices: (E, K, 32) columns, or None when ``labels`` is there.
+        values: (E, K, 32) float32, or None when ``labels`` is there.
+    """
+
+    epochs: NDArray[np.int64]
+    classes: tuple[str, ...]
+    labels: NDArray[np.float32] | None = None
+    indices: NDArray[np.int32] | None = None
+    values: NDArray[np.float32] | None = None
+
+    def matrix(self, position: int = -1) -> NDArray[np.float32]:
+        """The (K, K) matrix of one stored epoch, by its position (the last by default); what was not kept is 0."""
+        if self.labels is not None:
+            return np.asarray(self.labels[position])
+        assert self.indices is not None
+        assert self.values is not None
+        size = len(self.classes)
+        dense = np.zeros((size, size), dtype=np.float32)
+        np.put_along_axis(dense, self.indices[position].astype(np.int64), self.values[position], axis=1)
+        return dense
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Logits and labels of the test and perhaps the validation split."""
+
+    test_logits: NDArray[np.floating[Any]]
+    test_labels: NDArray[np.int64]
+    validation_logits: NDArray[np.floating[Any]] | None = None
+    validation_labels: NDArray[np.int64] | None = None
+    test_index: NDArray[np.int64] | None = None
+    classes: tuple[str, ...] | None = None
+
+
+def save_residual_labels(path: Path, epochs: ArrayLike, labels: ArrayLike, classes: Sequence[str]) -> None:
+    """Write ``residual_labels.npz``; above 256 classes only the largest 32 of each row are kept."""
+    write_npz(path, **_residual_arrays(epochs, labels, classes))
+
+
+def append_residual_labels(path: Path, epoch: int, labels: ArrayLike, classes: Sequence[str]) -> None:
+    """Add one epoch's (K, K) matrix to ``residual_labels.npz``, which is made if it is not there."""
+    added = _residual_arrays([epoch], np.asarray(labels)[None], classes)
+    if path.exists():
+        before = load_residual_labels(path)
+        if before.classes != tuple(str(name) for name in classes):
+            raise RunError(f"{path} has other classes than the matrix of epoch {epoch}.")
+        if len(before.epochs) and before.epochs[-1] >= epoch:
+            raise RunError(f"{path} already reaches epoch {before.epochs[-1]}; epoch {epoch} cannot follow it.")
+        for key in added.keys() - {"classes"}:
+            added[key] = np.concatenate([getattr(before, key), added[key]])
+    write_npz(path, **added)
+
+
+def truncate_residual_labels(path: Path, epoch: int) -> None:
+    """Drop the matrices after ``epoch``, before a run goes on from there."""
+    if not path.exists():
+        return
+    arrays = read_npz(path)
+    kept = arrays["epochs"] <= epoch
+    if not kept.all():
+        write_npz(path, **{key: value if key == "classes" else value[kept] for key, value in arrays.items()})
+
+
+def _residual_arrays(epochs: ArrayLike, labels: ArrayLike, classes: Sequence[str]) -> dict[str, Any]:
+    numbers = np.asarray(epochs, dtype=np.int64)
+    matrix = np.asarray(labels, dtype=np.float32)
+    size = len(classes)
+    if matrix.shape != (len(numbers), size, size):
+        raise RunError(
+            f"labels has shape {matrix.shape}; {len(numbers)} epochs of {size} classes need "
+            f"{(len(numbers), size, size)}."
+        )
+    if not np.isfinite(matrix).all():
+        raise RunError("labels holds NaN or infinity; residual labels are probabilities.")
+    names = np.asarray([str(name) for name in classes], dtype=np.str_)
+    if size <= DENSE_CLASSES:
+        return {"epochs": numbers, "labels": matrix, "classes": names}
+    indices = np.argsort(-matrix, axis=-1, kind="stable")[..., :KEPT_PER_ROW]
+    values = np.take_along_axis(matrix, indices, axis=-1)
+    return {"epochs": numbers, "indices": indices.astype(np.int32), "values": values, "classes": names}
+
+
+def load_residual_labels(path: Path) -> ResidualLabels:
+    """Read ``residual_labels.npz`` in either form."""
+    arrays = read_npz(path)
+    if not {"epochs", "classes"} <= arrays.keys() or not ("labels" in arrays or {"indices", "values"} <= arrays.keys()):
+        raise RunError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; these are not residual labels.")
+    return ResidualLabels(
+        epochs=arrays["epochs"],
+        classes=tuple(str(name) for name in arrays["classes"]),
+        labels=arrays.get("labels"),
+        indices=arrays.get("indices"),
+        values=arrays.get("values"),
+    )
+
+
+def save_predictions(
+    path: Path,
+    *,
+    test_logits: ArrayLike,
+    test_labels: ArrayLike,
+    validation_logits: ArrayLike | None = None,
+    validation_labels: ArrayLike | None = None,
+    test_index: ArrayLike | None = None,
+    classes: Sequence[str] | None = None,
+) -> None:
+    """Write ``predictions.npz``; logits stay float16 or float32 as given, everything wider becomes float32."""
+    arrays: dict[str, Any] = {}
+    arrays["test_logits"], arrays["test_labels"] = _split("test", test_logits, test_labels)
+    if (validation_logits is None) != (validation_labels is None):
+        raise RunError("validation_logits and validation_labels go together; only one of them was given.")
+    if validation_logits is not None and validation_labels is not None:
+        arrays["validation_logits"], arrays["validation_labels"] = _split(
+            "validation", validation_logits, validation_labels
+        )
+    if test_index is not None:
+        arrays["test_index"] = np.asarray(test_index, dtype=np.int64)
+        if arrays["test_index"].shape != arrays["test_labels"].shape:
+            raise RunError(
+                f"test_index has shape {arrays['test_index'].shape}; test_labels has {arrays['test_labels'].shape}."
+            )
+    if classes is not None:
+        arrays["classes"] = np.asarray([str(name) for name in classes], dtype=np.str_)
+        if len(classes) != arrays["test_logits"].shape[1]:
+            raise RunError(
+                f"classes has {len(classes)} names; test_logits has {arrays['test_logits'].shape[1]} columns."
+            )
+    write_npz(path, **arrays)
+
+
+def load_predictions(path: Path) -> Predictions:
+    """Read ``predictions.npz``."""
+    arrays = read_npz(path)
+    if not {"test_logits", "test_labels"} <= arrays.keys():
+        raise RunError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; these are not predictions.")
+    names = arrays.pop("classes", None)
+    known = {key: arrays.get(key) for key in ("validation_logits", "validation_labels", "test_index")}
+    return Predictions(
+        test_logits=arrays["test_logits"],
+        test_labels=arrays["test_labels"],
+        classes=None if names is None else tuple(str(name) for name in names),
+        **known,
+    )
+
+
+def _split(name: str, logits: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    scores = np.asarray(logits)
+    if scores.dtype not in (np.float16, np.float32):
+        scores = scores.astype(np.float32)
+    targets = np.asarray(labels, dtype=np.int64)
+    if scores.ndim != 2 or targets.shape != scores.shape[:1]:
+        raise RunError(
+            f"{name}_logits has shape {scores.shape} and {name}_labels {targets.shape}; need (N, K) and (N,)."
+        )
+    if targets.size and not 0 <= targets.min() <= targets.max() < scores.shape[1]:
+        raise RunError(
+            f"{name}_labels runs from {targets.min()} to {targets.max()}; with {scores.shape[1]} classes it must stay "
+            f"within 0 and {scores.shape[1] - 1}."
+        )
+    return scores, targets

@@ -1,0 +1,97 @@
+"""Many runs: find them, check them, remove them."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .files import RunError
+from .folder import RESULT_KEYS, STATUSES, RunFolder
+from .identity import RunNames
+
+T = TypeVar("T")
+
+
+def list_runs(dirs: str | Path | Iterable[str | Path]) -> list[RunFolder]:
+    """Every run in ``dirs``, each a run folder or a parent at any depth; sorted by path, none twice."""
+    starts = [dirs] if isinstance(dirs, str | Path) else list(dirs)
+    found: dict[Path, RunFolder] = {}
+    for start in starts:
+        if not Path(start).is_dir():
+            raise RunError(f"{start} is not a folder.")
+        for folder, subfolders, files in os.walk(start):
+            if "config.json" in files:
+                run = RunFolder(folder)
+                found.setdefault(run.path.resolve(), run)
+                subfolders.clear()  # nothing inside a run is another run
+    return [found[path] for path in sorted(found)]
+
+
+def check(run: RunFolder) -> list[str]:
+    """Say what is wrong with a run, a sentence each; an empty list means that it is whole."""
+    problems: list[str] = []
+    names = _try(problems, lambda: run.names)
+    history = _try(problems, run.history)
+    result = _try(problems, lambda: run.result)
+    _try(problems, lambda: run.environment)
+    _try(problems, run.load_residual_labels)
+    _try(problems, run.load_predictions)
+    if not (run.path / "environment.json").exists():
+        problems.append("environment.json is missing.")
+    if not run.finished:
+        epochs = len(history or [])
+        holder = run.lock().holder()
+        state = f"it is being written by {holder}" if holder else "rerunning its command goes on from there"
+        problems.append(f"unfinished after {epochs} epochs: {state}.")
+    elif result is not None:
+        problems.extend(_result_problems(run, result, names, history))
+    leftovers = sorted(path.name for path in run.path.glob(".*.tmp"))
+    if leftovers and run.lock().holder() is None:
+        problems.append(f"{', '.join(leftovers)}: left over from a crash, can be deleted.")
+    return problems
+
+
+def remove(run: RunFolder) -> None:
+    """Delete a run and everything in its folder; one that is being written is left alone."""
+    holder = run.lock().holder()
+    if holder is not None:
+        raise RunError(f"{run.path} is being written by {holder}; it was not removed.")
+    if run.path.is_symlink():
+        raise RunError(f"{run.path} is a link; remove the folder it points to.")
+    try:
+        # Without a result first: a removal that is cut short must not leave a folder that looks finished.
+        (run.path / "result.json").unlink(missing_ok=True)
+        shutil.rmtree(run.path)
+    except OSError as error:
+        raise RunError(f"Cannot remove {error.filename or run.path}: {error.strerror}.") from error
+
+
+def _result_problems(
+    run: RunFolder, result: dict[str, Any], names: RunNames | None, history: list[dict[str, Any]] | None
+) -> list[str]:
+    problems = []
+    missing = [key for key in RESULT_KEYS if key not in result]
+    if missing:
+        problems.append(f"result.json has no {', '.join(missing)}.")
+    status = result.get("status", "finished")
+    if status not in STATUSES:
+        problems.append(f"result.json has the status {status!r}, which is not one of {', '.join(STATUSES)}.")
+    if status != "finished":
+        return problems
+    if not (run.path / "model.safetensors").exists():
+        problems.append("model.safetensors is missing, although the run is finished.")
+    epochs = None if names is None else names.epochs
+    if epochs is not None and isinstance(result.get("epochs"), int):
+        epochs = min(epochs, result["epochs"])  # a run may stop early on purpose, and then says so
+    if history is not None and epochs is not None and len(history) < epochs:
+        problems.append(f"history.jsonl has {len(history)} epochs of {epochs}.")
+    return problems
+
+
+def _try(problems: list[str], read: Callable[[], T]) -> T | None:
+    try:
+        return read()
+    except RunError as error:
+        problems.append(str(error))
+        return None

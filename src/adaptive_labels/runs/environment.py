@@ -1,0 +1,77 @@
+"""Where and with what a run was made."""
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+
+def describe_environment(command: str | Sequence[str]) -> dict[str, Any]:
+    """Versions, hardware, command, date and commit; what cannot be found out is None, and nothing raises.
+
+    torch's version is given only if torch has been imported already: asking for it would cost seconds.
+    """
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": command if isinstance(command, str) else shlex.join(str(part) for part in command),
+        "versions": {
+            "python": platform.python_version(),
+            "adaptive-labels": _installed_version("adaptive-labels"),
+            "numpy": _installed_version("numpy"),
+            "torch": _imported_version("torch"),
+        },
+        "platform": platform.platform(),
+        "cpu": {"model": _cpu_model(), "cores": os.cpu_count(), "usable_cores": _usable_cores()},
+        "commit": _commit(),
+    }
+
+
+def _installed_version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _imported_version(module: str) -> str | None:
+    version = getattr(sys.modules.get(module), "__version__", None)
+    return None if version is None else str(version)
+
+
+def _cpu_model() -> str | None:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            key, _, value = line.partition(":")
+            if key.strip() in ("model name", "Model"):
+                return value.strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine() or None
+
+
+def _usable_cores() -> int | None:
+    try:
+        return len(os.sched_getaffinity(0))
+    except (AttributeError, OSError):
+        return os.cpu_count()
+
+
+def _commit() -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        return None
+    return done.stdout.strip() or None

@@ -1,0 +1,180 @@
+"""One run, as a folder."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from . import arrays, history
+from .arrays import Predictions, ResidualLabels
+from .environment import describe_environment
+from .files import RunError, plain, read_json, write_bytes, write_error, write_json
+from .identity import RunNames, names_of, run_id
+from .lock import RunLock
+
+RESULT_KEYS = ("dataset", "model", "method", "seed", "epochs", "parameters", "metrics", "seconds")
+STATUSES = ("finished", "diverged")
+
+
+class RunFolder:
+    """A run's files, read and written; once ``result.json`` is there, nothing in the folder changes any more.
+
+    ``RunFolder(path)`` opens one that exists, `RunFolder.create` makes one or comes back to it. Nothing is read before
+    it is asked for, so that a damaged folder can still be listed and checked.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not (self.path / "config.json").is_file():
+            raise RunError(f"{self.path} is not a run: it has no config.json.")
+
+    @classmethod
+    def create(cls, out: str | Path, config: Mapping[str, Any]) -> "RunFolder":
+        """Make the folder for ``config`` under ``out``, or open the one an earlier call made."""
+        path = Path(out) / run_id(config)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_error(path, error) from error
+        if not (path / "config.json").exists():
+            write_json(path / "config.json", config)
+        run = cls(path)
+        if run.config != plain(config):
+            raise RunError(f"{path / 'config.json'} was changed: it is not the configuration the run is named by.")
+        return run
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
+    @property
+    def name(self) -> str:
+        """The folder's own name, usually what `run_id` gave."""
+        return self.path.name
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The whole resolved configuration."""
+        return self._object("config.json")
+
+    @property
+    def names(self) -> RunNames:
+        """Data set, model, method, seed and epochs, out of the configuration."""
+        return names_of(self.config)
+
+    @property
+    def environment(self) -> dict[str, Any] | None:
+        """What `write_environment` recorded, or None."""
+        return self._object("environment.json") if (self.path / "environment.json").exists() else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether ``result.json`` is there; true of a run that diverged as well."""
+        return (self.path / "result.json").exists()
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """The content of ``result.json``, or None while the run is unfinished."""
+        return self._object("result.json") if self.finished else None
+
+    def lock(self) -> RunLock:
+        """A lock to hold while writing: ``with run.lock(): ...``."""
+        return RunLock(self.path)
+
+    def history(self) -> list[dict[str, Any]]:
+        """One dict an epoch; a last line torn by a crash is left out."""
+        return history.read_history(self.path / "history.jsonl")
+
+    def append_history(self, line: Mapping[str, Any]) -> None:
+        """Add an epoch; its number must be later than the last one's."""
+        history.append_history(self._writable("history.jsonl"), line)
+
+    def truncate_history(self, epoch: int) -> None:
+        """Forget the epochs after ``epoch``, before resuming from it."""
+        history.truncate_history(self._writable("history.jsonl"), epoch)
+
+    def write_environment(self, command: str | Sequence[str]) -> None:
+        """Record versions, hardware, command, date and commit; what cannot be found out is null."""
+        write_json(self._writable("environment.json"), describe_environment(command))
+
+    def write_json(self, name: str, data: Any) -> None:
+        """Write a further JSON file into the folder, atomically."""
+        write_json(self._writable(name), data)
+
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """Write a further file into the folder, atomically (``"model.safetensors"``, ``"checkpoint/state.json"``)."""
+        path = self._writable(name)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise write_error(path, error) from error
+        write_bytes(path, data)
+
+    def save_residual_labels(self, epochs: ArrayLike, labels: ArrayLike, classes: Sequence[str]) -> None:
+        """Write ``residual_labels.npz``: (E,), (E, K, K) and K names (see `arrays` for the keys)."""
+        arrays.save_residual_labels(self._writable("residual_labels.npz"), epochs, labels, classes)
+
+    def append_residual_labels(self, epoch: int, labels: ArrayLike, classes: Sequence[str]) -> None:
+        """Add one epoch's (K, K) matrix to ``residual_labels.npz``."""
+        arrays.append_residual_labels(self._writable("residual_labels.npz"), epoch, labels, classes)
+
+    def truncate_residual_labels(self, epoch: int) -> None:
+        """Forget the matrices after ``epoch``, before resuming from it."""
+        arrays.truncate_residual_labels(self._writable("residual_labels.npz"), epoch)
+
+    def load_residual_labels(self) -> ResidualLabels | None:
+        """Read ``residual_labels.npz``, or None if the method has none."""
+        path = self.path / "residual_labels.npz"
+        return arrays.load_residual_labels(path) if path.exists() else None
+
+    def save_predictions(
+        self,
+        *,
+        test_logits: ArrayLike,
+        test_labels: ArrayLike,
+        validation_logits: ArrayLike | None = None,
+        validation_labels: ArrayLike | None = None,
+        test_index: ArrayLike | None = None,
+        classes: Sequence[str] | None = None,
+    ) -> None:
+        """Write ``predictions.npz``: logits (N, K) and labels (N,) by split, in the data set's order."""
+        arrays.save_predictions(
+            self._writable("predictions.npz"),
+            test_logits=test_logits,
+            test_labels=test_labels,
+            validation_logits=validation_logits,
+            validation_labels=validation_labels,
+            test_index=test_index,
+            classes=classes,
+        )
+
+    def load_predictions(self) -> Predictions | None:
+        """Read ``predictions.npz``, or None if none were kept."""
+        path = self.path / "predictions.npz"
+        return arrays.load_predictions(path) if path.exists() else None
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Write ``result.json``, after which nothing in the folder may change.
+
+        ``status`` is ``"finished"`` unless given as ``"diverged"``, which needs a ``reason``.
+        """
+        missing = [key for key in RESULT_KEYS if key not in result]
+        if missing:
+            raise RunError(f"The result of {self.name} has no {', '.join(missing)}.")
+        complete = {**result, "status": result.get("status", "finished"), "reason": result.get("reason")}
+        if complete["status"] not in STATUSES:
+            raise RunError(f"status is {complete['status']!r}; it must be one of {', '.join(STATUSES)}.")
+        if complete["status"] == "diverged" and not complete["reason"]:
+            raise RunError(f"The result of {self.name} is diverged and needs a reason.")
+        write_json(self._writable("result.json"), complete)
+
+    def _writable(self, name: str) -> Path:
+        if self.finished:
+            raise RunError(f"{self.path} is finished, and finished runs never change; {name} was not written.")
+        return self.path / name
+
+    def _object(self, name: str) -> dict[str, Any]:
+        content = read_json(self.path / name)
+        if not isinstance(content, dict):
+            raise RunError(f"{self.path / name} holds a {type(content).__name__}; it must hold a JSON object.")
+        return content

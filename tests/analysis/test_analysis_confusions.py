@@ -1,0 +1,146 @@
+import csv
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.metrics import confusion_matrix as sklearn_confusion_matrix
+
+from adaptive_labels.analysis.confusions import (
+    Confusions,
+    agreement,
+    cluster_order,
+    confusion_matrix,
+    format_confusions,
+    most_confused,
+    mutual_groups,
+    read_confusions,
+    top_pairs,
+)
+from adaptive_labels.runs import RunError, RunFolder
+
+
+def test_counts_are_sklearns() -> None:
+    generator = np.random.default_rng(0)
+    labels, predicted = generator.integers(0, 6, 200), generator.integers(0, 6, 200)
+    np.testing.assert_array_equal(
+        confusion_matrix(labels, predicted, 7), sklearn_confusion_matrix(labels, predicted, labels=range(7))
+    )
+
+
+def test_means_over_seeds(comparison: list[RunFolder]) -> None:
+    runs = [run for run in comparison if run.names.method == "alr"]
+    found = read_confusions(runs)
+    assert (found.residual_runs, found.test_runs) == (3, 3)
+    matrices, tables = [], []
+    for run in runs:
+        labels, predictions = run.load_residual_labels(), run.load_predictions()
+        assert labels is not None
+        assert labels.labels is not None
+        assert predictions is not None
+        matrices.append(labels.labels[-1])
+        tables.append(sklearn_confusion_matrix(predictions.test_labels, predictions.test_logits.argmax(1)))
+    np.testing.assert_allclose(found.residual, np.mean(matrices, axis=0), rtol=1e-6)
+    np.testing.assert_allclose(found.counts, np.mean(tables, axis=0))
+    assert found.rates is not None
+    np.testing.assert_allclose(found.rates.sum(axis=1), 1)
+
+
+def test_the_planted_pairs_are_found_in_both_directions(comparison: list[RunFolder]) -> None:
+    found = read_confusions([run for run in comparison if run.names.method == "alr"])
+    planted = {(found.classes[i], found.classes[i ^ 1]) for i in range(8)}
+    for by in ("residual", "test"):
+        assert {(pair.true, pair.taken_for) for pair in top_pairs(found, 8, by)} == planted
+        assert top_pairs(found, 1, by)[0].true in found.classes[1::2]  # odd classes were made worse
+    rho = agreement(found)
+    assert rho is not None
+    assert rho > 0.3
+    groups = {frozenset(members) for members in mutual_groups(found)}
+    assert groups == {frozenset(found.classes[i : i + 2]) for i in (0, 2, 4, 6)}
+    order = cluster_order(found.residual)
+    assert all(abs(order.index(i) - order.index(i ^ 1)) == 1 for i in range(8))
+
+
+def test_a_baseline_has_test_confusions_only(comparison: list[RunFolder]) -> None:
+    found = read_confusions([comparison[0]])
+    assert found.residual is None
+    assert agreement(found) is None
+    assert top_pairs(found, 3) == top_pairs(found, 3, "test")
+    with pytest.raises(RunError, match="These runs have no residual labels"):
+        top_pairs(found, 3, "residual")
+    with pytest.raises(ValueError, match="by is 'odd'; it must be residual or test"):
+        top_pairs(found, 3, "odd")
+
+
+def test_agreement_is_spearman_over_the_rows_with_errors() -> None:
+    residual = np.array([[0, 0.7, 0.3], [0.6, 0, 0.4], [0.2, 0.8, 0]])
+    counts = np.array([[5.0, 4, 1], [1, 7, 2], [0, 0, 9]])
+    expected = stats.spearmanr([0.7, 0.3, 0.6, 0.4], [4 / 5, 1 / 5, 1 / 3, 2 / 3]).statistic
+    assert agreement(Confusions(("a", "b", "c"), residual, counts)) == pytest.approx(expected)
+    uniform = (1 - np.eye(3)) / 2
+    assert agreement(Confusions(("a", "b", "c"), uniform, counts)) is None
+    assert agreement(Confusions(("a", "b", "c"), residual, np.diag([1.0, 1, 1]))) is None
+
+
+def test_one_way_confusion_is_a_pair_but_no_mutual_group() -> None:
+    counts = np.array([[5.0, 5, 0, 0], [0, 9, 0, 1], [0, 0, 8, 2], [0, 0, 3, 7]])
+    found = Confusions(("a", "b", "c", "d"), None, counts)
+    assert [(pair.true, pair.taken_for, pair.rate, pair.count) for pair in top_pairs(found, 2)] == [
+        ("a", "b", 0.5, 5.0),
+        ("d", "c", pytest.approx(0.3), 3.0),
+    ]
+    assert mutual_groups(found) == [["c", "d"]]
+    assert mutual_groups(found, threshold=0.25) == []
+    assert most_confused(found.counts, 2) == [0, 1]
+    assert len(top_pairs(found, 100)) == 4
+
+
+def test_few_classes_do_not_break_anything() -> None:
+    two = Confusions(("a", "b"), np.array([[0.0, 1], [1, 0]]), None)
+    assert mutual_groups(two) == []
+    assert cluster_order(two.residual) == [0, 1]
+    assert agreement(two) is None
+    perfect = Confusions(("a", "b"), None, np.diag([3.0, 4.0]))
+    assert format_confusions(perfect) == "No class is taken for another.\n"
+
+
+def test_many_classes_are_read_from_the_largest_of_each_row(maker: Any) -> None:
+    run = maker.whole("alr", 0, classes=[f"class {i}" for i in range(300)], examples=900)
+    found = read_confusions([run])
+    assert found.residual is not None
+    assert found.residual.shape == (300, 300)
+    assert {int(pair.true[6:]) ^ 1 == int(pair.taken_for[6:]) for pair in top_pairs(found, 20)} == {True}
+
+
+def test_text_csv_and_json(comparison: list[RunFolder]) -> None:
+    found = read_confusions([run for run in comparison if run.names.method == "alr"])
+    lines = format_confusions(found, 3).splitlines()
+    assert lines[0].split() == ["class", "taken", "for", "residual", "label", "test", "rate", "test", "examples"]
+    assert lines[4] == "Mean over 3 runs; last stored epoch."
+    assert lines[5].startswith("Residual labels and test errors rank the pairs with a Spearman correlation of 0.")
+    assert lines[6].startswith("Confused with each other: ")
+    assert "; AT, DE; BE, NL; " in lines[6]
+    pairs = top_pairs(found, 3)
+    data = json.loads(format_confusions(found, 3, "json"))
+    assert [pair["true"] for pair in data["pairs"]] == [pair.true for pair in pairs]
+    rows = list(csv.DictReader(io.StringIO(format_confusions(found, 8, "csv"))))
+    assert {row["class"] for row in rows} == set(found.classes)
+    assert float(rows[0]["residual_label"]) == pairs[0].residual
+    with pytest.raises(ValueError, match="format is 'xml'; it must be one of text, json, csv"):
+        format_confusions(found, 3, "xml")
+
+
+def test_runs_that_do_not_fit_together_are_refused(maker: Any) -> None:
+    first = maker.whole("alr", 0, classes=["a", "b", "c"])
+    other = maker.whole("alr", 1, classes=["a", "b", "d"])
+    with pytest.raises(RunError, match="has other classes than the runs before it"):
+        read_confusions([first, other])
+    with pytest.raises(RunError, match=r"There is neither a residual_labels\.npz nor a predictions\.npz in .*alr-s2"):
+        read_confusions([maker.figures("alr", 2, 0.5)])
+    bare = RunFolder.create(maker.out, maker.config("slr", 0))
+    bare.save_predictions(test_logits=np.zeros((1, 2)), test_labels=[0])
+    assert read_confusions([bare]).classes == ("0", "1")
+    with pytest.raises(RunError, match="The runs have 2 and 3 classes"):
+        read_confusions([bare, first])

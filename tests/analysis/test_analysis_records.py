@@ -1,0 +1,137 @@
+import json
+from typing import Any
+
+import pytest
+
+from adaptive_labels.analysis.records import describe, flatten, group_records, read_records
+from adaptive_labels.analysis.verdict import verdict
+from adaptive_labels.runs import RunFolder, RunLock
+
+
+def only_group(runs: list[RunFolder]) -> Any:
+    (group,) = group_records(read_records(runs))
+    return group
+
+
+def test_methods_come_in_a_fixed_order_and_share_a_group(maker: Any) -> None:
+    runs = [maker.figures(m, s, 0.5) for m in ("tf-kd", "alr-s", "alr", "baseline", "dml", "slr") for s in (1, 0)]
+    group = only_group(runs)
+    assert list(group.by_label()) == ["baseline", "slr", "alr", "alr-s", "dml", "tf-kd"]
+    assert [record.seed for record in group.by_label()["alr"]] == [0, 1]
+    assert group.title == "towns, fasttext"
+    assert group.counted[0].value("test", "top1") == 0.5
+    assert group.counted[0].value("validation", "top1") is None
+
+
+def test_options_that_differ_are_in_the_label_and_keep_the_group(maker: Any) -> None:
+    runs = [
+        maker.figures("baseline", 0, 0.5),
+        maker.figures("alr", 0, 0.6, options={"attraction": 1.0, "update": "self"}),
+        maker.figures("alr", 0, 0.6, options={"attraction": 0.5, "update": "self"}),
+    ]
+    assert list(only_group(runs).by_label()) == ["baseline", "alr (attraction=0.5)", "alr (attraction=1.0)"]
+
+
+def test_another_recipe_is_another_group_and_another_device_is_not(maker: Any) -> None:
+    runs = [
+        maker.figures("baseline", 0, 0.5),
+        maker.figures("alr", 0, 0.5, device="cuda"),
+        maker.figures("baseline", 0, 0.5, lr=0.1),
+        maker.figures("baseline", 0, 0.5, model="charcnn"),
+    ]
+    groups = group_records(read_records(runs))
+    assert [group.title for group in groups] == [
+        "towns, charcnn (lr=0.5)",
+        "towns, fasttext (lr=0.1)",
+        "towns, fasttext (lr=0.5)",
+    ]
+    assert list(groups[2].by_label()) == ["baseline", "alr"]
+
+
+def test_runs_that_cannot_be_counted_say_why(maker: Any) -> None:
+    runs = [
+        maker.figures("baseline", 0, 0.5),
+        maker.figures("baseline", 0, 0.5, device="cuda"),
+        maker.diverged("alr", 0, "the loss was NaN in epoch 3"),
+        RunFolder.create(maker.out, maker.config("slr", 0)),
+        maker.figures("ols", 0, 0.5),
+        maker.finish(RunFolder.create(maker.out, maker.config("dml", 0)), {"test": {"nll": 1.0}}),
+    ]
+    (runs[4].path / "result.json").write_text("{")
+    group = only_group(runs)
+    assert [record.method for record in group.counted] == ["baseline"]
+    reasons = {(record.method, record.status): record.reason for record in group.left_out}
+    assert reasons[("alr", "diverged")] == "the loss was NaN in epoch 3"
+    assert reasons[("slr", "unfinished")].startswith("has no result yet")
+    assert "is not valid JSON" in reasons[("ols", "unreadable")]
+    assert reasons[("dml", "unreadable")] == "result.json has no test top1"
+    assert reasons[("baseline", "duplicate")].startswith("the same configuration and seed as")
+
+
+def test_flatten_and_describe() -> None:
+    flat = flatten({"a": {"b": 1.5, "c": {"d": "x"}}, "e": [1, 2], "f": {}, "g": None})
+    assert flat == {"a.b": 1.5, "a.c.d": "x", "e": [1, 2], "g": None}
+    assert describe(flat, ["a.b", "a.c.d", "e", "g", "missing"]) == "b=1.5, d=x, e=[1, 2], g=none, missing=none"
+
+
+def figures(maker: Any, **by_method: tuple[list[float], float | None]) -> str:
+    runs = [
+        maker.figures(method.replace("_", "-"), seed, value, validation)
+        for method, (values, validation) in by_method.items()
+        for seed, value in enumerate(values)
+    ]
+    return verdict(only_group(runs))
+
+
+def test_the_verdict_of_a_clear_gain(maker: Any) -> None:
+    sentence = figures(maker, baseline=([0.550, 0.555, 0.552], 0.5), alr=([0.571, 0.576, 0.574], 0.6))
+    # Differences 2.1, 2.1, 2.2 points: mean 2.133, std 0.0577, t = 64, interval ± 4.3027 · 0.0577 / √3 = 0.143.
+    assert sentence == (
+        "alr reaches 57.4 ± 0.3% on the test split (3 seeds), 2.1 points above baseline "
+        "(95% interval 2.0 to 2.3, p < 0.001): more than noise. Chosen by validation accuracy out of 2 methods."
+    )
+
+
+def test_the_verdict_is_chosen_on_validation_alone(maker: Any) -> None:
+    sentence = figures(
+        maker, baseline=([0.50, 0.52, 0.51], 0.5), slr=([0.9, 0.91, 0.92], 0.6), alr=([0.51, 0.50, 0.53], 0.7)
+    )
+    assert sentence.startswith("alr reaches 51.3 ± 1.5% on the test split (3 seeds), 0.3 points above baseline (95% ")
+    assert "interval of the difference −4.8 to +5.5, Holm-corrected p = 0.81): not more than noise can" in sentence
+
+
+def test_a_significant_loss_is_called_worse(maker: Any) -> None:
+    sentence = figures(maker, baseline=([0.571, 0.576, 0.574], 0.5), alr=([0.550, 0.555, 0.552], 0.6))
+    assert "2.1 points below baseline (95% interval 2.0 to 2.3, p < 0.001): worse, by more than noise." in sentence
+
+
+@pytest.mark.parametrize(
+    ("by_method", "words"),
+    [
+        ({}, "No run has finished yet, so there is nothing to compare."),
+        ({"alr": ([0.5], 0.5)}, "alr reaches 50.0% on the test split (1 seed); there is no other method to compare"),
+        ({"slr": ([0.5], 0.5), "alr": ([0.6], 0.6)}, "best of 2 methods by validation accuracy; without runs of the"),
+        ({"baseline": ([0.5], 0.5), "alr": ([0.6], 0.6)}, "10.0 points above baseline (one seed: no test possible)."),
+        ({"baseline": ([0.5], 0.5), "alr": ([0.5], 0.6)}, "seed), level with baseline (one seed: no test possible)."),
+        ({"baseline": ([0.5], 0.7), "alr": ([0.6], 0.65)}, "no other method is ahead of it by validation accuracy: the "
+         "nearest, alr, is 5.00 points behind there."),
+        ({"baseline": ([0.5], 0.7), "alr": ([0.6], 0.7)}, "A tie: baseline and alr have the same validation accuracy "
+         "(70.0%), so none is named best; on the test split they reach baseline 50.0% and alr 60.0%."),
+        ({"baseline": ([0.5], None), "alr": ([0.6], 0.7)}, "No method is named best: baseline has no validation acc"),
+        ({"baseline": ([0.5, 0.6], 0.5), "alr": ([0.6, 0.7, 0.9], 0.6)}, "10.0 points above baseline on the 2 seeds "
+         "both have (the same difference on every seed: no t test possible)."),
+    ],
+)  # fmt: skip
+def test_the_verdict_of_every_other_case(maker: Any, by_method: Any, words: str) -> None:
+    if by_method:
+        assert words in figures(maker, **by_method)
+    else:
+        run = RunFolder.create(maker.out, maker.config("alr", 0))
+        with RunLock(run.path):
+            assert verdict(only_group([run])) == words
+
+
+def test_no_verdict_prints_nan(maker: Any) -> None:
+    sentence = figures(maker, baseline=([0.5, 0.5], 0.5), alr=([0.5, 0.5], 0.6))
+    assert "level with baseline (95% interval of the difference 0.00 to 0.00, p = 1.00)" in sentence
+    assert "nan" not in json.dumps(sentence).lower()

@@ -1,0 +1,133 @@
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from scipy import stats
+
+from adaptive_labels.analysis.statistics import (
+    Comparison,
+    Summary,
+    bootstrap_difference,
+    compare,
+    compare_all,
+    holm,
+    sign_flip_p,
+    summarise,
+)
+
+
+def by_seed(values: Any) -> dict[int, float]:
+    return dict(enumerate(float(value) for value in values))
+
+
+def test_mean_and_sample_standard_deviation() -> None:
+    assert summarise([0.5, 0.6, 0.7]) == Summary(3, pytest.approx(0.6), pytest.approx(0.1))
+    assert summarise([0.5]) == Summary(1, 0.5, None)
+    assert summarise([]) is None
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 20])
+def test_interval_and_test_are_scipys(n: int) -> None:
+    generator = np.random.default_rng(n)
+    method, baseline = generator.normal(0.57, 0.01, n), generator.normal(0.55, 0.01, n)
+    found = compare(by_seed(method), by_seed(baseline))
+    expected = stats.ttest_rel(method, baseline)
+    interval = expected.confidence_interval(0.95)
+    assert found.n == n
+    assert found.difference == pytest.approx(np.mean(method - baseline))
+    assert found.p == pytest.approx(expected.pvalue, rel=1e-9)
+    assert (found.low, found.high) == (pytest.approx(interval.low), pytest.approx(interval.high))
+    assert found.note == ""
+
+
+def test_a_worked_example() -> None:
+    # Differences 1, 2, 3: mean 2, std 1, error 1/√3; t = 2√3 with 2 degrees of freedom, t(0.975, 2) = 4.3027.
+    found = compare({0: 11, 1: 12, 2: 13}, {0: 10, 1: 10, 2: 10})
+    assert found.difference == pytest.approx(2)
+    assert found.low == pytest.approx(2 - 4.302652730 / 3**0.5)
+    assert found.p == pytest.approx(0.0741799, abs=1e-6)
+    assert found.p_flip == pytest.approx(0.25)
+
+
+def test_only_shared_seeds_are_paired() -> None:
+    method, baseline = {0: 0.5, 1: 0.6, 2: 0.9, 7: 0.1}, {2: 0.8, 1: 0.4, 3: 0.0, 0: 0.45}
+    assert compare(method, baseline) == compare({0: 0.5, 1: 0.6, 2: 0.9}, {0: 0.45, 1: 0.4, 2: 0.8})
+    assert compare({1: 0.5}, {2: 0.5}) == Comparison(0, note="no seed in common with the baseline: no test possible")
+
+
+def test_one_seed_and_no_variation_give_no_nan() -> None:
+    assert compare({0: 0.75}, {0: 0.5}) == Comparison(1, 0.25, note="one seed: no test possible")
+    same = compare({0: 0.5, 1: 0.6}, {0: 0.5, 1: 0.6})
+    assert (same.difference, same.low, same.high, same.p, same.p_flip) == (0, 0, 0, 1, 1)
+    # 0.1 + 0.2 − 0.2 and 0.7 − 0.6 differ in the last bit only.
+    shifted = compare({0: 0.3, 1: 0.7, 2: 0.2}, {0: 0.2, 1: 0.6, 2: 0.1})
+    assert shifted.difference == pytest.approx(0.1)
+    assert (shifted.low, shifted.p, shifted.p_flip) == (None, None, 0.25)
+    assert shifted.note == "the same difference on every seed: no t test possible"
+
+
+def test_holm_against_the_definition() -> None:
+    assert holm([0.01, 0.04, 0.03]) == [pytest.approx(0.03), pytest.approx(0.06), pytest.approx(0.06)]
+    assert holm([0.9, None, 0.8]) == [1.0, None, 1.0]
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.floats(0.001, 0.5))
+def test_holm_rejects_what_the_step_down_procedure_rejects(ps: list[float], level: float) -> None:
+    rejected = set()
+    for rank, position in enumerate(sorted(range(len(ps)), key=lambda i: ps[i])):
+        if ps[position] * (len(ps) - rank) > level:
+            break
+        rejected.add(position)
+    corrected = holm(ps)
+    assert {i for i, p in enumerate(corrected) if p is not None and p <= level} == rejected
+
+
+@given(st.lists(st.integers(-9, 9), min_size=1, max_size=8))
+def test_sign_flips_against_a_loop(differences: list[int]) -> None:
+    observed = abs(sum(differences))
+    patterns = list(itertools.product((1, -1), repeat=len(differences)))
+    hits = sum(abs(sum(s * d for s, d in zip(signs, differences, strict=True))) >= observed for signs in patterns)
+    assert sign_flip_p([d / 7 for d in differences]) == pytest.approx(hits / len(patterns))
+
+
+def test_many_sign_flips_are_drawn() -> None:
+    values = np.random.default_rng(0).normal(0.4, 1, 30)
+    expected = stats.permutation_test(
+        (values,), np.mean, permutation_type="samples", n_resamples=20_000, rng=np.random.default_rng(1)
+    ).pvalue
+    assert sign_flip_p(values) == pytest.approx(expected, abs=0.01)
+    assert sign_flip_p(values) == sign_flip_p(values)
+
+
+def test_all_methods_are_corrected_together() -> None:
+    generator = np.random.default_rng(3)
+    base = generator.normal(0.5, 0.01, 5)
+    methods = {
+        "baseline": by_seed(base),
+        "a": by_seed(base + generator.normal(0.02, 0.01, 5)),
+        "b": by_seed(base + generator.normal(0.0, 0.01, 5)),
+        "one": {0: 0.6},
+    }
+    found = compare_all(methods, "baseline")
+    assert list(found) == ["a", "b", "one"]
+    assert [found[name].p_holm for name in found] == holm([found[name].p for name in found])
+    assert found["one"].p_holm is None
+
+
+def test_bootstrap_is_scipys_and_repeatable() -> None:
+    generator = np.random.default_rng(0)
+    method, baseline = generator.random(500) < 0.6, generator.random(500) < 0.5
+    found = bootstrap_difference(method, baseline, repeats=3000)
+    differences = method.astype(float) - baseline
+    expected = stats.bootstrap(
+        (differences,), np.mean, method="percentile", n_resamples=3000, rng=np.random.default_rng(1)
+    ).confidence_interval
+    assert found.difference == pytest.approx(differences.mean())
+    assert found.low == pytest.approx(expected.low, abs=0.006)
+    assert found.high == pytest.approx(expected.high, abs=0.006)
+    assert found == bootstrap_difference(method, baseline, repeats=3000)
+    with pytest.raises(ValueError, match=r"method has shape \(3,\) and baseline \(2,\)"):
+        bootstrap_difference([1, 0, 1], [1, 0])

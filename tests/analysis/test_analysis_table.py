@@ -1,0 +1,106 @@
+import csv
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adaptive_labels.analysis.records import read_records
+from adaptive_labels.analysis.table import FORMATS, table
+from adaptive_labels.runs import RunFolder
+
+
+@pytest.fixture
+def small(maker: Any) -> list[RunFolder]:
+    tests = {"baseline": [0.550, 0.555, 0.552], "slr": [0.560, 0.551, 0.565], "alr": [0.571, 0.576, 0.574]}
+    runs = [maker.figures(m, s, value, value - 0.01) for m, values in tests.items() for s, value in enumerate(values)]
+    return [*runs, maker.diverged("alr-s", 0, "the loss was NaN in epoch 3 | 100% & more")]
+
+
+def test_the_text_table_to_the_letter(small: list[RunFolder]) -> None:
+    # slr by hand: differences 1.0, −0.4, 1.3; mean 0.633, std 0.907; reach 4.3027 · 0.907 / √3 = 2.25; t = 1.21 and
+    # with two degrees of freedom p = 1 − t / √(2 + t²) = 0.35, the larger of two, which Holm leaves as it is.
+    assert table(read_records(small), "text").splitlines() == [
+        "towns, fasttext",
+        "method    n  test top-1 %   difference [95%]        p  val top-1 %  seconds",
+        "--------  -  ------------  -----------------  -------  -----------  -------",
+        "baseline  3    55.2 ± 0.3                               54.2 ± 0.3      2.5",
+        "slr       3    55.9 ± 0.7  +0.6 [−1.6, +2.9]     0.35   54.9 ± 0.7      2.5",
+        "alr       3    57.4 ± 0.3  +2.1 [+2.0, +2.3]  < 0.001   56.4 ± 0.3      2.5",
+        "Test split, last epoch (4); mean ± standard deviation over n seeds.",
+        "Difference from the baseline in points on the seeds both have, with its 95% t interval; p by paired t test, "
+        "Holm-corrected over 2 methods.",
+        "Left out: alr-s, seed 0: diverged: the loss was NaN in epoch 3 | 100% & more.",
+    ]
+
+
+def test_whole_runs_show_every_column(comparison: list[RunFolder]) -> None:
+    heading = table(read_records(comparison)).splitlines()[1]
+    for column in ("top-5 %", "NLL", "ECE % → scaled", "AURC", "seconds"):
+        assert column in heading
+    assert "8.0 → 2.0" in table(read_records(comparison))
+    assert "ECE with 15 bins" in table(read_records(comparison))
+
+
+def test_markdown_keeps_its_columns(maker: Any, small: list[RunFolder]) -> None:
+    odd = maker.figures("a|b*c", 0, 0.5, 0.5, dataset="_x_")
+    text = table(read_records([*small, odd]), "markdown")
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert all(line.replace("\\|", "").count("|") in (6, 8) for line in rows)
+    assert "a\\|b\\*c" in text
+    assert "**\\_x\\_, fasttext**" in text
+    assert "- alr-s, seed 0: diverged: the loss was NaN in epoch 3 \\| 100% & more." in text
+
+
+def test_latex_is_escaped_and_whole(maker: Any, small: list[RunFolder]) -> None:
+    text = table(read_records([*small, maker.figures("a_b%&#$", 0, 0.5, 0.5)]), "latex")
+    for words in ("\\toprule", "\\midrule", "\\bottomrule", r"a\_b\%\&\#\$", r"57.4 $\pm$ 0.3", r"$<$ 0.001", "$-$1.6"):
+        assert words in text
+    assert r"test top-1 \%" in text
+    body = text[text.index("\\midrule") : text.index("\\bottomrule")]
+    assert {line.replace(r"\&", "").count("&") for line in body.splitlines()[1:]} == {6}
+    assert "% left out: alr-s, seed 0" in text
+
+
+def test_csv_and_json_give_the_figures_unrounded(small: list[RunFolder]) -> None:
+    rows = {row["method"]: row for row in csv.DictReader(io.StringIO(table(read_records(small), "csv")))}
+    (group,) = json.loads(table(read_records(small), "json"))
+    alr = next(row for row in group["rows"] if row["label"] == "alr")
+    mean = np.mean([0.571, 0.576, 0.574])
+    assert float(rows["alr"]["test_top1_mean"]) == pytest.approx(mean, rel=1e-12)
+    assert alr["test"]["top1"]["mean"] == pytest.approx(mean, rel=1e-12)
+    assert float(rows["alr"]["difference"]) == alr["comparison"]["difference"] == pytest.approx(0.064 / 3)
+    assert alr["comparison"]["p_flip"] == 0.25
+    assert rows["alr-s"]["status"] == "diverged"
+    assert rows["alr-s"]["reason"] == "the loss was NaN in epoch 3 | 100% & more"
+    assert group["left_out"][0]["label"] == "alr-s"
+    assert [group["split"], group["dataset"], group["model"]] == ["test", "towns", "fasttext"]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_few_runs_print_no_nan_and_say_so(maker: Any, format: str) -> None:
+    runs = [maker.figures("baseline", 0, 0.5), maker.figures("alr", 0, 0.6), maker.figures("slr", 1, 0.6)]
+    text = table(read_records(runs), format)
+    assert "nan" not in text.lower()
+    if format in ("text", "markdown", "latex"):
+        assert "alr: one seed: no test possible." in text
+        assert "slr: no seed in common with the baseline: no test possible." in text
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_nothing_finished_is_said(maker: Any, format: str) -> None:
+    text = table(read_records([maker.diverged("alr", 0, "why not")]), format)
+    assert "why not" in text
+
+
+def test_groups_have_a_table_each(maker: Any) -> None:
+    runs = [maker.figures("alr", 0, 0.5, dataset=name) for name in ("towns", "digits")]
+    text = table(read_records(runs))
+    assert text.index("digits, fasttext") < text.index("towns, fasttext")
+    assert "No baseline among these runs." in text
+
+
+def test_an_unknown_format_is_refused(maker: Any) -> None:
+    with pytest.raises(ValueError, match="format is 'xml'; it must be one of text, markdown, csv, latex, json"):
+        table([], "xml")

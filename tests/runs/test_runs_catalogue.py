@@ -1,0 +1,200 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adaptive_labels.runs import RunError, RunFolder, RunLock, check, list_runs, remove
+
+CONFIG: dict[str, Any] = {"dataset": "towns", "model": "fasttext", "method": "alr", "seed": 0, "epochs": 2}
+RESULT: dict[str, Any] = {**CONFIG, "parameters": {}, "metrics": {}, "seconds": 1.0}
+
+
+def finished(out: Path, **changes: Any) -> RunFolder:
+    run = RunFolder.create(out, {**CONFIG, **changes})
+    run.write_environment("alr train")
+    run.append_history({"epoch": 1})
+    run.append_history({"epoch": 2})
+    run.write_bytes("model.safetensors", b"weights")
+    run.finish({**RESULT, **changes})
+    return run
+
+
+def test_runs_are_found_at_any_depth_once_and_sorted(tmp_path: Path) -> None:
+    runs = [finished(tmp_path / folder, seed=seed) for folder, seed in [("b", 1), ("a/c", 0), ("a", 2)]]
+    (runs[0].path / "checkpoint").mkdir()
+    (runs[0].path / "checkpoint" / "config.json").write_text("{}")
+    found = list_runs([tmp_path, runs[0].path, tmp_path / "a"])
+    assert [run.path for run in found] == sorted(run.path for run in runs)
+    assert [run.path for run in list_runs(runs[1].path)] == [runs[1].path]
+    with pytest.raises(RunError, match=r"nowhere is not a folder\."):
+        list_runs([tmp_path / "nowhere"])
+
+
+def test_a_whole_run_has_no_problems(tmp_path: Path) -> None:
+    assert check(finished(tmp_path)) == []
+
+
+def test_every_damage_is_named(tmp_path: Path) -> None:
+    run = finished(tmp_path)
+    (run.path / "history.jsonl").write_text('{"epoch": 1}\n')
+    assert check(run) == ["history.jsonl has 1 epochs of 2."]
+    (run.path / "model.safetensors").unlink()
+    assert check(run)[0] == "model.safetensors is missing, although the run is finished."
+    (run.path / "environment.json").unlink()
+    (run.path / "predictions.npz").write_bytes(b"PK broken")
+    (run.path / "config.json").write_text("{")
+    (run.path / ".x.json.1-ab.tmp").write_text("")
+    problems = "\n".join(check(run))
+    for words in ("config.json is not valid JSON", "environment.json is missing", "predictions.npz cannot be read"):
+        assert words in problems
+    assert ".x.json.1-ab.tmp: left over from a crash" in problems
+    (run.path / "result.json").write_text('{"dataset": "towns", "status": "what"}')
+    problems = "\n".join(check(run))
+    assert "result.json has no model, method" in problems
+    assert "the status 'what'" in problems
+
+
+def test_a_run_that_stopped_early_is_whole(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, {**CONFIG, "epochs": 50})
+    run.write_environment("alr")
+    run.append_history({"epoch": 1})
+    run.write_bytes("model.safetensors", b"weights")
+    run.finish({**RESULT, "epochs": 1})
+    assert check(run) == []
+
+
+def test_an_unfinished_run_says_how_far_it_came_and_who_is_at_it(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, CONFIG)
+    run.write_environment("alr")
+    run.append_history({"epoch": 1})
+    assert check(run) == ["unfinished after 1 epochs: rerunning its command goes on from there."]
+    with run.lock():
+        assert check(run) == [
+            f"unfinished after 1 epochs: it is being written by this process ({os.getpid()}) already."
+        ]
+
+
+def test_a_diverged_run_needs_no_model(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, CONFIG)
+    run.write_environment("alr")
+    run.finish({**RESULT, "status": "diverged", "reason": "the loss was NaN in epoch 1"})
+    assert check(run) == []
+
+
+def test_remove_deletes_all_but_what_is_being_written(tmp_path: Path) -> None:
+    run = finished(tmp_path)
+    with run.lock(), pytest.raises(RunError, match=r"is being written by this process .* was not removed"):
+        remove(run)
+    link = tmp_path / "link"
+    link.symlink_to(run.path)
+    with pytest.raises(RunError, match="link is a link"):
+        remove(RunFolder(link))
+    assert check(run) == []
+    link.unlink()
+    remove(run)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_keeps_others_out_until_it_is_released(tmp_path: Path) -> None:
+    with RunLock(tmp_path):
+        with pytest.raises(RunError, match=rf"is being written by this process \({os.getpid()}\) already"):
+            RunLock(tmp_path).acquire()
+        lock = RunLock(tmp_path)
+        lock.release()
+        assert lock.path.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+HOLD = """
+import sys, time
+from adaptive_labels.runs import RunLock
+RunLock(sys.argv[1]).acquire()
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_another_process_is_respected_while_it_lives_and_no_longer(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    child = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        with pytest.raises(RunError, match=rf"is being written by process {child.pid} on this machine\."):
+            RunLock(tmp_path).acquire()
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, but not yet collected by its parent
+        assert RunLock(tmp_path).holder() is None
+    finally:
+        child.kill()
+        child.communicate()
+    with RunLock(tmp_path) as lock:
+        assert json.loads(lock.path.read_text())["pid"] == os.getpid()
+
+
+RACE = """
+import os, sys, time
+from pathlib import Path
+from adaptive_labels.runs import RunError, RunLock
+folder, inside = Path(sys.argv[1]), Path(sys.argv[2])
+end, taken = time.time() + 1.5, 0
+while time.time() < end:
+    try:
+        with RunLock(folder) as lock:
+            inside.mkdir()      # fails when another process is inside as well
+            inside.rmdir()
+            taken += 1
+            if taken % 3 == 0:  # leave a stale lock behind now and then
+                lock._token = None
+                lock.path.write_text('{"pid": 4194305, "host": "%s", "token": "x"}' % os.uname().nodename)
+    except RunError:
+        pass
+print(taken)
+"""
+
+
+def test_processes_that_race_for_a_stale_lock_are_never_both_inside(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", RACE, str(tmp_path / "run"), str(tmp_path / "inside")]
+    children = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+        for _ in range(3)
+    ]
+    outputs = [child.communicate() for child in children]
+    assert [errors for _, errors in outputs] == ["", "", ""]
+    assert sum(int(output) for output, _ in outputs) > 10
+
+
+def test_a_process_number_given_out_again_does_not_hold_the_lock(tmp_path: Path) -> None:
+    lock = RunLock(tmp_path)
+    lock.acquire()
+    content = json.loads(lock.path.read_text())
+    if content["started"] is None:
+        pytest.skip("this system does not tell when a process started")
+    lock.path.write_text(json.dumps({**content, "started": "1"}))
+    assert lock.holder() is None
+    with RunLock(tmp_path):
+        pass
+
+
+def test_another_host_is_respected_and_an_old_torn_lock_is_not(tmp_path: Path) -> None:
+    lock = RunLock(tmp_path)
+    lock.path.write_text(json.dumps({"pid": 1, "host": "elsewhere.example"}))
+    with pytest.raises(
+        RunError, match=r"by process 1 on elsewhere\.example \(if that has ended, delete .*lock\.json\)"
+    ):
+        lock.acquire()
+    lock.path.write_text("")
+    with pytest.raises(RunError, match="a process that has just started"):
+        lock.acquire()
+    os.utime(lock.path, (1, 1))
+    with lock:
+        pass
+    assert list(tmp_path.iterdir()) == []

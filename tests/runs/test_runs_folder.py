@@ -1,0 +1,289 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from adaptive_labels.runs import RunError, RunFolder, RunNames, RunRecorder, names_of, run_id
+from adaptive_labels.runs.arrays import KEPT_PER_ROW
+
+CONFIG: dict[str, Any] = {"dataset": "towns", "model": "fasttext", "method": "alr", "seed": 3, "epochs": 2}
+RESULT: dict[str, Any] = {
+    **CONFIG,
+    "parameters": {"network": 10, "criterion": 2},
+    "metrics": {"test": {"top1": 0.5}, "validation": {"top1": 0.5}},
+    "seconds": 1.5,
+}
+
+
+def test_a_run_is_named_readably_and_by_all_of_its_configuration() -> None:
+    name = run_id(CONFIG)
+    assert name.startswith("towns-fasttext-alr-s3-")
+    assert len(name.rpartition("-")[2]) == 8
+    assert run_id(dict(reversed(CONFIG.items()))) == name
+    assert run_id({**CONFIG, "epochs": 3}) != name
+    assert run_id({**CONFIG, "options": {"attraction": float("inf")}}) != run_id(
+        {**CONFIG, "options": {"attraction": None}}
+    )
+    odd = run_id({**CONFIG, "dataset": "../own data/täg.csv.gz", "model": "hf:org/bert", "method": "ls++"})
+    assert odd.startswith("t-g-bert-ls++-s3-")
+    assert run_id({**CONFIG, "dataset": "都市"}).startswith("dataset-fasttext")
+
+
+def test_names_are_found_in_sections_too() -> None:
+    sections = {
+        "data": {"name": "towns"},
+        "model": {"name": "fasttext", "options": {}},
+        "method": {"name": "alr"},
+        "training": {"epochs": 7},
+        "seed": 2,
+    }
+    assert names_of(sections) == RunNames("towns", "fasttext", "alr", 2, 7)
+    assert names_of(CONFIG) == RunNames("towns", "fasttext", "alr", 3, 2)
+    assert run_id(sections).startswith("towns-fasttext-alr-s2-")
+    with pytest.raises(RunError, match="The configuration has no 'model'"):
+        names_of({**sections, "model": {"name": None}})
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"dataset": "a", "model": "b", "seed": 1}, "The configuration has no 'method'"),
+        ({**CONFIG, "seed": "1"}, "seed is '1'; it must be a whole number"),
+    ],
+)
+def test_a_configuration_without_a_name_is_refused(config: dict[str, Any], words: str) -> None:
+    with pytest.raises(RunError, match=words):
+        run_id(config)
+
+
+def test_create_comes_back_to_the_same_folder(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "deep" / "runs", CONFIG)
+    again = RunFolder.create(tmp_path / "deep" / "runs", CONFIG)
+    assert again.path == run.path
+    assert again.config == CONFIG
+    assert not run.finished
+    assert run.result is None
+    (run.path / "config.json").write_text('{"seed": 4}')
+    with pytest.raises(RunError, match="was changed: it is not the configuration"):
+        RunFolder.create(tmp_path / "deep" / "runs", CONFIG)
+
+
+def test_an_output_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=r"^Cannot write .*: Not a directory\.$"):
+        RunFolder.create(tmp_path / "file", CONFIG)
+    with pytest.raises(RunError, match=r"is not a run: it has no config\.json"):
+        RunFolder(tmp_path)
+
+
+def test_history_is_appended_and_cut(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, CONFIG)
+    assert run.history() == []
+    run.truncate_history(0)
+    for epoch in (1, 2, 3):
+        run.append_history({"epoch": epoch, "train_loss": 1.0 / epoch})
+    run.truncate_history(2)
+    assert [line["epoch"] for line in run.history()] == [1, 2]
+    with pytest.raises(RunError, match="already reaches epoch 2; epoch 2 cannot follow"):
+        run.append_history({"epoch": 2})
+    with pytest.raises(RunError, match="has epoch None"):
+        run.append_history({"loss": 2})
+    run.append_history({"epoch": 3, "train_loss": float("nan")})
+    assert run.history()[-1] == {"epoch": 3, "train_loss": None}
+
+
+@settings(deadline=None, max_examples=60)  # every line is synced to the disk, however slow it is
+@given(cut=st.integers(min_value=0, max_value=200))
+def test_history_survives_a_crash_at_any_byte(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+    run = RunFolder.create(tmp_path_factory.mktemp("runs"), CONFIG)
+    lines = [{"epoch": epoch, "note": "ü" * 20} for epoch in (1, 2, 3)]
+    for line in lines:
+        run.append_history(line)
+    path = run.path / "history.jsonl"
+    data = path.read_bytes()
+    kept = data[: min(cut, len(data))]
+    path.write_bytes(kept)
+    # A line is there when all of its bytes are, with or without the newline.
+    ends = [i for i in range(len(data)) if data[i : i + 1] == b"\n"]
+    whole = sum(end <= len(kept) for end in ends)
+    assert run.history() == lines[:whole]
+    run.append_history({"epoch": 9})
+    assert run.history() == [*lines[:whole], {"epoch": 9}]
+    assert path.read_bytes().count(b"\n") == whole + 1
+
+
+def test_a_broken_line_in_the_middle_is_named(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, CONFIG)
+    (run.path / "history.jsonl").write_text('{"epoch": 1}\n{"epo\n{"epoch": 3}\n')
+    with pytest.raises(RunError, match=r"history\.jsonl, line 2, is not a JSON object"):
+        run.history()
+
+
+def test_residual_labels_up_to_256_classes_are_kept_whole(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, CONFIG)
+    assert run.load_residual_labels() is None
+    labels = np.random.default_rng(0).random((2, 5, 5))
+    run.save_residual_labels([1, 4], labels, ["a", "b", "ç", "<script>", ""])
+    with np.load(run.path / "residual_labels.npz") as file:
+        assert set(file.files) == {"epochs", "labels", "classes"}
+        assert file["labels"].dtype == np.float32
+    loaded = run.load_residual_labels()
+    assert loaded is not None
+    assert loaded.epochs.tolist() == [1, 4]
+    assert loaded.classes == ("a", "b", "ç", "<script>", "")
+    np.testing.assert_array_equal(loaded.matrix(), labels[1].astype(np.float32))
+
+
+def test_residual_labels_of_many_classes_keep_the_largest_of_each_row(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, CONFIG)
+    size = 300
+    labels = np.random.default_rng(0).random((2, size, size)).astype(np.float32)
+    run.save_residual_labels([1, 2], labels, [str(i) for i in range(size)])
+    loaded = run.load_residual_labels()
+    assert loaded is not None
+    for position in (0, 1):
+        matrix = loaded.matrix(position)
+        for row, original in zip(matrix, labels[position], strict=True):
+            smallest_kept = np.sort(original)[-KEPT_PER_ROW]
+            np.testing.assert_array_equal(row, np.where(original >= smallest_kept, original, 0))
+
+
+@pytest.mark.parametrize("size", [4, 260])
+def test_a_recorder_keeps_epochs_and_goes_back(tmp_path: Path, size: int) -> None:
+    run, whole = RunFolder.create(tmp_path, CONFIG), RunFolder.create(tmp_path, {**CONFIG, "seed": 9})
+    classes = [f"class {i}" for i in range(size)]
+    labels = np.random.default_rng(0).random((3, size, size)).astype(np.float32)
+    recorder = RunRecorder(run, classes)
+    recorder.rewind(0)
+    for epoch in (1, 2, 3):
+        recorder.epoch({"epoch": epoch})
+        recorder.residual_labels(epoch, labels[0])
+    recorder.rewind(1)
+    assert [line["epoch"] for line in run.history()] == [1]
+    for epoch in (2, 3):
+        recorder.epoch({"epoch": epoch})
+        recorder.residual_labels(epoch, labels[epoch - 1])
+    whole.save_residual_labels([1, 2, 3], labels, classes)
+    found, expected = run.load_residual_labels(), whole.load_residual_labels()
+    assert found is not None
+    assert expected is not None
+    assert found.epochs.tolist() == [1, 2, 3]
+    for position in range(3):
+        np.testing.assert_array_equal(found.matrix(position), expected.matrix(position))
+    with pytest.raises(RunError, match=r"already reaches epoch 3; epoch 3 cannot follow it"):
+        recorder.residual_labels(3, labels[0])
+    with pytest.raises(RunError, match="has other classes than the matrix of epoch 4"):
+        RunRecorder(run, ["x", *classes[1:]]).residual_labels(4, labels[0])
+
+
+def test_residual_labels_of_the_wrong_shape_are_refused(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, CONFIG)
+    with pytest.raises(RunError, match=r"shape \(1, 3, 2\); 1 epochs of 3 classes need \(1, 3, 3\)"):
+        run.save_residual_labels([1], np.zeros((1, 3, 2)), "abc")
+    with pytest.raises(RunError, match="NaN or infinity"):
+        run.save_residual_labels([1], np.full((1, 3, 3), np.nan), "abc")
+
+
+def test_predictions_come_back_as_they_were(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, CONFIG)
+    assert run.load_predictions() is None
+    logits = np.random.default_rng(0).normal(size=(4, 3))
+    run.save_predictions(
+        test_logits=logits.astype(np.float16),
+        test_labels=[0, 1, 2, 0],
+        test_index=[9, 7, 5, 3],
+        classes=["x", "y", "z"],
+    )
+    loaded = run.load_predictions()
+    assert loaded is not None
+    assert loaded.test_logits.dtype == np.float16
+    assert loaded.test_labels.tolist() == [0, 1, 2, 0]
+    assert loaded.test_index is not None
+    assert loaded.test_index.tolist() == [9, 7, 5, 3]
+    assert loaded.classes == ("x", "y", "z")
+    assert loaded.validation_logits is None
+    run.save_predictions(test_logits=logits, test_labels=[0] * 4, validation_logits=logits, validation_labels=[2] * 4)
+    loaded = run.load_predictions()
+    assert loaded is not None
+    assert loaded.validation_logits is not None
+    assert loaded.validation_logits.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"test_labels": [0, 3]}, r"test_labels runs from 0 to 3; with 3 classes it must stay within 0 and 2"),
+        ({"test_labels": [0]}, r"test_logits has shape \(2, 3\) and test_labels \(1,\)"),
+        ({"validation_logits": np.zeros((2, 3))}, "go together"),
+        ({"test_index": [1]}, r"test_index has shape \(1,\)"),
+        ({"classes": ["a"]}, "classes has 1 names; test_logits has 3 columns"),
+    ],
+)
+def test_predictions_that_do_not_fit_are_refused(tmp_path: Path, arguments: dict[str, Any], words: str) -> None:
+    run = RunFolder.create(tmp_path, CONFIG)
+    with pytest.raises(RunError, match=words):
+        run.save_predictions(**{"test_logits": np.zeros((2, 3)), "test_labels": [0, 1], **arguments})
+
+
+def test_a_finished_run_never_changes(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, CONFIG)
+    run.append_history({"epoch": 1})
+    run.write_bytes("checkpoint/state.json", b"{}")
+    run.finish(RESULT)
+    assert run.finished
+    assert run.result == {**RESULT, "status": "finished", "reason": None}
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    attempts = [
+        lambda: run.append_history({"epoch": 2}),
+        lambda: run.truncate_history(0),
+        lambda: run.write_environment("alr"),
+        lambda: run.write_json("x.json", 1),
+        lambda: run.write_bytes("x", b""),
+        lambda: run.save_residual_labels([1], np.zeros((1, 2, 2)), "ab"),
+        lambda: run.save_predictions(test_logits=np.zeros((1, 2)), test_labels=[0]),
+        lambda: run.finish(RESULT),
+    ]
+    for attempt in attempts:
+        with pytest.raises(RunError, match="is finished, and finished runs never change"):
+            attempt()
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
+
+
+def test_a_result_must_be_complete(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, CONFIG)
+    with pytest.raises(RunError, match=r"has no parameters, metrics, seconds\."):
+        run.finish(CONFIG)
+    with pytest.raises(RunError, match="status is 'odd'; it must be one of finished, diverged"):
+        run.finish({**RESULT, "status": "odd"})
+    with pytest.raises(RunError, match="is diverged and needs a reason"):
+        run.finish({**RESULT, "status": "diverged"})
+    assert not run.finished
+
+
+def test_the_environment_is_recorded_without_importing_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys, json; from adaptive_labels.runs import RunFolder;"
+        f"run = RunFolder.create(sys.argv[1], {CONFIG!r}); run.write_environment(['alr', 'train', 'my data']);"
+        "assert 'torch' not in sys.modules; print(json.dumps(run.environment))"
+    )
+    source = next(path for path in sys.path if (Path(path) / "adaptive_labels" / "runs").is_dir())
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=tmp_path,
+        env={"PYTHONPATH": source, "PATH": ""},  # no git to be found either
+    )
+    environment = json.loads(done.stdout)
+    assert environment["command"] == "alr train 'my data'"
+    assert environment["versions"]["python"].startswith("3.")
+    assert environment["versions"]["torch"] is None
+    assert environment["commit"] is None
+    assert environment["cpu"]["cores"] >= 1
+    assert environment["date"].endswith("+00:00")
