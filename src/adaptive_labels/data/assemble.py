@@ -1,0 +1,98 @@
+"""From what a reader found to a whole data set: the missing splits, the duplicates, the notes, the fingerprint."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from adaptive_labels.data.contract import DataError, Dataset, Examples, Kind
+from adaptive_labels.data.fingerprint import fingerprint
+from adaptive_labels.data.splits import (
+    TEST_FRACTION,
+    VALIDATION_FRACTION,
+    content_digest,
+    fold_text,
+    index_tensor,
+    refuse_single_examples,
+    split_off,
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A split as it was found: its examples, and a digest of each one's content (see `splits`)."""
+
+    examples: Examples
+    digests: list[bytes]
+
+    def subset(self, indices: Tensor) -> "Part":
+        """The examples at `indices`, in that order."""
+        return Part(self.examples.subset(indices), [self.digests[i] for i in indices.tolist()])
+
+
+def assemble(
+    name: str,
+    kind: Kind,
+    classes: Sequence[str],
+    train: Part,
+    validation: Part | None,
+    test: Part | None,
+    *,
+    notes: Sequence[str],
+    split_seed: int,
+) -> Dataset:
+    """A whole data set: splits that are None are made from train, duplicates across splits are counted and noted."""
+    if len(classes) < 2:
+        raise DataError(f"{name} has one class only ({classes[0]!r}); a classifier needs at least two.")
+    if validation is None or test is None:
+        refuse_single_examples(train.examples, classes)
+    all_notes = list(notes)
+    things = "texts" if kind == "text" else "images"
+    if test is None:
+        train, test = _set_aside(train, TEST_FRACTION, f"test {split_seed}")
+        all_notes.append(
+            f"There was no test split: {TEST_FRACTION:.0%} of all ({len(test.examples):,} {things}) were set aside "
+            f"for it, stratified by class, with split seed {split_seed}."
+        )
+    if validation is None:
+        train, validation = _set_aside(train, VALIDATION_FRACTION, f"validation {split_seed}")
+        all_notes.append(
+            f"There was no validation split: {VALIDATION_FRACTION:.0%} of train ({len(validation.examples):,} {things})"
+            f" were set aside for it, stratified by class, with split seed {split_seed}."
+        )
+    splits = {"train": train.examples, "validation": validation.examples, "test": test.examples}
+    all_notes += duplicate_notes(splits, things)
+    return Dataset(
+        name=name,
+        kind=kind,
+        classes=tuple(classes),
+        train=train.examples,
+        validation=validation.examples,
+        test=test.examples,
+        notes=tuple(all_notes),
+        fingerprint=fingerprint(classes, splits.items()),
+    )
+
+
+def duplicate_notes(splits: dict[str, Examples], things: str) -> list[str]:
+    """A sentence for each pair of splits that share contents: equal pixels, or texts equal but for case and spaces."""
+    contents = {name: _contents(examples.inputs) for name, examples in splits.items()}
+    notes = []
+    for later, earlier in (("validation", "train"), ("test", "train"), ("test", "validation")):
+        seen = set(contents[earlier])
+        shared = sum(content in seen for content in contents[later])
+        if shared:
+            verb = "occurs" if shared == 1 else "occur"
+            notes.append(f"{shared:,} of {len(contents[later]):,} {later} {things} also {verb} in {earlier}.")
+    return notes
+
+
+def _set_aside(part: Part, fraction: float, salt: str) -> tuple[Part, Part]:
+    kept, taken = split_off(part.examples, part.digests, fraction=fraction, salt=salt)
+    return part.subset(index_tensor(kept)), part.subset(index_tensor(taken))
+
+
+def _contents(inputs: list[str] | Tensor) -> list[str] | list[bytes]:
+    if isinstance(inputs, Tensor):
+        return [content_digest(image.tobytes()) for image in inputs.numpy()]
+    return [fold_text(text) for text in inputs]
