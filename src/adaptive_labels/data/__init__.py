@@ -70,11 +70,14 @@ def load_dataset(
         _refuse_options(f"The data set {name_or_path}", columns | {"image_size": image_size})
         return named.load(split_seed=split_seed, data_dir=data_dir)
     path = _find_path(name_or_path, data_dir)
-    if path.is_dir() and _is_image_folder(path):
-        _refuse_options(f"The image folder {path}", columns)
-        return load_images(path, split_seed=split_seed, image_size=image_size, skip_unreadable=skip_unreadable)
-    _refuse_options(f"The text data {path}", {"image_size": image_size})
-    return load_texts(path, split_seed=split_seed, text_column=text_column, label_column=label_column)
+    try:
+        if path.is_dir() and _is_image_folder(path):
+            _refuse_options(f"The image folder {path}", columns)
+            return load_images(path, split_seed=split_seed, image_size=image_size, skip_unreadable=skip_unreadable)
+        _refuse_options(f"The text data {path}", {"image_size": image_size})
+        return load_texts(path, split_seed=split_seed, text_column=text_column, label_column=label_column)
+    except OSError as error:
+        raise DataError(f"{error.filename or path} cannot be read: {error.strerror or error}.") from error
 
 
 def _find_path(name_or_path: str, data_dir: Path | None) -> Path:

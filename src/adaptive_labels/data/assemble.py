@@ -49,9 +49,10 @@ def assemble(
     all_notes = list(notes)
     things = "texts" if kind == "text" else "images"
     if test is None:
+        whole = "all" if validation is None else "train"
         train, test = _set_aside(train, TEST_FRACTION, f"test {split_seed}")
         all_notes.append(
-            f"There was no test split: {TEST_FRACTION:.0%} of all ({len(test.examples):,} {things}) were set aside "
+            f"There was no test split: {TEST_FRACTION:.0%} of {whole} ({len(test.examples):,} {things}) were set aside "
             f"for it, stratified by class, with split seed {split_seed}."
         )
     if validation is None:

@@ -12,6 +12,7 @@ from adaptive_labels.data.assemble import Part, assemble
 from adaptive_labels.data.contract import DataError, Dataset, Examples
 from adaptive_labels.data.layout import SPLIT_SPELLINGS, find_split
 from adaptive_labels.data.pixels import Pixels, decode_files
+from adaptive_labels.data.wording import counted
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 
@@ -122,7 +123,7 @@ def _refuse_unseen_classes(folder: Path, found: _Found, classes: list[str]) -> N
         if unseen:
             name, count = next(iter(unseen.items()))
             raise DataError(
-                f"The class {name!r} in the {split} split of {folder} ({count:,} images) never occurs in train."
+                f"The class {name!r} in the {split} split of {folder} ({counted(count, 'image')}) is not in train."
             )
 
 
@@ -149,12 +150,12 @@ def _to_part(folder: Path, split: str, kept: list[tuple[str, Path, str]], pixels
 def _notes(found: _Found, pixels: Pixels) -> list[str]:
     notes = [pixels.note]
     if found.others:
-        notes.append(f"{found.others:,} files that are no images were ignored.")
+        notes.append(f"Ignored {counted(found.others, 'file')} of other kinds than images.")
     if found.empty_classes:
         notes.append(f"Class folders without images were ignored: {', '.join(sorted(set(found.empty_classes)))}.")
     if found.unused:
         notes.append(f"Folders beside train/ that are no split were ignored: {', '.join(found.unused)}.")
     if pixels.skipped:
         named = ", ".join(path.name for path in pixels.skipped[:3]) + (", …" if len(pixels.skipped) > 3 else "")
-        notes.append(f"{len(pixels.skipped):,} unreadable images were skipped: {named}.")
+        notes.append(f"Skipped {counted(len(pixels.skipped), 'unreadable image')}: {named}.")
     return notes

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adaptive_labels.data.contract import Dataset, Examples
+from adaptive_labels.data.contract import DataError, Dataset, Examples
 from adaptive_labels.data.fingerprint import fingerprint
 
 
@@ -31,7 +31,7 @@ def inject_noise(
         The noisy data set, with a note that counts the changed labels and a fingerprint of its own.
     """
     if not (math.isfinite(rate) and 0 <= rate <= 1):
-        raise ValueError(f"rate must be from 0 to 1, not {rate}")
+        raise DataError(f"rate must be from 0 to 1, not {rate}.")
     rows = None if matrix is None else _checked(matrix, dataset.num_classes)
     generator = np.random.default_rng(seed)
     train = _noisy(dataset.train, rate, generator, rows, dataset.num_classes)
@@ -53,10 +53,10 @@ def inject_noise(
 def _checked(matrix: Tensor, num_classes: int) -> np.ndarray:
     rows = torch.as_tensor(matrix, dtype=torch.float64).numpy()
     if rows.shape != (num_classes, num_classes):
-        raise ValueError(f"matrix must have the shape ({num_classes}, {num_classes}), not {rows.shape}")
+        raise DataError(f"matrix must have the shape ({num_classes}, {num_classes}), not {rows.shape}.")
     for k, row in enumerate(rows):
         if not ((row >= 0).all() and abs(row.sum() - 1) < 1e-4):
-            raise ValueError(f"matrix must have rows of probabilities that sum to 1; row {k} is {row.tolist()}")
+            raise DataError(f"matrix must have rows of probabilities that sum to 1; row {k} is {row.tolist()}.")
     return np.asarray(rows / rows.sum(axis=1, keepdims=True))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from adaptive_labels.data.contract import DataError, Examples
+from adaptive_labels.data.wording import counted
 
 TEST_FRACTION = 0.2
 VALIDATION_FRACTION = 0.1
@@ -58,7 +59,7 @@ def split_off(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Indices of the examples that stay and of those split off, each in the order that `salt` shuffles them into.
 
-    Equal contents of one class stay together as far as the smallest classes allow it.
+    Equal contents of one class stay together, unless that would change a split's size by more than about a quarter.
     """
     order = _shuffled(digests, salt)
     labels = examples.labels.numpy()[order]
@@ -66,7 +67,7 @@ def split_off(
     taken = np.zeros(len(order), dtype=bool)
     for k, size in enumerate(largest_remainder(counts.tolist(), fraction)):
         members = np.flatnonzero(labels == k)
-        cut = _past_equal_contents([digests[i][:16] for i in order[members]], size)
+        cut = _between_contents([digests[i][:16] for i in order[members]], size)
         taken[members[:cut]] = True
     return order[~taken], order[taken]
 
@@ -80,7 +81,7 @@ def refuse_single_examples(examples: Examples, classes: Sequence[str]) -> None:
     where = ""
     if examples.sources is not None:
         where = f" ({examples.sources[int(np.flatnonzero(examples.labels.numpy() == first)[0])]})"
-    others = f", and so have {len(single) - 1:,} other classes" if len(single) > 1 else ""
+    others = f", like {counted(len(single) - 1, 'other class', 'other classes')}" if len(single) > 1 else ""
     raise DataError(
         f"The class {classes[first]!r} has one example only{where}{others}; "
         "to be split into train, validation and test a class needs at least 2, better 3."
@@ -99,11 +100,17 @@ def _shuffled(digests: Sequence[bytes], salt: str) -> np.ndarray:
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
 
 
-def _past_equal_contents(contents: list[bytes], cut: int) -> int:
-    """The first place at or after `cut` that does not part equal contents; `cut` itself if nothing would be left."""
-    if cut == 0:
-        return 0
-    end = cut
-    while end < len(contents) and contents[end] == contents[end - 1]:
+def _between_contents(contents: list[bytes], cut: int) -> int:
+    """The place nearest to `cut` that does not part equal contents, of which each lie together.
+
+    It is `cut` itself if that place is far off, would take nothing, or would leave too little for another split.
+    """
+    if cut == 0 or contents[cut] != contents[cut - 1]:
+        return cut
+    start, end = cut, cut
+    while start > 0 and contents[start - 1] == contents[cut]:
+        start -= 1
+    while end < len(contents) and contents[end] == contents[cut]:
         end += 1
-    return end if end < len(contents) else cut
+    possible = [place for place in (start, end) if 1 <= place <= len(contents) - 2 and abs(place - cut) <= 1 + cut // 4]
+    return min(possible, key=lambda place: abs(place - cut), default=cut)

@@ -14,6 +14,7 @@ from adaptive_labels.data.contract import DataError, Dataset, Examples
 from adaptive_labels.data.layout import find_split
 from adaptive_labels.data.splits import text_digest
 from adaptive_labels.data.tables import Table, is_table, read_table
+from adaptive_labels.data.wording import counted
 
 _WHOLE_NUMBER = re.compile(r"-?\d+(\.0+)?")
 
@@ -44,7 +45,7 @@ def load_texts(
     notes += class_notes
     parts = {name: _to_part(rows, labels[name], keys, splits["train"].table.path) for name, rows in splits.items()}
     return assemble(
-        path.name or str(path),
+        path.resolve().name,
         "text",
         class_names,
         parts["train"],
@@ -91,7 +92,7 @@ def _read_splits(
             splits[name] = _rows(table, same_columns(columns, train, table))
             notes += table.notes
     empty = {rows.table.path.name: len(rows.table) - len(rows.texts) for rows in splits.values()}
-    notes += [f"{count:,} empty texts in {name} were left out." for name, count in empty.items() if count]
+    notes += [f"Left out {counted(count, 'empty text')} of {name}." for name, count in empty.items() if count]
     return splits, notes
 
 
@@ -141,7 +142,7 @@ def _to_part(rows: _Rows, labels: Sequence[str], keys: Sequence[str], train_path
     if unseen:
         label = next(label for label in labels if label in unseen)
         place = rows.table.where(rows.kept[labels.index(label)])
-        others = f"; nor do {len(unseen) - 1:,} other labels" if len(unseen) > 1 else ""
+        others = f", nor {counted(len(unseen) - 1, 'other label')}" if len(unseen) > 1 else ""
         raise DataError(
             f"The label {label!r} at {place} ({unseen[label]:,} in the file) never occurs in {train_path.name}{others}."
         )
