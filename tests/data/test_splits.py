@@ -32,10 +32,8 @@ def test_largest_remainder_is_fair_and_leaves_no_class_out(counts, fraction):
     assert all(1 <= size < count for size, count in zip(sizes, counts, strict=True))
     assert all(abs(size - fraction * count) <= 1 for size, count in zip(sizes, counts, strict=True))
     total = round(fraction * sum(counts))
-    small = sum(fraction * count < 1 for count in counts)
-    assert total <= sum(sizes) <= total + small or small == 0
-    if small == 0:
-        assert sum(sizes) == total
+    raised_to_one = sum(fraction * count < 1 for count in counts)
+    assert total <= sum(sizes) <= total + raised_to_one
 
 
 def test_largest_remainder_by_hand():

@@ -89,7 +89,7 @@ def _find_path(name_or_path: str, data_dir: Path | None) -> Path:
             return path
     close = difflib.get_close_matches(name_or_path.lower(), DATASETS, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"the names are {', '.join(DATASETS)}."
-    where = f" or in {data_dir}" if data_dir is not None else ""
+    where = f" here or in {data_dir}" if data_dir is not None else ""
     raise DataError(f"{name_or_path!r} is no data set's name, and no such path exists{where}; {hint}")
 
 
