@@ -85,7 +85,7 @@ def _find_path(name_or_path: str, data_dir: Path | None) -> Path:
     if data_dir is not None:
         candidates.append(data_dir / name_or_path)
     for path in candidates:
-        if path.exists():
+        if name_or_path and path.exists():
             return path
     close = difflib.get_close_matches(name_or_path.lower(), DATASETS, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"the names are {', '.join(DATASETS)}."

@@ -16,6 +16,7 @@ from adaptive_labels.data.splits import (
     refuse_single_examples,
     split_off,
 )
+from adaptive_labels.data.wording import counted
 
 
 @dataclass(frozen=True)
@@ -47,22 +48,21 @@ def assemble(
     if validation is None or test is None:
         refuse_single_examples(train.examples, classes)
     all_notes = list(notes)
-    things = "texts" if kind == "text" else "images"
+    thing = "text" if kind == "text" else "image"
+    size = len(train.examples)
     if test is None:
         whole = "all" if validation is None else "train"
         train, test = _set_aside(train, TEST_FRACTION, f"test {split_seed}")
-        all_notes.append(
-            f"There was no test split: {TEST_FRACTION:.0%} of {whole} ({len(test.examples):,} {things}) were set aside "
-            f"for it, stratified by class, with split seed {split_seed}."
-        )
+        all_notes.append(_made("test", TEST_FRACTION, whole, test, thing, split_seed))
     if validation is None:
         train, validation = _set_aside(train, VALIDATION_FRACTION, f"validation {split_seed}")
-        all_notes.append(
-            f"There was no validation split: {VALIDATION_FRACTION:.0%} of train ({len(validation.examples):,} {things})"
-            f" were set aside for it, stratified by class, with split seed {split_seed}."
-        )
+        if len(validation.examples) == 0:
+            raise DataError(
+                f"{name} has too few examples ({size}) for a validation split; at least one class must have 3 examples."
+            )
+        all_notes.append(_made("validation", VALIDATION_FRACTION, "train", validation, thing, split_seed))
     splits = {"train": train.examples, "validation": validation.examples, "test": test.examples}
-    all_notes += duplicate_notes(splits, things)
+    all_notes += duplicate_notes(splits, thing + "s")
     return Dataset(
         name=name,
         kind=kind,
@@ -86,6 +86,13 @@ def duplicate_notes(splits: dict[str, Examples], things: str) -> list[str]:
             verb = "occurs" if shared == 1 else "occur"
             notes.append(f"{shared:,} of {len(contents[later]):,} {later} {things} also {verb} in {earlier}.")
     return notes
+
+
+def _made(split: str, fraction: float, whole: str, part: Part, thing: str, split_seed: int) -> str:
+    return (
+        f"There was no {split} split, so {fraction:.0%} of {whole} ({counted(len(part.examples), thing)}) is set aside "
+        f"for it, stratified by class (split seed {split_seed})."
+    )
 
 
 def _set_aside(part: Part, fraction: float, salt: str) -> tuple[Part, Part]:

@@ -99,7 +99,12 @@ def test_a_missing_package_is_named_with_the_command_that_brings_it(name, packag
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("town", "did you mean 'towns'"), ("Digits", "did you mean 'digits'"), ("no/such.csv", "the names are")],
+    [
+        ("town", "did you mean 'towns'"),
+        ("Digits", "did you mean 'digits'"),
+        ("no/such.csv", "the names are"),
+        ("", "the names are"),
+    ],
 )
 def test_an_unknown_name_gets_a_suggestion(name, hint):
     with pytest.raises(DataError, match=rf"'{name}' is no data set's name, and no such path exists; {hint}"):

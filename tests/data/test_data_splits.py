@@ -94,9 +94,9 @@ def test_sizes_and_sentences_for_each_missing_split():
     both = whole(texts, labels)
     assert (len(both.train), len(both.validation), len(both.test)) == (72, 8, 20)
     assert both.notes == (
-        "There was no test split: 20% of all (20 texts) were set aside for it, stratified by class, with split seed 0.",
-        "There was no validation split: 10% of train (8 texts) were set aside for it, stratified by class, "
-        "with split seed 0.",
+        "There was no test split, so 20% of all (20 texts) is set aside for it, stratified by class (split seed 0).",
+        "There was no validation split, so 10% of train (8 texts) is set aside for it, stratified by class "
+        "(split seed 0).",
     )
     no_validation = whole(texts, labels, test=held)
     assert (len(no_validation.train), len(no_validation.validation), len(no_validation.test)) == (90, 10, 2)
@@ -112,6 +112,11 @@ def test_a_class_of_two_is_in_train_and_test():
     dataset = whole([f"t{i}" for i in range(12)], [0] * 10 + [1] * 2)
     assert 1 in dataset.train.labels
     assert 1 in dataset.test.labels
+
+
+def test_too_few_examples_for_a_validation_split():
+    with pytest.raises(DataError, match=r"d has too few examples \(4\) for a validation split; .* 3 examples"):
+        whole(["a", "b", "c", "d"], [0, 0, 1, 1])
 
 
 def test_a_class_with_one_example_is_named():
