@@ -37,8 +37,8 @@ def test_largest_remainder_is_fair_and_leaves_no_class_out(counts, fraction):
 
 
 def test_largest_remainder_by_hand():
-    # Shares 2.6, 2.4, 1.0 of a total of 6: the place left over goes to the largest remainder.
-    assert largest_remainder([13, 12, 5], 0.2) == [3, 2, 1]
+    # Shares 2.4, 2.6, 1.0 of a total of 6: the place left over goes to the largest remainder.
+    assert largest_remainder([12, 13, 5], 0.2) == [2, 3, 1]
     assert largest_remainder([3], 0.2) == [1]
     assert largest_remainder([1, 10], 0.2) == [0, 2]
 

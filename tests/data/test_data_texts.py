@@ -2,6 +2,7 @@ import csv
 import gzip
 import io
 import json
+import sys
 from pathlib import Path
 
 import pyarrow
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from adaptive_labels.data import DataError, Dataset, load_dataset
+from adaptive_labels.data.header import looks_like_header
 
 ROWS = [(f"a good film number {i}", "good") for i in range(10)] + [(f"a bad film number {i}", "bad") for i in range(10)]
 
@@ -172,6 +174,22 @@ def test_columns_are_guessed_by_name(tmp_path, header, text, label):
     assert " ".join(f"{name} value 3" for name in text) in pairs(dataset)
     named = " and ".join(repr(name) for name in text)
     assert dataset.notes[0] == f"Text is read from column {named}, the label from column '{label}' (guessed)."
+
+
+@pytest.mark.parametrize(
+    ("lines", "has_header"),
+    [
+        ("Wien,Austria Graz,Austria Bonn,Germany Köln,Germany", False),
+        ("stadt,land Wien,Austria Graz,Austria Bonn,Germany Köln,Germany", True),
+        ("Why?,question Go,command How?,question Stop,command", False),
+        ("3,4 Wien,1 Graz,1 Bonn,2 Köln,2 Linz,4", False),
+        ("text,label text,a label,b text2,a label2,b", True),
+        (",text,label 0,Wien,a 1,Graz,b 2,Bonn,a 3,Linz,b", True),
+    ],
+)
+def test_a_header_line_is_told_from_a_row(lines, has_header):
+    rows = [line.split(",") for line in lines.split()]
+    assert looks_like_header(rows[0], rows[1:]) == has_header
 
 
 def test_columns_are_guessed_by_content(tmp_path):
@@ -373,6 +391,6 @@ def test_a_path_is_looked_for_in_the_data_folder(tmp_path):
 
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "f.parquet").write_bytes(b"x")
     assert 'pip install "adaptive-labels[parquet]"' in error_of(tmp_path / "f.parquet")

@@ -17,6 +17,7 @@ PART_TEXT_NAMES = (
     "title", "headline", "subject", "question_title", "summary", "description", "content", "body", "abstract",
     "question_content", "best_answer", "article",
 )  # fmt: skip
+_LABELS = frozenset(LABEL_NAMES)
 _KNOWN = frozenset((*LABEL_NAMES, *WHOLE_TEXT_NAMES, *PART_TEXT_NAMES))
 _NUMBER = re.compile(r"[-+]?\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
 _COMPARED_ROWS = 2_000
@@ -35,11 +36,13 @@ def is_number(text: str) -> bool:
 def looks_like_header(first: Sequence[str], rest: Sequence[Sequence[str]], known_names: Sequence[str] = ()) -> bool:
     """Whether the first row names the columns.
 
-    It does if it has one of `known_names`; it does not if a cell is a number or comes again in its own column (as a
-    label would); else it does if it has a usual column name, or if all its cells are as short as names are.
+    It does if it has one of `known_names`, or both a usual text and a usual label name; it does not if a cell is a
+    number or comes again in its own column (as a label would); else it does if it has a usual column name, or if all
+    its cells are as short as names are.
     """
     cells = [cell.strip() for cell in first]
-    if any(name in cells for name in known_names):
+    usual = {normalise_name(cell) for cell in cells} & _KNOWN
+    if any(name in cells for name in known_names) or (usual - _LABELS and usual & _LABELS):
         return True
     named = [cell for cell in cells if cell]
     if len(set(named)) < len(named) or any(is_number(cell) for cell in named):
@@ -47,6 +50,6 @@ def looks_like_header(first: Sequence[str], rest: Sequence[Sequence[str]], known
     for i, cell in enumerate(cells):
         if cell and any(row[i].strip() == cell for row in rest[:_COMPARED_ROWS]):
             return False
-    if any(normalise_name(cell) in _KNOWN for cell in cells):
-        return True
-    return all(0 < len(cell) <= 30 and len(cell.split()) <= 3 and cell[-1] not in ".?!" for cell in cells)
+    return bool(usual) or all(
+        0 < len(cell) <= 30 and len(cell.split()) <= 3 and cell[-1] not in ".?!" for cell in cells
+    )

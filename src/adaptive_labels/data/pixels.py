@@ -70,8 +70,8 @@ def decode_image(content: bytes, size: tuple[int, int]) -> np.ndarray:
     The middle of the image is cut out in the aspect asked for and resized.
     """
     with Image.open(io.BytesIO(content)) as image:
-        # A JPEG can be decoded at a fraction of its size; twice the target keeps all that the filter can see.
-        image.draft(None, (2 * max(size), 2 * max(size)))
+        # A JPEG can be decoded at a fraction of its size, much faster; at 4 times the target the result hardly differs.
+        image.draft(None, (4 * max(size), 4 * max(size)))
         _turn_upright(image)
         rgb = _to_rgb(image)
     if rgb.size != size:
