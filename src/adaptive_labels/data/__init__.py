@@ -1,0 +1,119 @@
+"""Data sets by name, and the user's own by path: texts in tables, images in folders."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from adaptive_labels.data.contract import DataError, Dataset, Examples
+from adaptive_labels.data.digits import load_digits
+from adaptive_labels.data.fingerprint import fingerprint
+from adaptive_labels.data.images import count_class_folders, is_image, load_images
+from adaptive_labels.data.noise import inject_noise
+from adaptive_labels.data.tables import TABLE_SUFFIXES, is_table
+from adaptive_labels.data.texts import load_texts
+from adaptive_labels.data.towns import load_towns
+
+__all__ = ["DATASETS", "DataError", "Dataset", "Examples", "fingerprint", "inject_noise", "load_dataset"]
+
+
+class Loader(Protocol):
+    """Loads a data set that has a name."""
+
+    def __call__(self, *, split_seed: int, data_dir: Path | None) -> Dataset: ...
+
+
+@dataclass(frozen=True)
+class NamedDataset:
+    """A data set that has a name: what it is, in a line, and its loader."""
+
+    description: str
+    load: Loader
+
+
+DATASETS: Mapping[str, NamedDataset] = {
+    "towns": NamedDataset("a town's name → its country: 30 countries, balanced (GeoNames)", load_towns),
+    "digits": NamedDataset("handwritten digits, 8×8 greyscale, 1,797 images (scikit-learn)", load_digits),
+}
+
+
+def load_dataset(
+    name_or_path: str,
+    *,
+    split_seed: int = 0,
+    data_dir: Path | None = None,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    image_size: int | None = None,
+    skip_unreadable: bool = False,
+) -> Dataset:
+    """Load a data set by its name in `DATASETS`, or the user's own by its path.
+
+    Args:
+        name_or_path: a name; or a CSV, TSV, JSON Lines or Parquet file; or a folder with such files named train.*,
+            perhaps val.* and test.*; or a folder with one folder of images a class, perhaps under train/, val/, test/.
+            A name wins over a file of the same name; write ./towns for the file.
+        split_seed: of the splits that have to be made.
+        data_dir: where a path is looked for if it does not exist as it is given.
+        text_column: the column of the text: its name, or its number from 1; several, to be joined, with commas between.
+        label_column: the column of the label: its name, or its number from 1.
+        image_size: width and height of the images; chosen by the data if None.
+        skip_unreadable: whether images that cannot be read are left out, and counted, instead of refused.
+
+    Returns:
+        The data set, with notes on what was guessed, made and counted.
+    """
+    named = DATASETS.get(name_or_path)
+    columns = {"text_column": text_column, "label_column": label_column}
+    if named is not None:
+        _refuse_options(f"The data set {name_or_path}", columns | {"image_size": image_size})
+        return named.load(split_seed=split_seed, data_dir=data_dir)
+    path = _find_path(name_or_path, data_dir)
+    try:
+        if path.is_dir() and _is_image_folder(path):
+            _refuse_options(f"The image folder {path}", columns)
+            return load_images(path, split_seed=split_seed, image_size=image_size, skip_unreadable=skip_unreadable)
+        _refuse_options(f"The text data {path}", {"image_size": image_size})
+        return load_texts(path, split_seed=split_seed, text_column=text_column, label_column=label_column)
+    except OSError as error:
+        raise DataError(f"{error.filename or path} cannot be read: {error.strerror or error}.") from error
+
+
+def _find_path(name_or_path: str, data_dir: Path | None) -> Path:
+    candidates = [Path(name_or_path).expanduser()]
+    if data_dir is not None:
+        candidates.append(data_dir / name_or_path)
+    for path in candidates:
+        if name_or_path and path.exists():
+            return path
+    close = difflib.get_close_matches(name_or_path.lower(), DATASETS, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"the names are {', '.join(DATASETS)}."
+    where = f" here or in {data_dir}" if data_dir is not None else ""
+    raise DataError(f"{name_or_path!r} is no data set's name, and no such path exists{where}; {hint}")
+
+
+def _is_image_folder(folder: Path) -> bool:
+    """Whether a folder is to be read as images; two or more class folders of images win over tables beside them."""
+    paths = list(folder.iterdir())
+    classes = count_class_folders(folder)
+    has_tables = any(path.is_file() and is_table(path) for path in paths)
+    if classes >= 2 or (classes == 1 and not has_tables):
+        return True
+    if has_tables:
+        return False
+    if not paths:
+        raise DataError(f"The folder {folder} is empty.")
+    if any(is_image(path) for path in paths):
+        raise DataError(
+            f"{folder} holds images but no class folders; give the images of each class a folder of their own."
+        )
+    raise DataError(
+        f"{folder} holds neither a table ({', '.join(TABLE_SUFFIXES)}) nor class folders with images in them."
+    )
+
+
+def _refuse_options(what: str, options: Mapping[str, object]) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise DataError(f"{what} takes no {name} (given: {value!r}).")

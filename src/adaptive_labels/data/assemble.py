@@ -1,0 +1,107 @@
+"""From what a reader found to a whole data set: the missing splits, the duplicates, the notes, the fingerprint."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from adaptive_labels.data.contract import DataError, Dataset, Examples, Kind
+from adaptive_labels.data.fingerprint import fingerprint
+from adaptive_labels.data.splits import (
+    TEST_FRACTION,
+    VALIDATION_FRACTION,
+    content_digest,
+    index_tensor,
+    refuse_single_examples,
+    split_off,
+)
+from adaptive_labels.data.wording import counted
+
+
+@dataclass(frozen=True)
+class Part:
+    """A split as it was found: its examples, and a digest of each one's content (see `splits`)."""
+
+    examples: Examples
+    digests: list[bytes]
+
+    def subset(self, indices: Tensor) -> "Part":
+        """The examples at `indices`, in that order."""
+        return Part(self.examples.subset(indices), [self.digests[i] for i in indices.tolist()])
+
+
+def assemble(
+    name: str,
+    kind: Kind,
+    classes: Sequence[str],
+    train: Part,
+    validation: Part | None,
+    test: Part | None,
+    *,
+    notes: Sequence[str],
+    split_seed: int,
+) -> Dataset:
+    """A whole data set: splits that are None are made from train, duplicates across splits are counted and noted."""
+    if len(classes) < 2:
+        raise DataError(f"{name} has one class only ({classes[0]!r}); a classifier needs at least two.")
+    if validation is None or test is None:
+        refuse_single_examples(train.examples, classes)
+    all_notes = list(notes)
+    thing = "text" if kind == "text" else "image"
+    size = len(train.examples)
+    if test is None:
+        whole = "all" if validation is None else "train"
+        train, test = _set_aside(train, TEST_FRACTION, f"test {split_seed}")
+        all_notes.append(_made("test", TEST_FRACTION, whole, test, thing, split_seed))
+    if validation is None:
+        train, validation = _set_aside(train, VALIDATION_FRACTION, f"validation {split_seed}")
+        if len(validation.examples) == 0:
+            raise DataError(
+                f"{name} has too few examples ({size}) for a validation split; at least one class must have 3 examples."
+            )
+        all_notes.append(_made("validation", VALIDATION_FRACTION, "train", validation, thing, split_seed))
+    splits = {"train": train.examples, "validation": validation.examples, "test": test.examples}
+    all_notes += _duplicate_notes({"train": train, "validation": validation, "test": test}, thing + "s")
+    return Dataset(
+        name=name,
+        kind=kind,
+        classes=tuple(classes),
+        train=train.examples,
+        validation=validation.examples,
+        test=test.examples,
+        notes=tuple(all_notes),
+        fingerprint=fingerprint(classes, splits.items()),
+    )
+
+
+def _duplicate_notes(parts: dict[str, Part], things: str) -> list[str]:
+    """A sentence for each pair of splits that share contents: equal pixels, or texts equal but for case and spaces."""
+    contents = {name: _contents(part) for name, part in parts.items()}
+    notes = []
+    for later, earlier in (("validation", "train"), ("test", "train"), ("test", "validation")):
+        seen = set(contents[earlier])
+        shared = sum(content in seen for content in contents[later])
+        if shared:
+            verb = "occurs" if shared == 1 else "occur"
+            notes.append(f"{shared:,} of {len(contents[later]):,} {later} {things} also {verb} in {earlier}.")
+    return notes
+
+
+def _made(split: str, fraction: float, whole: str, part: Part, thing: str, split_seed: int) -> str:
+    return (
+        f"There was no {split} split, so {fraction:.0%} of {whole} ({counted(len(part.examples), thing)}) is set aside "
+        f"for it, stratified by class (split seed {split_seed})."
+    )
+
+
+def _set_aside(part: Part, fraction: float, salt: str) -> tuple[Part, Part]:
+    kept, taken = split_off(part.examples, part.digests, fraction=fraction, salt=salt)
+    return part.subset(index_tensor(kept)), part.subset(index_tensor(taken))
+
+
+def _contents(part: Part) -> list[bytes]:
+    inputs = part.examples.inputs
+    if isinstance(inputs, Tensor):
+        # Not the files' digests: a copy in another format or with other metadata has the same pixels.
+        return [content_digest(image.tobytes()) for image in inputs.numpy()]
+    return [digest[:16] for digest in part.digests]  # that of the folded text

@@ -1,0 +1,83 @@
+"""What every reader gives back: a data set with three splits, class names and notes."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Kind = Literal["text", "image"]
+SplitName = Literal["train", "validation", "test"]
+SPLIT_NAMES: tuple[SplitName, ...] = ("train", "validation", "test")
+
+
+class DataError(ValueError):
+    """Something is wrong with the user's data: one sentence that names the file and, where there is one, the line."""
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """One split: inputs, their labels, and where each came from.
+
+    `inputs` is a list of N texts or a uint8 tensor (N, C, H, W); `labels` is int64 (N,); `true_labels` holds the labels
+    before noise was injected, or None; `sources` names the file (and the line, for tables) of each example, or is None.
+    """
+
+    inputs: list[str] | Tensor
+    labels: Tensor
+    true_labels: Tensor | None = None
+    sources: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.labels.dtype != torch.int64 or self.labels.ndim != 1:
+            raise ValueError(f"labels must be int64 of shape (N,), not {self.labels.dtype} {tuple(self.labels.shape)}")
+        if isinstance(self.inputs, Tensor) and (self.inputs.dtype != torch.uint8 or self.inputs.ndim != 4):
+            raise ValueError(
+                f"image inputs must be uint8 of shape (N, C, H, W), not {self.inputs.dtype} {tuple(self.inputs.shape)}"
+            )
+        columns = {"inputs": self.inputs, "true_labels": self.true_labels, "sources": self.sources}
+        for name, values in columns.items():
+            if values is not None and len(values) != len(self.labels):
+                raise ValueError(f"{name} has {len(values)} entries, but there are {len(self.labels)} labels")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def subset(self, indices: Tensor) -> "Examples":
+        """The examples at `indices` (int64, (M,)), in that order."""
+        picked = indices.tolist()
+        inputs = self.inputs[indices] if isinstance(self.inputs, Tensor) else [self.inputs[i] for i in picked]
+        return Examples(
+            inputs=inputs,
+            labels=self.labels[indices],
+            true_labels=None if self.true_labels is None else self.true_labels[indices],
+            sources=None if self.sources is None else [self.sources[i] for i in picked],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A data set ready for training.
+
+    `notes` are sentences on what was guessed, made or counted while reading; the commands print them. `fingerprint` is
+    a hash of the content (see `fingerprint.fingerprint`), the same wherever the files lie.
+    """
+
+    name: str
+    kind: Kind
+    classes: tuple[str, ...]
+    train: Examples
+    validation: Examples
+    test: Examples
+    notes: tuple[str, ...]
+    fingerprint: str
+
+    @property
+    def num_classes(self) -> int:
+        """K, the number of classes."""
+        return len(self.classes)
+
+    def splits(self) -> Iterable[tuple[SplitName, Examples]]:
+        """The three splits with their names, train first."""
+        return (("train", self.train), ("validation", self.validation), ("test", self.test))
