@@ -33,31 +33,79 @@ class Method:
     criterion: Callable[..., Criterion]
     options: dict[str, Any]
     main_option: str | None = None
+    search: tuple[
+        float, ...
+    ] = ()  # (lowest, highest) of the main option, in logarithmic steps if the lowest is above 0
+
+    def trials(self, count: int) -> tuple[str, list[float]]:
+        """The main option, and ``count`` values of it to try, evenly spread over what makes sense.
+
+        >>> METHODS["slr"].trials(3)
+        ('label_smoothing', [0.02, 0.1, 0.5])
+        """
+        if self.main_option is None:
+            raise ValueError(f"method {self.name!r} has no option to tune")
+        low, high = self.search
+        steps = [i / (count - 1) for i in range(count)] if count > 1 else [0.5]
+        if low > 0:
+            values = [low * (high / low) ** step for step in steps]
+        else:
+            values = [low + (high - low) * step for step in steps]
+        return self.main_option, [float(f"{value:.3g}") for value in values]
 
 
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         Method("baseline", "plain cross entropy", CrossEntropy, {}),
-        Method("slr", "label smoothing", LabelSmoothing, {"label_smoothing": 0.1}, "label_smoothing"),
-        Method("alr", "adaptive label regularisation", AdaptiveLabelLoss, {}, "attraction"),
+        Method("slr", "label smoothing", LabelSmoothing, {"label_smoothing": 0.1}, "label_smoothing", (0.02, 0.5)),
+        Method("alr", "adaptive label regularisation", AdaptiveLabelLoss, {}, "attraction", (-8.0, 1.0)),
         Method(
             "alr-s",
             "adaptive label regularisation with label smoothing",
             AdaptiveLabelLoss,
             {"label_smoothing": 0.1},
             "label_smoothing",
+            (0.02, 0.5),
         ),
-        Method("disturb-label", "a share of the labels drawn at random in each step", DisturbLabel, {}, "disturbance"),
-        Method("confidence-penalty", "confident predictions penalised", ConfidencePenalty, {}, "strength"),
-        Method("kd", "knowledge distillation from a teacher", Distillation, {}, "alpha"),
-        Method("dml", "deep mutual learning with a peer", MutualLearning, {}, "strength"),
+        Method(
+            "disturb-label",
+            "a share of the labels drawn at random in each step",
+            DisturbLabel,
+            {},
+            "disturbance",
+            (0.02, 0.5),
+        ),
+        Method("confidence-penalty", "confident predictions penalised", ConfidencePenalty, {}, "strength", (0.02, 1.0)),
+        Method("kd", "knowledge distillation from a teacher", Distillation, {}, "alpha", (0.1, 0.9)),
+        Method("dml", "deep mutual learning with a peer", MutualLearning, {}, "strength", (0.1, 2.0)),
         Method("label-refinery", "labels refined by the generation before", CrossEntropy, {}),
-        Method("ols", "online label smoothing: mean correct predictions", OnlineLabelSmoothing, {}, "hard_share"),
-        Method("ls++", "Label Smoothing++: a fixed mass, divided as learned", LabelSmoothingPlusPlus, {}, "mass"),
-        Method("tf-kd", "teacher-free distillation from a virtual teacher", TeacherFree, {}, "alpha"),
-        Method("complement-entropy", "entropy over the wrong classes maximised", ComplementEntropy, {}, "strength"),
-        Method("max-sup", "the largest logit suppressed", MaxSup, {}, "strength"),
+        Method(
+            "ols",
+            "online label smoothing: mean correct predictions",
+            OnlineLabelSmoothing,
+            {},
+            "hard_share",
+            (0.1, 0.9),
+        ),
+        Method(
+            "ls++",
+            "Label Smoothing++: a fixed mass, divided as learned",
+            LabelSmoothingPlusPlus,
+            {},
+            "mass",
+            (0.02, 0.5),
+        ),
+        Method("tf-kd", "teacher-free distillation from a virtual teacher", TeacherFree, {}, "alpha", (0.02, 0.9)),
+        Method(
+            "complement-entropy",
+            "entropy over the wrong classes maximised",
+            ComplementEntropy,
+            {},
+            "strength",
+            (0.1, 10.0),
+        ),
+        Method("max-sup", "the largest logit suppressed", MaxSup, {}, "strength", (0.02, 0.5)),
     )
 }
 

@@ -1,0 +1,183 @@
+"""From a configuration to objects: data, encoder, model, criterion. The only place where plain data becomes objects."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from adaptive_labels.config import ConfigError, DataConfig, RunConfig, resolve, to_dict
+from adaptive_labels.criteria import Criterion, create_criterion
+from adaptive_labels.data import Dataset, Examples, inject_noise, load_dataset
+from adaptive_labels.data.augment import random_crop, random_flip
+from adaptive_labels.data.encoding import HashedNgrams, ImageEncoder, ImageTensors, RaggedIds
+from adaptive_labels.defaults import Choice, choose
+from adaptive_labels.models import create_model
+from adaptive_labels.models.registry import find_model
+from adaptive_labels.objectives import Inputs, Supervised
+
+Encoder = HashedNgrams | ImageEncoder
+EncodedExamples = RaggedIds | ImageTensors
+_ENCODER_OPTIONS = {field.name for field in dataclasses.fields(HashedNgrams)}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A data set as a model reads it."""
+
+    dataset: Dataset
+    encoder: Encoder
+    train: EncodedExamples
+    validation: EncodedExamples
+    test: EncodedExamples
+
+
+def load_data(config: DataConfig) -> Dataset:
+    """The data set that a configuration names, with label noise if it asks for it."""
+    from pathlib import Path
+
+    dataset = load_dataset(
+        config.name,
+        split_seed=config.split_seed,
+        data_dir=None if config.data_dir is None else Path(config.data_dir),
+        text_column=config.text_column,
+        label_column=config.label_column,
+        image_size=config.image_size,
+        skip_unreadable=config.skip_unreadable,
+    )
+    if config.label_noise > 0:
+        dataset = inject_noise(dataset, config.label_noise, config.noise_seed)
+    return dataset
+
+
+def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Choice]:
+    """The configuration with everything chosen that the user left open, and what was chosen why.
+
+    The data set's fingerprint becomes part of it, so that changed data is a new run.
+    """
+    choice = choose(dataset, config.model.name)
+    options = {**choice.model_options, **config.model.options}
+    config = resolve(config, {**choice.settings, "data.fingerprint": dataset.fingerprint})
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, options=options))
+    assert config.model.name is not None
+    _check_kind(config.model.name, dataset)
+    make_criterion(config, dataset)  # a misspelt option is said before anything is trained
+    return config, choice
+
+
+def prepare(config: RunConfig, dataset: Dataset) -> Prepared:
+    """Encode all three splits; what is fitted is fitted on train."""
+    encoder = make_encoder(config, dataset)
+    return Prepared(
+        dataset,
+        encoder,
+        *(encode(encoder, examples) for examples in (dataset.train, dataset.validation, dataset.test)),
+    )
+
+
+def make_encoder(config: RunConfig, dataset: Dataset) -> Encoder:
+    """The encoder of a configuration: hashed n-grams for texts, normalised tensors for images."""
+    if isinstance(dataset.train.inputs, Tensor):
+        return ImageEncoder.fit(dataset.train.inputs)
+    settings = {name: value for name, value in config.model.options.items() if name in _ENCODER_OPTIONS}
+    try:
+        return HashedNgrams.from_dict(settings)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"model.options: {error}") from error
+
+
+def encode(encoder: Encoder, examples: Examples) -> EncodedExamples:
+    """One split's inputs, ready to give whole batches."""
+    if isinstance(encoder, HashedNgrams):
+        assert not isinstance(examples.inputs, Tensor)
+        return encoder.encode(examples.inputs)
+    assert isinstance(examples.inputs, Tensor)
+    return encoder.encode(examples.inputs)
+
+
+def encoder_from_dict(kind: str, settings: Mapping[str, Any]) -> Encoder:
+    """The encoder that a run has stored."""
+    return HashedNgrams.from_dict(settings) if kind == "text" else ImageEncoder.from_dict(settings)
+
+
+def make_model(config: RunConfig, num_classes: int, channels: int | None) -> nn.Module:
+    """The network of a configuration; ``channels`` is that of the images, or None for texts."""
+    assert config.model.name is not None
+    options = dict(config.model.options)
+    if channels is None:
+        buckets = options.get("buckets", HashedNgrams.buckets)
+        options = {name: value for name, value in options.items() if name not in _ENCODER_OPTIONS}
+        options["buckets"] = buckets
+    else:
+        options.setdefault("in_channels", channels)
+    try:
+        return create_model(config.model.name, num_classes, **options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"model: {error}") from error
+
+
+def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
+    """The method's criterion, with class weights if the configuration asks for them."""
+    weight = None
+    if config.training.class_weights == "balanced":
+        counts = torch.bincount(dataset.train.labels, minlength=dataset.num_classes).clamp_min(1)
+        weight = len(dataset.train) / (dataset.num_classes * counts.float())
+    try:
+        criterion = create_criterion(
+            config.method.name, dataset.num_classes, **{"weight": weight, **config.method.options}
+        )
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"method: {error}") from error
+    if criterion.needs_guide or config.method.name == "label-refinery":
+        raise ConfigError(
+            f"method: {config.method.name!r} needs a teacher, a peer or an earlier generation, and this version trains "
+            "one network at a time; its loss is there for your own script, in adaptive_labels.criteria"
+        )
+    return criterion
+
+
+def make_objective(config: RunConfig, dataset: Dataset) -> Supervised:
+    """Model and criterion, initialised from the run's seed; torch's random state is put back."""
+    channels = dataset.train.inputs.shape[1] if isinstance(dataset.train.inputs, Tensor) else None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        return Supervised(make_model(config, dataset.num_classes, channels), make_criterion(config, dataset))
+
+
+def make_augment(config: RunConfig, dataset: Dataset) -> Callable[[Inputs, torch.Generator], Inputs] | None:
+    """Flips and crops of whole image batches, or None."""
+    if not config.training.augment or dataset.kind != "image":
+        return None
+    padding = max(1, dataset.train.inputs.shape[-1] // 8) if isinstance(dataset.train.inputs, Tensor) else 0
+
+    def augment(inputs: Inputs, generator: torch.Generator) -> Inputs:
+        assert isinstance(inputs, Tensor)
+        return random_crop(random_flip(inputs, generator), padding, generator)
+
+    return augment
+
+
+def describe(config: RunConfig) -> str:
+    """The resolved recipe in a line."""
+    training = config.training
+    shown = [
+        f"{training.epochs} epochs",
+        f"batch {training.batch_size}",
+        f"{training.optimizer} at {training.lr:g}",
+        str(training.schedule),
+        *(f"{name} {value}" for name, value in to_dict(config)["model"]["options"].items()),
+    ]
+    return f"{config.model.name}: " + ", ".join(shown)
+
+
+def _check_kind(name: str, dataset: Dataset) -> None:
+    try:
+        entry, _ = find_model(name)
+    except ValueError as error:
+        raise ConfigError(f"model: {error}") from error
+    if entry.kind != dataset.kind:
+        raise ConfigError(f"model: {name!r} reads {entry.kind}s, but {dataset.name} holds {dataset.kind}s")

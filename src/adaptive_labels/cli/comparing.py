@@ -1,0 +1,201 @@
+"""`alr compare` and `alr tune`: many runs."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from adaptive_labels.cli.options import Data, DryRun, Json, Out, with_config
+
+if TYPE_CHECKING:
+    from adaptive_labels.comparison import Plan
+    from adaptive_labels.config import RunConfig
+    from adaptive_labels.runs import RunFolder
+
+Workers = Annotated[int | None, typer.Option(help="Runs at a time; one a core unless given.", metavar="N", min=1)]
+Budget = Annotated[
+    str | None, typer.Option(help="90s, 30m or 2h: fewer epochs if it would take longer.", metavar="TIME")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("compare", help="Every method × seed on DATA: the table, what is confused with what, and a report.")(
+        _compare
+    )
+    app.command("tune", help="A method's main option, tuned on validation; every method gets the same trials.")(_tune)
+
+
+@with_config
+def _compare(
+    config: RunConfig,
+    data: Data = "towns",
+    methods: Annotated[
+        str, typer.Option(help="Names with commas between.", metavar="A,B,…")
+    ] = "baseline,slr,alr,alr-s",
+    seeds: Annotated[int, typer.Option(help="How many seeds for each method.", metavar="N", min=1)] = 3,
+    workers: Workers = None,
+    executor: Annotated[str, typer.Option(help="Where runs go: local.", metavar="local")] = "local",
+    time_budget: Budget = None,
+    out: Out = Path("runs"),
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    if executor != "local":
+        raise ValueError(f"executor is {executor!r}; this version runs on this machine only: local")
+    names = list(dict.fromkeys(name.strip() for name in methods.split(",") if name.strip()))
+    if not names:
+        raise ValueError("methods is empty; give at least one, see `alr list methods`")
+    budget = None if time_budget is None else parse_time(time_budget)
+    _prepare_output(out, dry_run)
+    from adaptive_labels.comparison import make_plan
+
+    plan = make_plan(config, names, range(seeds), out, workers, budget)
+    if not as_json:
+        _show_plan(plan, f"{_count(len(names), 'method')} × {_count(seeds, 'seed')}")
+    if dry_run:
+        _show_dry(plan, as_json)
+        return
+    runs, failed = _run(plan, quiet=as_json)
+    _show_comparison(runs, out / "report.html", as_json)
+    _end_with_failures(failed, len(plan.configs))
+
+
+@with_config
+def _tune(
+    data: Data,
+    config: RunConfig,
+    method: Annotated[str, typer.Option(help="The method to tune.", metavar="NAME")],
+    trials: Annotated[int, typer.Option(help="Values of the method's main option to try.", metavar="N", min=1)] = 5,
+    seeds: Annotated[int, typer.Option(help="How many seeds for each value.", metavar="N", min=1)] = 1,
+    workers: Workers = None,
+    time_budget: Budget = None,
+    out: Out = Path("runs"),
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    budget = None if time_budget is None else parse_time(time_budget)
+    _prepare_output(out, dry_run)
+    from adaptive_labels.cli.tuning import show_trials
+    from adaptive_labels.comparison import make_plan
+    from adaptive_labels.criteria import find_method
+
+    option, values = find_method(method).trials(trials)
+    plan = make_plan(config, [(method, {option: value}) for value in values], range(seeds), out, workers, budget)
+    if not as_json:
+        shown = ", ".join(f"{value:g}" for value in values)
+        _show_plan(plan, f"{method} with {option} = {shown}, {_count(seeds, 'seed')} each")
+    if dry_run:
+        _show_dry(plan, as_json)
+        return
+    runs, failed = _run(plan, quiet=as_json)
+    show_trials(runs, option, method, as_json)
+    _end_with_failures(failed, len(plan.configs))
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def parse_time(text: str) -> float:
+    """Seconds of a time such as 90s, 30m, 1.5h; a bare number is seconds.
+
+    >>> parse_time("30m"), parse_time("1.5h"), parse_time("20")
+    (1800.0, 5400.0, 20.0)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h)?\s*", text)
+    if match is None or float(match[1]) == 0:
+        raise ValueError(f"time-budget is {text!r}; write it as 90s, 30m or 2h")
+    return float(match[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600}[match[2] or "s"]
+
+
+def _prepare_output(out: Path, dry_run: bool) -> None:
+    """Say before hours of work that nothing could be kept."""
+    if dry_run:
+        return
+    from adaptive_labels.runs import write_json
+
+    out.mkdir(parents=True, exist_ok=True)
+    probe = out / ".writable.json"
+    write_json(probe, {})
+    probe.unlink()
+
+
+def _show_plan(plan: Plan, what: str) -> None:
+    from adaptive_labels.cli.show import clock, show_data
+
+    show_data(plan.dataset, plan.choice, plan.configs[0])
+    for note in plan.notes:
+        typer.echo(f"  {note}")
+    done = len(plan.configs) - len(plan.todo)
+    finished = f", {done} of them finished already" if done else ""
+    at_once = f"{plan.workers} at a time" if plan.workers > 1 else "one after the other"
+    estimate = "" if plan.seconds is None else f"; about {clock(plan.seconds)}"
+    typer.echo(f"Runs: {what}, {len(plan.configs)} in all{finished}, {at_once}{estimate}.")
+
+
+def _show_dry(plan: Plan, as_json: bool) -> None:
+    import json
+
+    from adaptive_labels.config import to_dict
+    from adaptive_labels.runs import run_id
+
+    configs = [to_dict(config) for config in plan.configs]
+    if as_json:
+        runs = [{"folder": str(plan.out / run_id(config)), "config": config} for config in configs]
+        typer.echo(json.dumps({"runs": runs, "seconds": plan.seconds}, indent=2))
+        return
+    typer.echo("Nothing was run. The folders would be:")
+    for config in configs:
+        typer.echo(f"  {plan.out / run_id(config)}")
+
+
+def _run(plan: Plan, quiet: bool) -> tuple[list[RunFolder], list[Any]]:
+    from adaptive_labels.cli.live import make_listener
+    from adaptive_labels.comparison import run_plan
+
+    with make_listener(plan, quiet) as listener:
+        return run_plan(plan, listener, sys.argv)
+
+
+def _show_comparison(runs: list[RunFolder], report: Path, as_json: bool) -> None:
+    if not runs:
+        return
+    from adaptive_labels.analysis import (
+        format_confusions,
+        group_records,
+        read_confusions,
+        read_records,
+        table,
+        verdict,
+        write_report,
+    )
+
+    records = read_records(runs)
+    if as_json:
+        typer.echo(table(records, "json"))
+        write_report(runs, report)
+        return
+    typer.echo("")
+    typer.echo(table(records, "text"))
+    typer.echo("")
+    for group in group_records(records):
+        typer.echo(verdict(group))
+    learned = [run for run in runs if run.load_residual_labels() is not None]
+    typer.echo("")
+    typer.echo(format_confusions(read_confusions(learned or runs), top=10))
+    typer.echo("")
+    typer.echo(f"Report: {write_report(runs, report)}")
+
+
+def _end_with_failures(failed: list[Any], count: int) -> None:
+    if not failed:
+        return
+    for outcome in failed:
+        typer.echo(f"alr: {outcome.job.name} failed: {outcome.error}", err=True)
+    typer.echo(f"alr: {len(failed)} of {count} runs failed; the same command tries only them again", err=True)
+    raise typer.Exit(1)

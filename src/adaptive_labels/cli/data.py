@@ -1,0 +1,76 @@
+"""`alr data`: what data there is, and how a data set of yours is read."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import typer
+
+from adaptive_labels.cli.options import Data, Json, with_config, with_reading
+
+if TYPE_CHECKING:
+    from adaptive_labels.config import RunConfig
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    data = typer.Typer(help="Data sets: list, verify, prepare.", no_args_is_help=True, rich_markup_mode=None)
+    data.command("list", help="The data sets that have names.")(_list)
+    data.command("verify", help="Read DATA, and say what was found, guessed, made and counted.")(_verify)
+    data.command("prepare", help="Read and encode DATA as a run would, and say what that gives.")(_prepare)
+    app.add_typer(data, name="data")
+
+
+def _list(as_json: Json = False) -> None:
+    from adaptive_labels.cli.listing import _list as list_kind
+
+    list_kind("datasets", as_json)
+
+
+@with_reading
+def _verify(data: Data, config: RunConfig, as_json: Json = False) -> None:
+    from adaptive_labels.build import load_data
+
+    dataset = load_data(config.data)
+    counts = {
+        name: dict(zip(dataset.classes, split.labels.bincount(minlength=dataset.num_classes).tolist(), strict=True))
+        for name, split in dataset.splits()
+    }
+    if as_json:
+        facts = {"name": dataset.name, "kind": dataset.kind, "fingerprint": dataset.fingerprint}
+        typer.echo(json.dumps({**facts, "notes": dataset.notes, "examples": counts}, indent=2, ensure_ascii=False))
+        return
+    typer.echo(
+        f"{dataset.name}: {dataset.num_classes} classes of {dataset.kind}s, fingerprint {dataset.fingerprint[:12]}"
+    )
+    for note in dataset.notes:
+        typer.echo(f"  {note}")
+    width = max(len(name) for name in dataset.classes)
+    typer.echo(f"{'class':<{width}}  {'train':>8}  {'validation':>10}  {'test':>8}")
+    for name in dataset.classes:
+        train, validation, test = (counts[split][name] for split in ("train", "validation", "test"))
+        typer.echo(f"{name:<{width}}  {train:>8,}  {validation:>10,}  {test:>8,}")
+
+
+@with_config
+def _prepare(data: Data, config: RunConfig) -> None:
+    import time
+
+    import torch
+
+    from adaptive_labels import build
+    from adaptive_labels.cli.show import show_data
+
+    began = time.perf_counter()
+    dataset = build.load_data(config.data)
+    read = time.perf_counter()
+    config, choice = build.resolve_for(config, dataset)
+    prepared = build.prepare(config, dataset)
+    encoded = time.perf_counter()
+    show_data(dataset, choice, config)
+    first = prepared.train.batch(torch.arange(min(len(dataset.train), 128)))
+    shapes = ", ".join(str(tuple(part.shape)) for part in (first if isinstance(first, tuple) else (first,)))
+    typer.echo(
+        f"Read in {read - began:.1f} s, encoded in {encoded - read:.1f} s; 128 examples are tensors of {shapes}."
+    )

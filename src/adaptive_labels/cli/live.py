@@ -1,0 +1,106 @@
+"""Progress over all runs of a comparison: bars on a terminal, a line a run elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from adaptive_labels.cli.show import clock
+
+if TYPE_CHECKING:
+    from adaptive_labels.comparison import Plan
+    from adaptive_labels.sweeps import Event
+
+HEARTBEAT_SECONDS = 30.0
+
+
+@contextmanager
+def make_listener(plan: Plan, quiet: bool) -> Iterator[Callable[[Event], None]]:
+    """Something to tell a plan's events to."""
+    names = [f"{config.method.name} seed {config.seed}" for config in plan.todo]
+    if quiet or not names:
+        yield lambda event: None
+    elif sys.stdout.isatty():
+        with _Bars(names) as bars:
+            yield bars
+    else:
+        yield _Lines(names)
+
+
+class _Lines:
+    """A line when a run ends, and one every half minute while nothing does."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names, self.done = names, 0
+        self.began = self.spoke = time.monotonic()
+        self.last: dict[int, dict[str, Any]] = {}
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "epoch":
+            self.last[event.job] = event.data[0]
+        if event.kind in ("done", "failed"):
+            self.done += 1
+            self._say(f"{self.names[event.job]}: {_ending(event, self.last.get(event.job))}")
+        elif event.kind == "progress" and time.monotonic() - self.spoke > HEARTBEAT_SECONDS:
+            now = event.data
+            self._say(f"{self.names[event.job]}: epoch {now.epoch}/{now.epochs}, loss {now.loss:.3f}")
+
+    def _say(self, words: str) -> None:
+        self.spoke = time.monotonic()
+        typer.echo(f"[{self.done}/{len(self.names)}, {clock(self.spoke - self.began)}] {words}")
+
+
+class _Bars:
+    """One bar for all runs, and one for each that is under way."""
+
+    def __init__(self, names: list[str]) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self.names = names
+        self.bars = Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"), TimeElapsedColumn()
+        )
+        self.whole = self.bars.add_task("all runs", total=len(names), figures=f"0/{len(names)}")
+        self.tasks: dict[int, Any] = {}
+        self.fractions = dict.fromkeys(range(len(names)), 0.0)
+        self.last: dict[int, dict[str, Any]] = {}
+
+    def __enter__(self) -> _Bars:
+        self.bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bars.stop()
+
+    def __call__(self, event: Event) -> None:
+        name = self.names[event.job]
+        if event.kind == "start":
+            self.tasks[event.job] = self.bars.add_task(name, total=1.0, figures="starting")
+        elif event.kind == "progress":
+            now = event.data
+            self.fractions[event.job] = now.steps_done / now.steps
+            figures = f"epoch {now.epoch}/{now.epochs}  loss {now.loss:.3f}  accuracy {now.accuracy:.1%}"
+            self.bars.update(self.tasks[event.job], completed=self.fractions[event.job], figures=figures)
+        elif event.kind == "epoch":
+            self.last[event.job] = event.data[0]
+        else:
+            self.fractions[event.job] = 1.0
+            self.bars.remove_task(self.tasks.pop(event.job))
+            self.bars.console.print(
+                f"{name}: {_ending(event, self.last.get(event.job))}", highlight=False, markup=False
+            )
+        done = sum(fraction == 1.0 for fraction in self.fractions.values())
+        self.bars.update(self.whole, completed=sum(self.fractions.values()), figures=f"{done}/{len(self.names)}")
+
+
+def _ending(event: Event, last: dict[str, Any] | None) -> str:
+    if event.kind == "failed":
+        return f"failed: {event.data}"
+    if last is None:
+        return "done"
+    return f"validation accuracy {last['validation_accuracy']:.2%} after {last['epoch']} epochs"

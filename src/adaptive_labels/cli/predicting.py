@@ -1,0 +1,40 @@
+"""`alr predict`: a trained classifier at work."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adaptive_labels.cli.options import Json
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("predict", help="The trained classifier on texts, files of texts (a line each) or image files.")(
+        _predict
+    )
+
+
+def _predict(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
+    inputs: Annotated[
+        list[str], typer.Argument(metavar="INPUT…", help="Texts, text files, image files; - is standard input.")
+    ],
+    top: Annotated[int, typer.Option(metavar="N", help="How many classes to show.", min=1)] = 3,
+    as_json: Json = False,
+) -> None:
+    from adaptive_labels.prediction import Predictor
+
+    predictor = Predictor.load(run)
+    shown, given = predictor.read(inputs, sys.stdin)
+    for name, ranking in zip(shown, predictor.predict(given, top), strict=True):
+        if as_json:
+            classes = [{"class": label, "probability": probability} for label, probability in ranking]
+            typer.echo(json.dumps({"input": name, "classes": classes}, ensure_ascii=False))
+        else:
+            words = ", ".join(f"{label} {probability:.1%}" for label, probability in ranking)
+            typer.echo(f"{name}: {words}")

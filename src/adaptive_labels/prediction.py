@@ -1,0 +1,107 @@
+"""A finished run as a classifier: texts or image files in, classes with probabilities out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from adaptive_labels import build
+from adaptive_labels.config import from_dict
+from adaptive_labels.data.images import is_image
+from adaptive_labels.data.pixels import decode_image
+from adaptive_labels.runs import RunError, RunFolder
+from adaptive_labels.training.evaluate import predict_logits
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A trained network with what it needs to read its inputs.
+
+    Probabilities are at the temperature that was fitted on the validation split.
+    """
+
+    model: nn.Module
+    encoder: build.Encoder
+    classes: tuple[str, ...]
+    temperature: float
+
+    @classmethod
+    def load(cls, path: str | Path) -> Predictor:
+        """The classifier of the finished run in ``path``."""
+        run = RunFolder(path)
+        result = run.result
+        if result is None:
+            raise RunError(f"{run.path} is not finished; run its command again to go on")
+        if result["status"] != "finished":
+            raise RunError(f"{run.path} has nothing to predict with: {result['reason']}")
+        stored = json.loads((run.path / "encoder.json").read_text(encoding="utf-8"))
+        predictions = run.load_predictions()
+        if predictions is None or predictions.classes is None:
+            raise RunError(f"{run.path / 'predictions.npz'} is missing; the class names are in it")
+        encoder = build.encoder_from_dict(stored["kind"], stored["settings"])
+        channels = encoder.channels if isinstance(encoder, build.ImageEncoder) else None
+        model = build.make_model(from_dict(run.config), len(predictions.classes), channels)
+        model.load_state_dict(load_file(run.path / "model.safetensors"))
+        temperature = result["metrics"]["test"].get("temperature", 1.0)
+        return cls(model, encoder, tuple(predictions.classes), temperature)
+
+    def read(self, inputs: Sequence[str], standard_input: TextIO) -> tuple[list[str], list[str] | Tensor]:
+        """What command-line inputs stand for: names to show, and the texts or images themselves."""
+        if isinstance(self.encoder, build.ImageEncoder):
+            return self._read_images(inputs)
+        texts: list[str] = []
+        for given in inputs:
+            if given == "-":
+                texts += [line.rstrip("\n") for line in standard_input if line.strip()]
+            elif _is_file(given):
+                if is_image(Path(given)):
+                    raise RunError(f"{given} is an image, but this run classifies texts")
+                texts += [line for line in Path(given).read_text(encoding="utf-8").splitlines() if line.strip()]
+            else:
+                texts.append(given)
+        return texts, texts
+
+    def _read_images(self, inputs: Sequence[str]) -> tuple[list[str], Tensor]:
+        assert isinstance(self.encoder, build.ImageEncoder)
+        for given in inputs:
+            if not _is_file(given):
+                raise RunError(f"{given} is no file; this run classifies image files")
+        height, width = self.encoder.size
+        decoded = []
+        for given in inputs:
+            try:
+                pixels = decode_image(Path(given).read_bytes(), (width, height))  # (H, W, 3)
+            except (OSError, ValueError) as error:
+                raise RunError(f"{given} cannot be read as an image: {error}") from error
+            decoded.append(torch.from_numpy(pixels.copy()).permute(2, 0, 1))
+        images = torch.stack(decoded)
+        if self.encoder.channels == 1:
+            grey = torch.tensor([0.299, 0.587, 0.114]).reshape(1, 3, 1, 1)
+            images = (images * grey).sum(1, keepdim=True).round().to(torch.uint8)
+        return list(inputs), images
+
+    def predict(self, inputs: list[str] | Tensor, top: int = 3) -> list[list[tuple[str, float]]]:
+        """The ``top`` classes of each input with their probabilities, largest first."""
+        if len(inputs) == 0:
+            return []
+        encoded = self.encoder.encode(inputs)  # type: ignore[arg-type]
+        probabilities = (predict_logits(self.model, encoded).double() / self.temperature).softmax(1)
+        values, indices = probabilities.topk(min(top, len(self.classes)), dim=1)
+        return [
+            [(self.classes[int(index)], float(value)) for value, index in zip(*row, strict=True)]
+            for row in zip(values, indices, strict=True)
+        ]
+
+
+def _is_file(given: str) -> bool:
+    try:
+        return Path(given).is_file()
+    except OSError:  # a text too long for a file name
+        return False
