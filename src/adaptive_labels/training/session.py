@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.plugins.environments import LightningEnvironment
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 
 from adaptive_labels.config import ConfigError, TrainingConfig
 from adaptive_labels.objectives import Supervised

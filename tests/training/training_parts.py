@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -134,9 +133,7 @@ def config_with(**changes: Any) -> TrainingConfig:
 
 
 def network(dropout: float = 0.0) -> nn.Sequential:
-    return nn.Sequential(
-        nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(dropout), nn.Linear(16, CLASSES)
-    )
+    return nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(dropout), nn.Linear(16, CLASSES))
 
 
 def objective_of(seed: int = 0, dropout: float = 0.0, criterion: nn.Module | None = None) -> Supervised:
@@ -144,7 +141,6 @@ def objective_of(seed: int = 0, dropout: float = 0.0, criterion: nn.Module | Non
     return Supervised(network(dropout), Similarities() if criterion is None else criterion)
 
 
-@pytest.fixture
 def blobs() -> tuple[Rows, Tensor, tuple[Rows, Tensor]]:
     """Three clouds of points: train, its labels, validation."""
     generator = torch.Generator().manual_seed(0)
