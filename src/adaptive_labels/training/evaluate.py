@@ -26,12 +26,13 @@ def evaluate(
     objective: nn.Module, examples: Encoded, labels: Tensor, *, device: torch.device, batch_size: int = LARGE_BATCH
 ) -> tuple[float, float]:
     """Accuracy and mean loss in evaluation mode, where a criterion is plain cross entropy; the mode is put back."""
-    means = RunningMeans(device)
+    means = RunningMeans()
     with _evaluating(objective):
-        for indices in _in_order(len(labels), batch_size):
+        for number, indices in enumerate(_in_order(len(labels), batch_size)):
             target = labels[indices].to(device)
             loss, logits = objective(to_device(examples.batch(indices), device), target)
-            means.add(loss, logits, target, {})
+            means.add(number, loss, logits, target, {})
+    means.fold()
     return means.accuracy, means.loss
 
 

@@ -147,9 +147,9 @@ def _epoch(lesson: _Lesson, validation: tuple[Encoded, Tensor]) -> dict[str, Any
     epoch = session.finished_epochs + 1
     means = _train(lesson, epoch)
     session.objective.epoch_end()
-    with session.evaluated_weights():
+    with session.evaluated_weights(), session.fabric.autocast():
         size = max(lesson.batch_size, LARGE_BATCH)
-        accuracy, loss = evaluate(session.wrapped, *validation, device=session.device, batch_size=size)
+        accuracy, loss = evaluate(session.objective, *validation, device=session.device, batch_size=size)
     rate = lesson.lr * lesson.schedule(epoch * lesson.steps - 1)
     if not (math.isfinite(loss) and session.weights_are_finite()):
         raise _DivergenceError(
@@ -174,25 +174,24 @@ def _train(lesson: _Lesson, epoch: int) -> RunningMeans:
     shuffling = torch.Generator().manual_seed(derived_seed(lesson.seed, epoch, SHUFFLE))
     augmenting = torch.Generator().manual_seed(derived_seed(lesson.seed, epoch, AUGMENT))
     torch.manual_seed(derived_seed(lesson.seed, epoch, LAYERS))  # dropout and the like
-    means = RunningMeans(session.device)
-    session.wrapped.train()
+    means = RunningMeans()
+    objective.train()
     lesson.clock.start_epoch()
     done = (epoch - 1) * lesson.steps
     for step, batch in enumerate(batches(torch.randperm(len(lesson.labels), generator=shuffling), lesson.batch_size)):
-        factor = lesson.schedule(done + step)
-        session.optimizers.set_rate_factor(factor)
+        session.optimizers.set_rate_factor(lesson.schedule(done + step))
         with objective.accumulation():
             for piece in pieces(batch, session.config.accumulate):
                 inputs = lesson.examples.batch(piece)
                 if lesson.augment is not None:
                     inputs = lesson.augment(inputs, augmenting)
                 target = lesson.labels[piece].to(session.device)
-                loss, logits = session.wrapped(to_device(inputs, session.device), target)
+                with session.fabric.autocast():
+                    loss, logits = objective(to_device(inputs, session.device), target)
                 # Each piece counts by its size, so that the gradients add up to those of the whole batch's mean.
                 session.fabric.backward(loss if len(piece) == len(batch) else loss * (len(piece) / len(batch)))
-                means.add(loss, logits, target, objective.parts)
+                means.add(step, loss, logits, target, objective.parts)
         session.step()
-        means.end_step()
         if lesson.clock.is_time():
             _look(lesson, means, epoch, step + 1)
     _look(lesson, means, epoch, lesson.steps)
@@ -201,12 +200,12 @@ def _train(lesson: _Lesson, epoch: int) -> RunningMeans:
 
 def _look(lesson: _Lesson, means: RunningMeans, epoch: int, steps: int) -> None:
     """Read the running means, which waits for the device: report them, or end a run whose loss is not finite."""
-    loss, finite = means.loss, means.finite_steps
-    if finite < steps:
-        rate = lesson.lr * lesson.schedule((epoch - 1) * lesson.steps + finite)
+    means.fold()
+    if means.bad_step is not None:
+        rate = lesson.lr * lesson.schedule((epoch - 1) * lesson.steps + means.bad_step)
         raise _DivergenceError(
-            f"the loss became {'NaN' if math.isnan(loss) else 'infinite'} at epoch {epoch}, step {finite + 1} "
-            f"(learning rate {rate:g}): try a lower learning rate"
+            f"the loss became {'NaN' if math.isnan(means.loss) else 'infinite'} at epoch {epoch}, "
+            f"step {means.bad_step + 1} (learning rate {rate:g}): try a lower learning rate"
         )
     done, total = (epoch - 1) * lesson.steps + steps, lesson.epochs * lesson.steps
     lesson.reporter.progress(
@@ -215,7 +214,7 @@ def _look(lesson: _Lesson, means: RunningMeans, epoch: int, steps: int) -> None:
             epochs=lesson.epochs,
             steps_done=done,
             steps=total,
-            loss=loss,
+            loss=means.loss,
             accuracy=means.accuracy,
             learning_rate=lesson.lr * lesson.schedule(done - 1),
             examples_per_second=means.examples / lesson.clock.epoch_seconds(),

@@ -1,6 +1,8 @@
-"""Running means of an epoch, kept on the device and read only when someone looks."""
+"""Running means of an epoch, left on the device until someone looks."""
 
+import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -8,60 +10,64 @@ from torch import Tensor
 __all__ = ["RunningMeans"]
 
 
+class _Batch(NamedTuple):
+    step: int
+    examples: int
+    loss: Tensor
+    correct: Tensor
+    parts: Mapping[str, Tensor]
+
+
 class RunningMeans:
-    """Means of loss, accuracy and loss parts over examples; reading them waits for the device, adding does not."""
+    """Means of loss, accuracy and loss parts over examples.
 
-    def __init__(self, device: torch.device) -> None:
+    Adding a batch neither waits for the device nor starts a kernel for the sums: the batch's few numbers are set
+    aside, and `fold` fetches all of them at once. The means are those of the batches folded so far.
+    """
+
+    def __init__(self) -> None:
         self.examples = 0
-        self._correct = torch.zeros((), dtype=torch.int64, device=device)
-        self._finite_steps = torch.zeros((), dtype=torch.int64, device=device)
-        # A criterion may name other parts in another batch, so the totals are kept for each set of names.
-        self._totals: dict[tuple[str, ...], Tensor] = {}
-        self._counts: dict[tuple[str, ...], int] = {}
-        self._loss = torch.zeros((), device=device)
+        self.loss_sum = 0.0
+        self.correct = 0
+        self.bad_step: int | None = None
+        self._parts: dict[str, tuple[float, int]] = {}
+        self._pending: list[_Batch] = []
 
-    def add(self, loss: Tensor, logits: Tensor, target: Tensor, parts: Mapping[str, Tensor]) -> None:
-        """Add a batch: its mean loss, logits (N, K), labels (N,) and the scalar parts of its loss."""
-        count = len(target)
-        self.examples += count
-        self._loss.add_(loss.detach(), alpha=count)
-        self._correct.add_((logits.detach().argmax(dim=1) == target).sum())
-        if parts:
-            names = tuple(parts)
-            values = torch.stack(list(parts.values())).to(self._loss)
-            if names not in self._totals:
-                self._totals[names] = torch.zeros_like(values)
-                self._counts[names] = 0
-            self._totals[names].add_(values, alpha=count)
-            self._counts[names] += count
+    def add(self, step: int, loss: Tensor, logits: Tensor, target: Tensor, parts: Mapping[str, Tensor]) -> None:
+        """Set a batch of a step aside: its mean loss, logits (N, K), labels (N,) and the scalar parts of its loss."""
+        correct = (logits.detach().argmax(dim=1) == target).sum()
+        self._pending.append(_Batch(step, len(target), loss.detach(), correct, parts))
 
-    def end_step(self) -> None:
-        """Count an optimizer step if every loss so far was finite."""
-        # A sum that was once infinite or NaN never becomes finite again, so the count stops at the first bad step.
-        self._finite_steps.add_(torch.isfinite(self._loss))
-
-    @property
-    def finite_steps(self) -> int:
-        """The optimizer steps before the first whose loss was not finite."""
-        return int(self._finite_steps)
+    def fold(self) -> None:
+        """Fetch what is set aside; `bad_step` becomes the first step with a loss that is not finite."""
+        if not self._pending:
+            return
+        losses = torch.stack([batch.loss for batch in self._pending]).tolist()
+        corrects = torch.stack([batch.correct for batch in self._pending]).tolist()
+        for batch, loss, correct in zip(self._pending, losses, corrects, strict=True):
+            if self.bad_step is None and not math.isfinite(loss):
+                self.bad_step = batch.step
+            self.examples += batch.examples
+            self.loss_sum += batch.examples * loss
+            self.correct += correct
+        named = [(name, part, batch.examples) for batch in self._pending for name, part in batch.parts.items()]
+        values = torch.stack([part for _, part, _ in named]).tolist() if named else []
+        for (name, _, count), value in zip(named, values, strict=True):
+            total, examples = self._parts.get(name, (0.0, 0))
+            self._parts[name] = (total + count * value, examples + count)
+        self._pending.clear()
 
     @property
     def loss(self) -> float:
         """Mean loss; NaN or infinite once any loss was."""
-        return float(self._loss) / max(self.examples, 1)
+        return self.loss_sum / max(self.examples, 1)
 
     @property
     def accuracy(self) -> float:
         """Fraction of examples whose largest logit was at their label."""
-        return int(self._correct) / max(self.examples, 1)
+        return self.correct / max(self.examples, 1)
 
     @property
     def parts(self) -> dict[str, float]:
         """Mean of each part over the examples for which it was named."""
-        sums: dict[str, float] = {}
-        counts: dict[str, int] = {}
-        for names, totals in self._totals.items():
-            for name, total in zip(names, totals.tolist(), strict=True):
-                sums[name] = sums.get(name, 0.0) + total
-                counts[name] = counts.get(name, 0) + self._counts[names]
-        return {name: total / counts[name] for name, total in sums.items()}
+        return {name: total / examples for name, (total, examples) in self._parts.items()}

@@ -47,8 +47,9 @@ class Session:
             plugins=[LightningEnvironment()],  # one process, also where a scheduler's variables suggest more
         )
         self.objective = objective
-        self.wrapped: Any
-        self.wrapped, *members = self.fabric.setup(objective, *make_optimizers(objective, config).members)
+        # The module that `setup` returns is left aside: there is one process, so nothing to keep in step, and its
+        # hooks cost as much time as a small layer. `setup` has moved the objective itself to the device.
+        _, *members = self.fabric.setup(objective, *make_optimizers(objective, config).members)
         self.optimizers = Optimizers(members)
         self.average = WeightAverage(objective.model, config.ema) if config.ema is not None else None
         self.history: list[dict[str, Any]] = []
