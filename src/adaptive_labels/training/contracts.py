@@ -1,0 +1,42 @@
+"""What the loop asks of the rooms around it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from adaptive_labels.objectives import Inputs
+
+__all__ = ["Augment", "Encoded", "Recorder"]
+
+
+class Encoded(Protocol):
+    """Examples ready for a model: `batch` gathers any of them at once."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, indices: Tensor, /) -> Inputs:
+        """The model's inputs for the examples at `indices` (int64, on the CPU)."""
+        ...
+
+
+class Recorder(Protocol):
+    """Where a run's history goes."""
+
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        """Keep the plain numbers of a finished epoch."""
+        ...
+
+    def residual_labels(self, epoch: int, matrix: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+        """Keep the criterion's class similarities (K, K) after an epoch."""
+        ...
+
+    def rewind(self, epoch: int) -> None:
+        """Forget what was kept of later epochs: the run goes on after this one."""
+        ...
+
+
+Augment = Callable[[Inputs, torch.Generator], Inputs]
+"""A change of whole batches in training, drawing only from the given generator."""

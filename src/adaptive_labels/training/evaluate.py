@@ -1,0 +1,66 @@
+"""Predictions and figures for held-out examples, in large batches."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from adaptive_labels.objectives import Inputs
+from adaptive_labels.training.contracts import Encoded
+from adaptive_labels.training.means import RunningMeans
+
+__all__ = ["evaluate", "predict_logits", "to_device"]
+
+LARGE_BATCH = 512
+
+
+def to_device(inputs: Inputs, device: torch.device) -> Inputs:
+    """Inputs on a device; those that are there already are not copied."""
+    if isinstance(inputs, Tensor):
+        return inputs.to(device, non_blocking=True)
+    return tuple(tensor.to(device, non_blocking=True) for tensor in inputs)
+
+
+def evaluate(
+    objective: nn.Module, examples: Encoded, labels: Tensor, *, device: torch.device, batch_size: int = LARGE_BATCH
+) -> tuple[float, float]:
+    """Accuracy and mean loss in evaluation mode, where a criterion is plain cross entropy; the mode is put back."""
+    means = RunningMeans()
+    with _evaluating(objective):
+        for number, indices in enumerate(_in_order(len(labels), batch_size)):
+            target = labels[indices].to(device)
+            loss, logits = objective(to_device(examples.batch(indices), device), target)
+            means.add(number, loss, logits, target, {})
+    means.fold()
+    return means.accuracy, means.loss
+
+
+def predict_logits(
+    model: nn.Module, examples: Encoded, *, device: torch.device | None = None, batch_size: int = LARGE_BATCH
+) -> Tensor:
+    """The logits (N, K) of all examples, float32 on the CPU; the model is moved to `device` if one is given."""
+    if device is not None:
+        model.to(device)
+    else:
+        device = next((tensor.device for tensor in model.state_dict().values()), torch.device("cpu"))
+    with _evaluating(model):
+        batches = _in_order(len(examples), batch_size)
+        return torch.cat([model(to_device(examples.batch(batch), device)).float().cpu() for batch in batches])
+
+
+def _in_order(count: int, batch_size: int) -> Iterator[Tensor]:
+    for start in range(0, count, batch_size):
+        yield torch.arange(start, min(start + batch_size, count))
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients, and back to the mode before."""
+    training = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        module.train(training)

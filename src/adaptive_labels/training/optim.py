@@ -1,0 +1,126 @@
+"""Optimizers by name, several of them stepped as one where some gradients are sparse."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from adaptive_labels.config import TrainingConfig
+from adaptive_labels.objectives import Supervised
+
+__all__ = ["Optimizers", "clip_gradients", "make_optimizers", "sparse_parameters"]
+
+
+class Optimizers:
+    """Several optimizers that step as one and have one `state_dict`; each group remembers its base rate."""
+
+    def __init__(self, members: Sequence[Optimizer]) -> None:
+        self.members = list(members)
+
+    @property
+    def param_groups(self) -> Iterator[dict[str, Any]]:
+        """The groups of all members in turn."""
+        return (group for member in self.members for group in member.param_groups)
+
+    def set_rate_factor(self, factor: float) -> None:
+        """Set every group's rate to its base rate times `factor`."""
+        for group in self.param_groups:
+            group["lr"] = group["base_lr"] * factor
+
+    def zero_grad(self) -> None:
+        """Drop all gradients."""
+        for member in self.members:
+            member.zero_grad(set_to_none=True)
+
+    def step(self) -> None:
+        """Move every parameter once."""
+        for member in self.members:
+            member.step()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of every member; hyper-parameters belong to the configuration and are not in it."""
+        return {"members": [member.state_dict()["state"] for member in self.members]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take up the state that `state_dict` gave, each group keeping its own hyper-parameters."""
+        for member, saved in zip(self.members, state["members"], strict=True):
+            member.load_state_dict({"state": saved, "param_groups": member.state_dict()["param_groups"]})
+
+
+def sparse_parameters(module: nn.Module) -> set[Tensor]:
+    """The parameters that get sparse gradients: those held by a module whose `sparse` is True, as `nn.Embedding`'s."""
+    return {
+        parameter
+        for part in module.modules()
+        if getattr(part, "sparse", False) is True
+        for parameter in part.parameters(recurse=False)
+    }
+
+
+def make_optimizers(objective: Supervised, config: TrainingConfig) -> Optimizers:
+    """The optimizer of a configuration for all parameters of an objective.
+
+    Sparse gradients are kept sparse: `SparseAdam` beside Adam and AdamW, and SGD without momentum beside SGD (the
+    kinds that touch only the rows of the batch). Weight decay, which would touch every row, does not act on them.
+    """
+    assert config.lr is not None
+    assert config.weight_decay is not None
+    groups = objective.parameter_groups(
+        lr=config.lr,
+        weight_decay=config.weight_decay,
+        residual_lr=config.residual_lr,
+        decay_biases=config.decay_biases,
+    )
+    sparse = sparse_parameters(objective)
+    dense_groups = list(_select(groups, lambda parameter: parameter not in sparse))
+    sparse_groups = [
+        {"params": group["params"], "lr": group["lr"], "base_lr": group["lr"]}
+        for group in _select(groups, lambda parameter: parameter in sparse)
+    ]
+    members = [_dense(dense_groups, config)] if dense_groups else []
+    if sparse_groups:
+        members.append(_sparse(sparse_groups, config))
+    return Optimizers(members)
+
+
+def _select(groups: Iterable[dict[str, Any]], wanted: Any) -> Iterator[dict[str, Any]]:
+    for group in groups:
+        chosen = [parameter for parameter in group["params"] if wanted(parameter)]
+        if chosen:
+            yield {**group, "params": chosen, "base_lr": group["lr"]}
+
+
+def _dense(groups: list[dict[str, Any]], config: TrainingConfig) -> Optimizer:
+    # The fused kernels unscale 16-bit gradients inside the step, which would leave nothing to clip by before it.
+    fused = config.precision != "16-mixed"
+    if config.optimizer == "sgd":
+        nesterov = config.nesterov and config.momentum > 0
+        return torch.optim.SGD(groups, momentum=config.momentum, nesterov=nesterov, fused=fused)
+    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+    return kind(groups, betas=config.betas, fused=fused)
+
+
+def _sparse(groups: list[dict[str, Any]], config: TrainingConfig) -> Optimizer:
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(groups)
+    return torch.optim.SparseAdam(groups, betas=config.betas)
+
+
+def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> None:
+    """Scale all gradients, sparse ones too, so that their joint Euclidean norm is at most `max_norm`."""
+    gradients = []
+    for parameter in parameters:
+        if parameter.grad is None:
+            continue
+        if parameter.grad.is_sparse:
+            # Rows that appear twice must be added up before their length is taken.
+            parameter.grad = parameter.grad.coalesce()
+            gradients.append(parameter.grad.values())
+        else:
+            gradients.append(parameter.grad)
+    norm = torch.nn.utils.get_total_norm(gradients, error_if_nonfinite=False)
+    factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+    for gradient in gradients:
+        gradient.mul_(factor)

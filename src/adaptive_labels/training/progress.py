@@ -1,0 +1,183 @@
+"""How a run shows that it is moving: a bar on a terminal, plain lines elsewhere, or any object with these methods."""
+
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TextIO
+
+__all__ = ["BarReporter", "Clock", "LineReporter", "Progress", "Reporter", "SilentReporter", "make_reporter"]
+
+REFRESH_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is: plain numbers, so that a worker process can send it.
+
+    steps_done, steps: optimizer steps of the whole run.
+    loss, accuracy: running over the present epoch.
+    examples_per_second: over the present epoch; seconds_left: of training, or None before it can be said.
+    """
+
+    epoch: int
+    epochs: int
+    steps_done: int
+    steps: int
+    loss: float
+    accuracy: float
+    learning_rate: float
+    examples_per_second: float
+    seconds_left: float | None
+
+
+class Reporter(Protocol):
+    """Someone to tell: a few times a second, at the end of every epoch, and at the end of training."""
+
+    def progress(self, now: Progress) -> None:
+        """Take note of where the run is."""
+        ...
+
+    def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
+        """Take note of a finished epoch, as it stands in the history."""
+        ...
+
+    def close(self) -> None:
+        """Training has ended, one way or another."""
+        ...
+
+
+class SilentReporter:
+    """Shows nothing."""
+
+    def progress(self, now: Progress) -> None:
+        """Nothing."""
+
+    def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class LineReporter:
+    """A line an epoch, and one every half minute within a long epoch."""
+
+    def __init__(self, stream: TextIO | None = None, every: float = 30.0) -> None:
+        self._stream = sys.stdout if stream is None else stream
+        self._every = every
+        self._last = time.monotonic()
+
+    def progress(self, now: Progress) -> None:
+        """Print where the run is if nothing was printed for a while."""
+        if time.monotonic() - self._last >= self._every:
+            share = 100 * now.steps_done / now.steps
+            self._print(f"epoch {now.epoch}/{now.epochs}  {share:.0f}% of the run  {_figures(now)}")
+
+    def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
+        """Print the epoch's figures."""
+        self._print(
+            f"epoch {record['epoch']}/{epochs}  loss {record['train_loss']:.4f}  "
+            f"train accuracy {record['train_accuracy']:.2%}  validation accuracy {record['validation_accuracy']:.2%}  "
+            f"rate {record['learning_rate']:.4g}  {record['seconds']:.1f} s"
+        )
+
+    def close(self) -> None:
+        """Nothing: every line is complete."""
+
+    def _print(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)
+        self._last = time.monotonic()
+
+
+class BarReporter:
+    """A rich progress bar over the whole run."""
+
+    def __init__(self, console: Any = None) -> None:
+        from rich.progress import BarColumn, Progress as Bar, TextColumn
+
+        self._bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TextColumn("{task.fields[figures]}"),
+            console=console,
+        )
+        self._task = self._bar.add_task("training", total=None, figures="")
+        self._validation = ""
+        self._bar.start()
+
+    def progress(self, now: Progress) -> None:
+        """Move the bar."""
+        self._bar.update(
+            self._task,
+            description=f"epoch {now.epoch}/{now.epochs}",
+            total=now.steps,
+            completed=now.steps_done,
+            figures=_figures(now) + self._validation,
+        )
+
+    def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
+        """Show the validation accuracy from here on."""
+        self._validation = f"  validation {record['validation_accuracy']:.2%}"
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        self._bar.stop()
+
+
+class Clock:
+    """When to look at the means, and how long the rest will take at the pace since this process took up the run."""
+
+    def __init__(self) -> None:
+        self._began = self._epoch_began = self._next = time.perf_counter()
+        self._first: int | None = None
+
+    def start_epoch(self) -> None:
+        """Measure the pace of examples from here."""
+        self._epoch_began = time.perf_counter()
+
+    def is_time(self) -> bool:
+        """Whether the last look is long enough ago."""
+        now = time.perf_counter()
+        if now < self._next:
+            return False
+        self._next = now + REFRESH_SECONDS
+        return True
+
+    def epoch_seconds(self) -> float:
+        """Seconds since the epoch began, never 0."""
+        return max(time.perf_counter() - self._epoch_began, 1e-9)
+
+    def seconds_left(self, done: int, total: int) -> float | None:
+        """None at the first look, which only sets the mark from which the pace is measured."""
+        if self._first is None:
+            self._first, self._began = done, time.perf_counter()
+        if done == self._first:
+            return None
+        return (time.perf_counter() - self._began) / (done - self._first) * (total - done)
+
+
+def make_reporter(stream: TextIO | None = None) -> Reporter:
+    """A bar if the stream (standard output by default) is a terminal, lines if it is not."""
+    stream = sys.stdout if stream is None else stream
+    if not stream.isatty():
+        return LineReporter(stream)
+    from rich.console import Console
+
+    return BarReporter(Console(file=stream))
+
+
+def _figures(now: Progress) -> str:
+    left = "" if now.seconds_left is None else f"  {_clock(now.seconds_left)} left"
+    return (
+        f"loss {now.loss:.4f}  accuracy {now.accuracy:.2%}  rate {now.learning_rate:.4g}  "
+        f"{now.examples_per_second:,.0f}/s{left}"
+    )
+
+
+def _clock(seconds: float) -> str:
+    """Seconds as m:ss or h:mm:ss."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"

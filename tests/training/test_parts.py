@@ -1,0 +1,222 @@
+"""Averages, means, precision, progress: each on its own."""
+
+import io
+import math
+import os
+import pickle
+import signal
+import time
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from torch import nn
+from training_parts import Memory, blobs, config_with, network, objective_of
+
+from adaptive_labels.config import ConfigError
+from adaptive_labels.training import precision
+from adaptive_labels.training.ema import WeightAverage
+from adaptive_labels.training.loop import fit
+from adaptive_labels.training.means import RunningMeans
+from adaptive_labels.training.precision import check_precision, choose_device
+from adaptive_labels.training.progress import (
+    BarReporter,
+    Clock,
+    LineReporter,
+    Progress,
+    SilentReporter,
+    make_reporter,
+)
+
+CPU = torch.device("cpu")
+RECORD = {
+    "epoch": 2,
+    "train_loss": 0.51234,
+    "train_accuracy": 0.8125,
+    "validation_accuracy": 0.75,
+    "learning_rate": 0.05,
+    "seconds": 1.26,
+}
+NOW = Progress(2, 10, 130, 1000, 0.5, 0.8125, 0.05, 12345.6, 3725.0)
+
+
+def test_the_average_follows_its_formula() -> None:
+    layer = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(layer.weight)
+    average = WeightAverage(layer, decay=0.9)
+    expected = 0.0
+    for update in range(1, 200):
+        with torch.no_grad():
+            layer.weight.fill_(float(update))
+        average.update()
+        decay = min(0.9, (1 + update) / (10 + update))
+        expected = decay * expected + (1 - decay) * update
+    assert float(average.average["weight"]) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_average_is_lent_and_given_back() -> None:
+    model = network()
+    average = WeightAverage(model, decay=0.5)
+    before = {name: tensor.clone() for name, tensor in average.average.items()}
+    model(torch.randn(8, 6))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1.0)
+    moved = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with average.applied():
+        assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in before.items())
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in moved.items())
+    assert all(torch.equal(average.average[name], tensor) for name, tensor in before.items())
+    average.update()
+    assert int(average.average["1.num_batches_tracked"]) == 1
+    average.keep()
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in average.average.items())
+
+
+def test_means_weigh_by_examples_and_by_name() -> None:
+    means = RunningMeans()
+    logits = torch.tensor([[2.0, 1.0], [0.0, 1.0], [3.0, 0.0]])
+    means.fold()
+    assert (means.loss, means.accuracy, means.parts) == (0.0, 0.0, {})
+    means.add(0, torch.tensor(1.0), logits, torch.tensor([0, 0, 0]), {"a": torch.tensor(2.0)})
+    means.fold()
+    means.add(1, torch.tensor(5.0), logits[:1], torch.tensor([0]), {"a": torch.tensor(6.0), "b": torch.tensor(1.0)})
+    means.fold()
+    means.fold()
+    assert means.loss == 2.0
+    assert means.accuracy == 0.75
+    assert means.parts == {"a": 3.0, "b": 1.0}
+    assert means.bad_step is None
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("often", [True, False])
+def test_means_know_the_first_bad_step(bad: float, often: bool) -> None:
+    means = RunningMeans()
+    for step, loss in enumerate((1.0, 2.0, bad, 1.0, -bad)):
+        means.add(step, torch.tensor(loss), torch.ones(1, 2), torch.tensor([0]), {})
+        if often:
+            means.fold()
+    means.fold()
+    assert means.bad_step == 2
+    assert not math.isfinite(means.loss)
+
+
+def test_devices() -> None:
+    assert choose_device("cpu") == CPU
+    assert choose_device("auto").type in {"cpu", "cuda", "mps"}
+    count = torch.cuda.device_count()
+    with pytest.raises(ConfigError, match=rf"training\.device is 'cuda:{count}': this machine has {count} CUDA"):
+        choose_device(f"cuda:{count}")
+    if not torch.backends.mps.is_available():
+        with pytest.raises(ConfigError, match="torch finds no MPS device here"):
+            choose_device("mps")
+
+
+def test_a_trapped_instruction_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = f"import os; os.kill(os.getpid(), {int(signal.SIGILL)})"
+    monkeypatch.setattr(precision, "_BF16_PROBE", code)
+    with pytest.raises(ConfigError) as refused:
+        check_precision("bf16-mixed", CPU)
+    assert "(Illegal instruction)" in str(refused.value)
+    assert "ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16" in str(refused.value)
+    monkeypatch.setattr(precision, "_BF16_PROBE", "raise RuntimeError('no such kernel')")
+    with pytest.raises(ConfigError, match="RuntimeError: no such kernel"):
+        check_precision("bf16-mixed", CPU)
+
+
+def test_the_probe_runs_once() -> None:
+    code = f"open({os.devnull!r})"
+    precision._probe(code)
+    began = time.perf_counter()
+    assert precision._probe(code) == "well"
+    assert time.perf_counter() - began < 0.005
+
+
+def test_float32_needs_no_probe() -> None:
+    began = time.perf_counter()
+    check_precision("32", CPU)
+    assert time.perf_counter() - began < 0.005
+
+
+def test_lines() -> None:
+    stream = io.StringIO()
+    reporter = LineReporter(stream, every=0.0)
+    reporter.epoch(RECORD, 10)
+    reporter.progress(NOW)
+    reporter.close()
+    assert stream.getvalue().splitlines() == [
+        "epoch 2/10  loss 0.5123  train accuracy 81.25%  validation accuracy 75.00%  rate 0.05  1.3 s",
+        "epoch 2/10  13% of the run  loss 0.5000  accuracy 81.25%  rate 0.05  12,346/s  1:02:05 left",
+    ]
+    quiet = io.StringIO()
+    LineReporter(quiet).progress(NOW)
+    assert quiet.getvalue() == ""
+
+
+def test_the_bar_shows_loss_accuracy_rate_and_time_left() -> None:
+    stream = io.StringIO()
+    reporter = BarReporter(Console(file=stream, force_terminal=True, width=160))
+    reporter.epoch(RECORD, 10)
+    reporter.progress(NOW)
+    reporter.close()
+    shown = stream.getvalue()
+    for text in (
+        "epoch 2/10",
+        "13%",
+        "loss 0.5000",
+        "accuracy 81.25%",
+        "rate 0.05",
+        "1:02:05 left",
+        "validation 75.00%",
+    ):
+        assert text in shown
+
+
+def test_a_terminal_gets_the_bar_and_a_file_gets_lines() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    bar = make_reporter(Terminal())
+    assert isinstance(bar, BarReporter)
+    bar.close()
+    assert isinstance(make_reporter(io.StringIO()), LineReporter)
+
+
+def test_the_loop_reports_and_closes() -> None:
+    class Listener(SilentReporter):
+        def __init__(self) -> None:
+            self.seen: list[Progress] = []
+            self.epochs: list[int] = []
+            self.closed = 0
+
+        def progress(self, now: Progress) -> None:
+            self.seen.append(pickle.loads(pickle.dumps(now)))
+
+        def epoch(self, record: Any, epochs: int) -> None:
+            self.epochs.append(record["epoch"])
+
+        def close(self) -> None:
+            self.closed += 1
+
+    listener = Listener()
+    train, labels, validation = blobs()
+    fit(objective_of(), train, labels, validation, config_with(), 0, recorder=Memory(), reporter=listener)
+    assert listener.closed == 1
+    assert listener.epochs == [1, 2, 3]
+    assert {(now.epochs, now.steps) for now in listener.seen} == {(3, 27)}
+    assert [now.steps_done for now in listener.seen if now.steps_done % 9 == 0] == [9, 18, 27]
+    assert listener.seen[-1].seconds_left == 0.0
+    assert all(now.examples_per_second > 0 for now in listener.seen)
+
+
+def test_time_left_is_the_pace_times_the_rest() -> None:
+    clock = Clock()
+    assert clock.seconds_left(10, 100) is None
+    began = time.perf_counter()
+    time.sleep(0.05)
+    left = clock.seconds_left(20, 100)
+    assert left is not None
+    assert 0.05 * 8 <= left <= (time.perf_counter() - began) * 8 + 1e-3
