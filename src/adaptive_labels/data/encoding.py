@@ -1,0 +1,386 @@
+"""Encoders: what a model reads, made from texts or images, as whole batches of tensors.
+
+Shapes: N examples, M features in all of them, C channels, H × W pixels.
+
+How a text becomes hashed features. Letters, marks and digits that stand together are a word; every other visible
+character, and every Chinese or Japanese one (those scripts put no space between words), is a word by itself; spaces
+and control characters only separate. A feature is a word, a run of neighbouring words, or a run of characters inside a
+word whose ends are marked. With c_0 … c_{n−1} the code points of a run of characters and B an odd constant,
+
+    hash = Σ_j c_j B^j   modulo 2^64.
+
+Prefix sums P_i = Σ_{j<i} c_j B^j over all texts at once give every such hash as (P_e − P_s) · B^(−s) (an odd B has an
+inverse), so that there is no loop over words or characters. A 64-bit mixer, salted by the kind of the feature, then
+spreads the hashes evenly.
+"""
+
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+# All of these are part of every trained text model: changing one changes what its features mean.
+_BASE = 0x9E3779B97F4A7C15
+_BASE_INVERSE = pow(_BASE, -1, 2**64)
+_WORD_SALT = 0x57A3_0000
+_RUN_SALT = 0x57A4_0000  # plus the number of words
+_PIECE_SALT = 0x57A5_0000
+_WORD_BEGINS, _WORD_ENDS = 0x110000, 0x110001  # the first two numbers beyond Unicode
+
+_CHUNK = 1_000_000
+"""Characters worked on at a time: bounds the memory, and keeps the arrays near the cache."""
+
+_SEPARATOR, _PART_OF_WORD, _WORD_BY_ITSELF, _NOT_SEEN = 0, 1, 2, 255
+_UNSPACED_SCRIPTS = ((0x2E80, 0xA000), (0xF900, 0xFB00), (0x20000, 0x40000))  # ideographs and kana
+
+UInt64s = NDArray[np.uint64]
+Int64s = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class RaggedIds:
+    """Lists of feature numbers, one list an example, laid end to end.
+
+    Args:
+        values: (M,) int32 or int64, all lists one after the other.
+        offsets: (N+1,) int64; example i owns `values[offsets[i]:offsets[i + 1]]`.
+    """
+
+    values: Tensor
+    offsets: Tensor
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the lists of these examples laid end to end, and where each begins: what `nn.EmbeddingBag` takes.
+
+        >>> ragged = RaggedIds(torch.tensor([5, 6, 7], dtype=torch.int32), torch.tensor([0, 2, 2, 3]))
+        >>> [part.tolist() for part in ragged.batch(torch.tensor([2, 1, 0]))]
+        [[7, 5, 6], [0, 1, 1]]
+        """
+        starts = self.offsets[indices]
+        lengths = self.offsets[indices + 1] - starts
+        begins = lengths.cumsum(0) - lengths
+        total = int(lengths.sum())
+        # Position j of the batch, in the list that begins at `begins`, comes from `starts` + (j − `begins`).
+        source = torch.arange(total) + (starts - begins).repeat_interleave(lengths, output_size=total)
+        return self.values[source].long(), begins
+
+
+@dataclass(frozen=True)
+class HashedNgrams:
+    """Texts to numbers of hashed features: words, runs of neighbouring words, and pieces of words.
+
+    Every feature's hash, modulo `buckets`, is its number; no vocabulary is fitted or stored. The hashes are part of a
+    trained model and stay the same between versions.
+
+    Args:
+        words: single words, and runs of up to `word_ngrams` of them, are features.
+        word_ngrams: the longest run of neighbouring words that is a feature.
+        char_ngrams: shortest and longest run of characters inside a word (its ends marked) that is a feature, or
+            `None` for none.
+        buckets: how many different numbers there are.
+        lowercase: read capital letters as small ones.
+        normalise: apply Unicode's NFKC first, so that "ﬁ" reads as "fi" and a full-width letter as its common form.
+        max_length: how many characters of a text are read.
+
+    >>> encoder = HashedNgrams(char_ngrams=None, buckets=1000)
+    >>> encoded = encoder.encode(["A town", "", "a town a"])
+    >>> len(encoded), encoded.offsets.tolist()
+    (3, [0, 3, 3, 8])
+    >>> HashedNgrams.from_dict(encoder.to_dict()) == encoder
+    True
+    """
+
+    words: bool = True
+    word_ngrams: int = 2
+    char_ngrams: tuple[int, int] | None = (3, 5)
+    buckets: int = 2**18
+    lowercase: bool = True
+    normalise: bool = False
+    max_length: int = 4096
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.word_ngrams <= 10:
+            raise ValueError(f"word_ngrams is {self.word_ngrams}; it must be between 1 and 10")
+        if self.char_ngrams is not None:
+            # JSON and TOML have lists only.
+            bounds: tuple[int, ...] = tuple(self.char_ngrams)
+            object.__setattr__(self, "char_ngrams", bounds)
+            if len(bounds) != 2 or not 1 <= bounds[0] <= bounds[1] <= 32:
+                raise ValueError(
+                    f"char_ngrams is {bounds}; it must be a shortest and a longest length "
+                    "with 1 <= shortest <= longest <= 32, or None"
+                )
+        if not self.words and self.char_ngrams is None:
+            raise ValueError("words is False and char_ngrams is None; at least one of them must give features")
+        if not 1 <= self.buckets < 2**31:
+            raise ValueError(f"buckets is {self.buckets}; it must be between 1 and 2147483647")
+        if self.max_length < 1:
+            raise ValueError(f"max_length is {self.max_length}; it must be at least 1")
+
+    def encode(self, texts: Sequence[str]) -> RaggedIds:
+        """Return the numbers of every text's features; a text without a visible character has none."""
+        values = [np.zeros(0, np.int32)]
+        lengths = [np.zeros(1, np.int64)]
+        for chunk in self._chunks(texts):
+            chunk_values, chunk_lengths = self._encode_chunk(chunk)
+            values.append(chunk_values)
+            lengths.append(chunk_lengths)
+        offsets = np.cumsum(np.concatenate(lengths))
+        return RaggedIds(torch.from_numpy(np.concatenate(values)), torch.from_numpy(offsets))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> "HashedNgrams":
+        """Return the encoder with these settings, as `to_dict` gave them."""
+        return cls(**settings)
+
+    def _chunks(self, texts: Sequence[str]) -> Iterator[list[str]]:
+        chunk: list[str] = []
+        size = 0
+        for whole in texts:
+            text = whole[: self.max_length]
+            if self.normalise:
+                text = unicodedata.normalize("NFKC", text)
+            if self.lowercase:
+                text = text.lower()
+            chunk.append(text)
+            size += len(text)
+            if size >= _CHUNK:
+                yield chunk
+                chunk, size = [], 0
+        if chunk:
+            yield chunk
+
+    def _encode_chunk(self, texts: list[str]) -> tuple[NDArray[np.int32], Int64s]:
+        """Return the feature numbers of these texts end to end, and how many each text has."""
+        codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
+        text_ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+        words = _Words.find(codes, text_ends)
+        # Each kind of feature: the hashes, and the text of each, in the order of the texts.
+        kinds: list[tuple[UInt64s, Int64s]] = []
+        if self.words:
+            kinds += _word_runs(codes, words, self.word_ngrams)
+        if self.char_ngrams is not None:
+            kinds += _pieces(codes, words, *self.char_ngrams)
+        numbers = [((hashes % np.uint64(self.buckets)).astype(np.int32), text_of) for hashes, text_of in kinds]
+        return _join_by_text(numbers, len(texts))
+
+
+@dataclass(frozen=True, eq=False)
+class _Words:
+    """Where the words are: word i is `codes[starts[i]:ends[i]]`, in text `texts[i]`."""
+
+    starts: Int64s
+    ends: Int64s
+    texts: Int64s
+
+    @classmethod
+    def find(cls, codes: NDArray[np.uint32], text_ends: Int64s) -> "_Words":
+        roles = _roles(codes)
+        part = roles == _PART_OF_WORD
+        alone = roles == _WORD_BY_ITSELF
+        # joined[i]: characters i−1 and i are parts of one word.
+        joined = np.zeros(len(codes) + 1, np.bool_)
+        joined[1:-1] = part[:-1] & part[1:]
+        joined[text_ends] = False
+        visible = part | alone
+        starts = np.flatnonzero(visible & ~joined[:-1])
+        ends = np.flatnonzero(visible & ~joined[1:]) + 1
+        return cls(starts, ends, np.searchsorted(text_ends, starts, side="right"))
+
+
+def _roles(codes: NDArray[np.uint32]) -> NDArray[np.uint8]:
+    """Return for each character whether it separates, is part of a word, or is a word by itself."""
+    table = np.zeros(0x110000, np.uint8)
+    table[codes] = _NOT_SEEN
+    # A few hundred different characters at most in most languages, however long the texts.
+    for code in np.flatnonzero(table):
+        table[code] = _role(chr(code))
+    return table[codes]
+
+
+def _role(character: str) -> int:
+    category = unicodedata.category(character)
+    if category[0] == "Z" or category in ("Cc", "Cf"):
+        return _SEPARATOR
+    if category[0] not in "LMN":
+        return _WORD_BY_ITSELF
+    unspaced = any(low <= ord(character) < high for low, high in _UNSPACED_SCRIPTS)
+    return _WORD_BY_ITSELF if unspaced else _PART_OF_WORD
+
+
+def _word_runs(codes: NDArray[np.uint32], words: _Words, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:
+    """Yield single words, then runs of two, and so on: (hashes, texts)."""
+    hashes = _mix(_PolynomialHash(codes).of(words.starts, words.ends), _WORD_SALT)
+    yield hashes, words.texts
+    runs = hashes
+    for length in range(2, longest + 1):
+        last = length - 1
+        runs = runs[:-1] * np.uint64(_BASE) + hashes[last:]
+        inside = words.texts[: len(runs)] == words.texts[last:]
+        yield _mix(runs[inside], _RUN_SALT + length), words.texts[last:][inside]
+
+
+def _pieces(codes: NDArray[np.uint32], words: _Words, shortest: int, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:
+    """Yield the runs of characters inside each marked word, by length: (hashes, texts)."""
+    lengths = words.ends - words.starts + 2  # with the two marks
+    begins = np.cumsum(lengths) - lengths
+    total = int(lengths.sum())
+    # Each position's source; at the two marks it points beside the word, or outside the array, and is replaced.
+    source = np.arange(total) + np.repeat(words.starts - 1 - begins, lengths)
+    marked = codes.take(source, mode="clip")
+    marked[begins] = _WORD_BEGINS
+    marked[begins + lengths - 1] = _WORD_ENDS
+    remaining = np.repeat(begins + lengths, lengths) - np.arange(total)
+    texts = np.repeat(words.texts, lengths)
+    prefix = _PolynomialHash(marked)
+    for length in range(shortest, longest + 1):
+        fits = remaining >= length
+        if length == 1:
+            fits &= marked < _WORD_BEGINS  # a mark alone says nothing
+        starts = np.flatnonzero(fits)
+        yield _mix(prefix.of(starts, starts + length), _PIECE_SALT), texts[starts]
+
+
+class _PolynomialHash:
+    """The hash Σ_j c_j B^j of any run of the given characters."""
+
+    def __init__(self, codes: NDArray[np.uint32]) -> None:
+        self._sums = np.zeros(len(codes) + 1, np.uint64)
+        np.cumsum(codes * _powers(_BASE, len(codes)), out=self._sums[1:])
+        self._inverse_powers = _powers(_BASE_INVERSE, len(codes))
+
+    def of(self, starts: Int64s, ends: Int64s) -> UInt64s:
+        return (self._sums[ends] - self._sums[starts]) * self._inverse_powers[starts]
+
+
+def _powers(base: int, count: int) -> UInt64s:
+    """Return base^0 … base^(count−1) modulo 2^64."""
+    factors = np.full(count, base, np.uint64)
+    factors[:1] = 1
+    return np.cumprod(factors)
+
+
+def _mix(hashes: UInt64s, salt: int) -> UInt64s:
+    """Spread 64-bit hashes evenly and without collisions (the finaliser of the SplitMix64 generator)."""
+    mixed = hashes + np.uint64(salt * _BASE % 2**64)
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= np.uint64(0xBF58476D1CE4E5B9)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+def _join_by_text(kinds: list[tuple[NDArray[np.int32], Int64s]], texts: int) -> tuple[NDArray[np.int32], Int64s]:
+    """Bring the features of all kinds together text by text; return the numbers, and how many each text has."""
+    counts = np.stack([np.bincount(text_of, minlength=texts) for _, text_of in kinds])  # (kinds, texts)
+    lengths = counts.sum(0)
+    joined = np.empty(int(lengths.sum()), np.int32)
+    begins = np.cumsum(lengths) - lengths + np.cumsum(counts, 0) - counts  # where each kind begins in each text
+    for (numbers, _), count, begin in zip(kinds, counts, begins, strict=True):
+        shift = begin - (np.cumsum(count) - count)
+        joined[np.arange(len(numbers)) + np.repeat(shift, count)] = numbers
+    return joined, lengths
+
+
+@dataclass(frozen=True, eq=False)
+class ImageTensors:
+    """Images that stay bytes until a batch of them is asked for.
+
+    Args:
+        images: (N, C, H, W) uint8.
+        mean: a number for each channel, of pixels between 0 and 1.
+        std: a number for each channel.
+    """
+
+    images: Tensor
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def batch(self, indices: Tensor) -> Tensor:
+        """Return these images as float32 (n, C, H, W), (pixel / 255 − mean) / std.
+
+        >>> ImageTensors(torch.full((2, 1, 1, 1), 255, dtype=torch.uint8), (0.5,), (0.25,)).batch(torch.tensor([1]))
+        tensor([[[[2.]]]])
+        """
+        mean = torch.tensor(self.mean).view(-1, 1, 1)
+        std = torch.tensor(self.std).view(-1, 1, 1)
+        return self.images[indices].float().div_(255).sub_(mean).div_(std)
+
+
+@dataclass(frozen=True)
+class ImageEncoder:
+    """Images of one size to normalised tensors, with the mean and standard deviation of the training images.
+
+    Args:
+        mean: a number for each channel, of pixels between 0 and 1.
+        std: a number for each channel.
+        size: height and width.
+        channels: 1 for grey, 3 for colour.
+
+    >>> images = torch.tensor([[[[0, 255]]]], dtype=torch.uint8)
+    >>> encoder = ImageEncoder.fit(images)
+    >>> encoder.mean, encoder.std, encoder.encode(images).batch(torch.tensor([0])).tolist()
+    ((0.5,), (0.5,), [[[[-1.0, 1.0]]]])
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    size: tuple[int, int]
+    channels: int
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "std", "size"):  # JSON and TOML have lists only
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    @classmethod
+    def fit(cls, images: Tensor) -> "ImageEncoder":
+        """Return the encoder for images (N, C, H, W) uint8 like these; a channel without contrast keeps std 1."""
+        if images.ndim != 4 or images.dtype != torch.uint8 or images.numel() == 0:
+            raise ValueError(
+                f"images has shape {tuple(images.shape)} and type {images.dtype}; it must be (N, C, H, W), not empty, "
+                "of type torch.uint8"
+            )
+        examples, channels, height, width = images.shape
+        # Exact sums from a count of the 256 values, without a float copy of all images.
+        counts = torch.stack([torch.bincount(images[:, c].reshape(-1), minlength=256) for c in range(channels)])
+        values = torch.arange(256, dtype=torch.float64) / 255
+        share = counts.double() / (examples * height * width)  # (C, 256)
+        mean = share @ values
+        std = (share * (values - mean[:, None]).square()).sum(1).sqrt()
+        std = torch.where(std < 1e-6, 1.0, std)
+        return cls(tuple(mean.tolist()), tuple(std.tolist()), (height, width), channels)
+
+    def encode(self, images: Tensor) -> ImageTensors:
+        """Return the images, ready for batches; their shape must be that of the training images."""
+        expected = (self.channels, *self.size)
+        if images.ndim != 4 or tuple(images.shape[1:]) != expected or images.dtype != torch.uint8:
+            raise ValueError(
+                f"images has shape {tuple(images.shape)} and type {images.dtype}; it must be (N, "
+                f"{', '.join(map(str, expected))}) of type torch.uint8, as in training"
+            )
+        return ImageTensors(images, self.mean, self.std)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> "ImageEncoder":
+        """Return the encoder with these settings, as `to_dict` gave them."""
+        return cls(**settings)

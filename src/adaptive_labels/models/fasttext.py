@@ -1,0 +1,49 @@
+"""A bag of hashed features, as in fastText."""
+
+from torch import Tensor, nn
+
+from adaptive_labels.models.registry import register_model
+
+
+@register_model("fasttext", "text", "mean of the embeddings of words and pieces of words, then one linear layer")
+class FastText(nn.Module):
+    """Average the embeddings of a text's features and classify the average.
+
+    Symbols: N texts, M features in all of them, D = `dim`, K classes.
+
+    Args:
+        num_classes: the number of logits K.
+        buckets: how many different features there are, as in the encoder.
+        dim: the size D of an embedding.
+        dropout: share of the averaged embedding that is dropped in training.
+        sparse: give the embeddings a sparse gradient; only SGD, Adagrad and SparseAdam take one.
+
+    A text without features has the average 0 and so the logits of the bias alone.
+
+    Joulin, Grave, Bojanowski and Mikolov, "Bag of Tricks for Efficient Text Classification", 2017.
+
+    >>> model = FastText(num_classes=3, buckets=100)
+    >>> model((torch.tensor([1, 2, 3]), torch.tensor([0, 3]))).shape  # two texts, the second one empty
+    torch.Size([2, 3])
+    """
+
+    def __init__(
+        self, num_classes: int, buckets: int = 2**16, dim: int = 64, dropout: float = 0.0, sparse: bool = False
+    ) -> None:
+        super().__init__()
+        if buckets < 1 or dim < 1:
+            raise ValueError(f"buckets is {buckets} and dim is {dim}; both must be at least 1")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout is {dropout}; it must be at least 0 and below 1")
+        self.embedding = nn.EmbeddingBag(buckets, dim, mode="mean", sparse=sparse)
+        self.dropout = nn.Dropout(dropout)
+        self.head = nn.Linear(dim, num_classes)
+        nn.init.uniform_(self.embedding.weight, -1 / dim, 1 / dim)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, inputs: tuple[Tensor, Tensor]) -> Tensor:
+        """Return logits (N, K) for feature numbers (M,) and where each text's begin (N,)."""
+        numbers, begins = inputs
+        average = self.embedding(numbers, begins)  # (N, D)
+        logits: Tensor = self.head(self.dropout(average))
+        return logits

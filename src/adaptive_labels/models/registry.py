@@ -1,0 +1,105 @@
+"""The names of the models."""
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from torch import nn
+
+Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
+
+_WIDTH_SUFFIX = re.compile(r"(?P<base>.+)-w(?P<width>\d+)")
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A model that can be had by name.
+
+    Args:
+        name: without a width suffix.
+        kind: what it reads, `"text"` or `"image"`.
+        description: a line for a list of models.
+        build: called with the number of classes and the model's options.
+    """
+
+    name: str
+    kind: str
+    description: str
+    build: Callable[..., nn.Module]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the names of the options and their defaults."""
+        parameters = list(inspect.signature(self.build).parameters.values())[1:]
+        return {parameter.name: parameter.default for parameter in parameters}
+
+
+MODELS: dict[str, ModelEntry] = {}
+"""Every model there is, by name."""
+
+
+def register_model(name: str, kind: str, description: str) -> Callable[[Builder], Builder]:
+    """Enter a class or function, called with the number of classes and options, as a model of this name.
+
+    One with an option `width` can also be had with the width as a suffix to its name: `name-w16`.
+
+    Args:
+        name: new among the models.
+        kind: what it reads, `"text"` or `"image"`.
+        description: a line for a list of models.
+    """
+    if kind not in ("text", "image"):
+        raise ValueError(f"kind is {kind!r}; it must be 'text' or 'image'")
+
+    def enter(build: Builder) -> Builder:
+        if name in MODELS:
+            raise ValueError(f"name is {name!r}; there is a model of that name already")
+        MODELS[name] = ModelEntry(name, kind, description, build)
+        return build
+
+    return enter
+
+
+def create_model(name: str, num_classes: int, **options: Any) -> nn.Module:
+    """Build a model by name.
+
+    Args:
+        name: one of `MODELS`, with a width suffix (`preact-resnet18-w16`) where the model has an option `width`.
+        num_classes: the number of logits K.
+        options: the model's own, see `MODELS[name].options`.
+
+    >>> model = create_model("preact-resnet18-w16", num_classes=10, in_channels=1)
+    >>> sum(parameter.numel() for parameter in model.parameters())
+    700730
+    """
+    if num_classes < 2:
+        raise ValueError(f"num_classes is {num_classes}; it must be at least 2")
+    entry, width = find_model(name)
+    if width is not None:
+        options = {"width": width} | options
+    allowed = entry.options
+    for option in options:
+        if option not in allowed:
+            raise ValueError(
+                f"model {entry.name!r} has no option {option!r}{_suggestion(option, allowed)}; "
+                f"it has {', '.join(allowed)}"
+            )
+    return entry.build(num_classes, **options)
+
+
+def find_model(name: str) -> tuple[ModelEntry, int | None]:
+    """Return the model of this name, and the width if the name ends with one."""
+    if name in MODELS:
+        return MODELS[name], None
+    match = _WIDTH_SUFFIX.fullmatch(name)
+    if match and match["base"] in MODELS and "width" in MODELS[match["base"]].options:
+        return MODELS[match["base"]], int(match["width"])
+    raise ValueError(f"there is no model {name!r}{_suggestion(name, MODELS)}; there are {', '.join(sorted(MODELS))}")
+
+
+def _suggestion(name: str, known: Any) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

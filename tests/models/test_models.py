@@ -1,0 +1,213 @@
+"""Every model by its name, then what is particular to each."""
+
+import doctest
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from adaptive_labels.data.encoding import HashedNgrams
+from adaptive_labels.models import MODELS, create_model, fasttext, preact_resnet, register_model, registry
+
+SMALL = {
+    "fasttext": {"buckets": 500, "dim": 8},
+    "preact-resnet18": {"width": 4},
+}
+
+
+def inputs_for(kind, examples=6):
+    generator = torch.Generator().manual_seed(0)
+    if kind == "image":
+        return torch.randn(examples, 3, 16, 16, generator=generator)
+    return torch.randint(500, (examples * 3,), generator=generator), torch.arange(0, examples * 3, 3)
+
+
+def count(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_there_are_models():
+    assert {"fasttext", "preact-resnet18"} <= set(MODELS)
+    assert all(entry.description for entry in MODELS.values())
+
+
+@pytest.mark.parametrize("name", MODELS)
+class TestEveryModel:
+    def build(self, name):
+        torch.manual_seed(1)
+        return create_model(name, num_classes=5, **SMALL[name])
+
+    def test_gives_finite_logits_and_gradients_everywhere(self, name):
+        model = self.build(name)
+        logits = model(inputs_for(MODELS[name].kind))
+        assert logits.shape == (6, 5)
+        F.cross_entropy(logits, torch.arange(6) % 5).backward()
+        for parameter_name, parameter in model.named_parameters():
+            assert parameter.grad is not None, parameter_name
+            assert torch.isfinite(parameter.grad).all(), parameter_name
+            assert parameter.grad.abs().sum() > 0, parameter_name
+
+    def test_seed_decides_the_start(self, name):
+        first, again = self.build(name).state_dict(), self.build(name).state_dict()
+        assert all(torch.equal(first[key], again[key]) for key in first)
+
+    def test_an_example_is_classified_alone_as_among_others(self, name):
+        model = self.build(name).eval()
+        inputs = inputs_for(MODELS[name].kind)
+        single = inputs[2:3] if isinstance(inputs, torch.Tensor) else (inputs[0][6:9], torch.tensor([0]))
+        assert torch.allclose(model(single), model(inputs)[2:3], atol=1e-6)
+
+    def test_can_fit_a_few_examples(self, name):
+        model = self.build(name)
+        inputs, target = inputs_for(MODELS[name].kind), torch.arange(6) % 5
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+        for _ in range(60):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(inputs), target)
+            loss.backward()
+            optimizer.step()
+        assert float(loss.detach()) < 0.1
+
+    def test_state_survives_a_copy(self, name):
+        model, other = self.build(name).eval(), create_model(name, num_classes=5, **SMALL[name]).eval()
+        other.load_state_dict(model.state_dict())
+        inputs = inputs_for(MODELS[name].kind)
+        assert torch.equal(model(inputs), other(inputs))
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "parameters"),
+    [("preact-resnet18", 10, 11_172_170), ("preact-resnet18", 100, 11_218_340)],
+)
+def test_preact_resnet_has_the_published_number_of_parameters(name, classes, parameters):
+    assert count(create_model(name, num_classes=classes)) == parameters
+
+
+@pytest.mark.parametrize("width", [4, 16])
+def test_preact_resnet_has_the_parameters_one_counts_by_hand(width):
+    stages = 36 + (2 * 9 + 3 * 4 * 9 + 2) * (1 + 4 + 16)  # convolutions and shortcuts, times w²
+    norms = 2 * (4 + 7 + 14 + 28 + 8)  # times w
+    expected = stages * width**2 + norms * width + 9 * width + 8 * width * 10 + 10
+    assert count(create_model(f"preact-resnet18-w{width}", 10, in_channels=1)) == expected
+
+
+@pytest.mark.parametrize("size", [8, 9, 28, 32, 64])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_preact_resnet_reads_small_images_of_any_size(size, channels):
+    model = create_model("preact-resnet18-w4", num_classes=7, in_channels=channels).eval()
+    assert model(torch.randn(2, channels, size, size)).shape == (2, 7)
+
+
+def test_preact_resnet_halves_the_image_three_times():
+    model = create_model("preact-resnet18-w4", num_classes=7)
+    assert model.blocks(model.stem(torch.randn(1, 3, 32, 32))).shape == (1, 32, 4, 4)
+
+
+def test_preact_block_adds_its_input_unchanged():
+    block = preact_resnet.PreActBlock(3, 3, stride=1)
+    nn.init.zeros_(block.conv2.weight)
+    image = torch.randn(2, 3, 5, 5)
+    assert torch.equal(block(image), image)
+
+
+def test_preact_resnet_starts_with_outputs_of_moderate_size():
+    torch.manual_seed(0)
+    logits = create_model("preact-resnet18-w16", num_classes=10)(torch.randn(32, 3, 32, 32))
+    assert 0.05 < float(logits.detach().std()) < 3
+
+
+def test_fasttext_is_the_mean_of_its_features_and_a_linear_layer():
+    model = create_model("fasttext", num_classes=3, buckets=50, dim=4)
+    logits = model((torch.tensor([1, 1, 7, 9]), torch.tensor([0, 3])))
+    table, head = model.embedding.weight, model.head
+    expected = torch.stack([(2 * table[1] + table[7]) / 3, table[9]]) @ head.weight.T + head.bias
+    assert torch.allclose(logits, expected, atol=1e-6)
+
+
+def test_fasttext_reads_what_the_encoder_writes_and_empty_texts():
+    encoded = HashedNgrams(buckets=500).encode(["", "one", " ", "two three", ""])
+    model = create_model("fasttext", num_classes=3, buckets=500)
+    logits = model(encoded.batch(torch.arange(5)))
+    assert torch.isfinite(logits).all()
+    assert torch.equal(logits[[0, 2, 4]], model.head.bias.detach().expand(3, -1))
+    only_empty = model(encoded.batch(torch.tensor([0, 2])))
+    only_empty.sum().backward()
+    assert torch.isfinite(model.embedding.weight.grad).all()
+
+
+def test_fasttext_sparse_and_dense_gradients_agree():
+    gradients = []
+    for sparse in (False, True):
+        torch.manual_seed(0)
+        model = create_model("fasttext", num_classes=3, buckets=50, dim=4, sparse=sparse)
+        model((torch.tensor([1, 1, 7, 9]), torch.tensor([0, 3]))).square().sum().backward()
+        gradients.append(model.embedding.weight.grad)
+    assert gradients[1].is_sparse
+    assert torch.allclose(gradients[0], gradients[1].to_dense())
+
+
+def test_fasttext_drops_in_training_only():
+    model = create_model("fasttext", num_classes=3, buckets=50, dim=64, dropout=0.5)
+    inputs = (torch.tensor([1, 1, 7, 9]), torch.tensor([0, 3]))
+    assert not torch.equal(model(inputs), model(inputs))
+    model.eval()
+    assert torch.equal(model(inputs), model(inputs))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        (
+            "fastext",
+            {},
+            r"there is no model 'fastext' \(did you mean 'fasttext'\?\); there are fasttext, preact-resnet18",
+        ),
+        ("vgg", {}, "there is no model 'vgg'; there are "),
+        ("fasttext-w16", {}, r"there is no model 'fasttext-w16' \(did you mean 'fasttext'\?\)"),
+        (
+            "fasttext",
+            {"dims": 3},
+            r"model 'fasttext' has no option 'dims' \(did you mean 'dim'\?\); it has buckets, dim,",
+        ),
+        ("fasttext", {"num_classes_": 3}, "has no option 'num_classes_'; it has buckets"),
+        ("fasttext", {"buckets": 0}, "buckets is 0 and dim is 64; both must be at least 1"),
+        ("fasttext", {"dropout": 1.0}, "dropout is 1.0; it must be at least 0 and below 1"),
+        ("preact-resnet18-w0", {}, "in_channels is 3 and width is 0; both must be at least 1"),
+    ],
+)
+def test_bad_names_and_options_are_named(name, options, message):
+    with pytest.raises(ValueError, match=message):
+        create_model(name, 4, **options)
+
+
+def test_one_class_is_refused():
+    with pytest.raises(ValueError, match="num_classes is 1; it must be at least 2"):
+        create_model("fasttext", 1)
+
+
+def test_a_model_of_ones_own_joins_by_name():
+    try:
+
+        @register_model("constant", "image", "the same logits for all")
+        class Constant(nn.Module):
+            def __init__(self, num_classes: int, width: int = 2) -> None:
+                super().__init__()
+                self.width = width
+                self.logits = nn.Parameter(torch.zeros(num_classes))
+
+        assert create_model("constant-w5", 3).width == 5
+        assert MODELS["constant"].options == {"width": 2}
+        with pytest.raises(ValueError, match="name is 'constant'; there is a model of that name already"):
+            register_model("constant", "image", "again")(Constant)
+    finally:
+        del MODELS["constant"]
+    with pytest.raises(ValueError, match="kind is 'sound'; it must be 'text' or 'image'"):
+        register_model("x", "sound", "")
+
+
+@pytest.mark.parametrize("module", [registry, fasttext, preact_resnet])
+def test_docstring_examples_run(module):
+    result = doctest.testmod(module, extraglobs={"torch": torch})
+    assert result.attempted > 0
+    assert result.failed == 0
