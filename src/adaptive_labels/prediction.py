@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from adaptive_labels import build
 from adaptive_labels.config import from_dict
+from adaptive_labels.data.encoding import ImageEncoder
 from adaptive_labels.data.images import is_image
 from adaptive_labels.data.pixels import decode_image
 from adaptive_labels.runs import RunError, RunFolder
@@ -46,7 +47,7 @@ class Predictor:
         if predictions is None or predictions.classes is None:
             raise RunError(f"{run.path / 'predictions.npz'} is missing; the class names are in it")
         encoder = build.encoder_from_dict(stored["kind"], stored["settings"])
-        channels = encoder.channels if isinstance(encoder, build.ImageEncoder) else None
+        channels = encoder.channels if isinstance(encoder, ImageEncoder) else None
         model = build.make_model(from_dict(run.config), len(predictions.classes), channels)
         model.load_state_dict(load_file(run.path / "model.safetensors"))
         temperature = result["metrics"]["test"].get("temperature", 1.0)
@@ -54,7 +55,7 @@ class Predictor:
 
     def read(self, inputs: Sequence[str], standard_input: TextIO) -> tuple[list[str], list[str] | Tensor]:
         """What command-line inputs stand for: names to show, and the texts or images themselves."""
-        if isinstance(self.encoder, build.ImageEncoder):
+        if isinstance(self.encoder, ImageEncoder):
             return self._read_images(inputs)
         texts: list[str] = []
         for given in inputs:
@@ -69,7 +70,7 @@ class Predictor:
         return texts, texts
 
     def _read_images(self, inputs: Sequence[str]) -> tuple[list[str], Tensor]:
-        assert isinstance(self.encoder, build.ImageEncoder)
+        assert isinstance(self.encoder, ImageEncoder)
         for given in inputs:
             if not _is_file(given):
                 raise RunError(f"{given} is no file; this run classifies image files")

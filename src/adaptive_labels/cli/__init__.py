@@ -62,7 +62,7 @@ def main() -> None:
         typer.echo(f"alr: {_one_sentence(error)}", err=True)
         sys.exit(2)
     except KeyboardInterrupt as stop:
-        typer.echo(f"alr: {stop or 'stopped; the same command goes on from where it was'}", err=True)
+        typer.echo(f"alr: {str(stop) or 'stopped; the same command goes on from where it was'}", err=True)
         sys.exit(130)
 
 

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from adaptive_labels.analysis import Summary
     from adaptive_labels.runs import RunFolder
 
 
 def show_trials(runs: list[RunFolder], option: str, method: str, as_json: bool) -> None:
     """The trials, best on validation first, and how to train with the best."""
-    from adaptive_labels.analysis import summarise
-
     by_value: dict[float, list[dict[str, Any]]] = defaultdict(list)
     for run in runs:
         if run.result is not None and run.result["status"] == "finished":
@@ -23,11 +22,9 @@ def show_trials(runs: list[RunFolder], option: str, method: str, as_json: bool) 
     if not by_value:
         typer.echo("alr: no trial finished", err=True)
         raise typer.Exit(1)
-    scores = {
-        value: summarise([metrics["validation"]["top1"] for metrics in found]) for value, found in by_value.items()
-    }
+    scores = {value: _summary(found, "validation") for value, found in by_value.items()}
     best = max(scores, key=lambda value: scores[value].mean)
-    test = summarise([metrics["test"]["top1"] for metrics in by_value[best]])
+    test = _summary(by_value[best], "test")
     if as_json:
         trials = [{option: value, "n": s.n, "validation_top1": s.mean, "std": s.std} for value, s in scores.items()]
         typer.echo(json.dumps({"method": method, "trials": trials, "best": best, "test_top1": test.mean}, indent=2))
@@ -38,3 +35,11 @@ def show_trials(runs: list[RunFolder], option: str, method: str, as_json: bool) 
         typer.echo(f"{option} {value:<8g} validation {100 * summary.mean:.2f}{spread}% (n = {summary.n})")
     typer.echo(f"Best on validation: {option} = {best:g}; its test accuracy is {100 * test.mean:.2f}% (n = {test.n}).")
     typer.echo(f"To use it: --set method.options.{option}={best:g}")
+
+
+def _summary(found: list[dict[str, Any]], split: str) -> Summary:
+    from adaptive_labels.analysis import summarise
+
+    summary = summarise([metrics[split]["top1"] for metrics in found])
+    assert summary is not None  # there is at least one
+    return summary

@@ -66,7 +66,10 @@ def _chosen(rule: Rule | None = None) -> Any:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which examples a run sees: a data set's name or a path, how to read it, how to split and disturb it."""
+    """Which examples a run sees: a data set's name or a path, how to read it, how to split and disturb it.
+
+    fingerprint: a hash of the content, filled in when the data is read, so that changed data is another run.
+    """
 
     name: str = _setting("towns", _NAME)
     data_dir: str | None = None
@@ -77,6 +80,7 @@ class DataConfig:
     skip_unreadable: bool = False
     label_noise: float = _setting(0.0, _FRACTION)
     noise_seed: int = _setting(0, _SEED)
+    fingerprint: str | None = _chosen()
 
     def __post_init__(self) -> None:
         validate(self, "data.")

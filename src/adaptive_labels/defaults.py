@@ -1,0 +1,73 @@
+"""What is chosen by the data where the user chooses nothing: the network, its options and the recipe.
+
+The rules were found on validation splits of real data sets of each kind; `docs/recipes.md` has the figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from adaptive_labels.data import Dataset
+
+# Texts of up to this many characters on average tell more by pieces of words than by whole ones.
+SHORT_TEXT = 120
+MANY_TEXTS = 30_000
+FEW_TEXTS = 15_000
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Settings by dotted key, the model's options, and the reasons in words."""
+
+    settings: dict[str, Any]
+    model_options: dict[str, Any]
+    reasons: tuple[str, ...]
+
+
+def choose(dataset: Dataset, model: str | None) -> Choice:
+    """The defaults for a data set; ``model`` is the one that the user asks for, if any."""
+    return _for_texts(dataset, model) if dataset.kind == "text" else _for_images(dataset, model)
+
+
+def _for_texts(dataset: Dataset, model: str | None) -> Choice:
+    count = len(dataset.train)
+    assert not isinstance(dataset.train.inputs, Tensor)
+    length = sum(map(len, dataset.train.inputs)) / max(count, 1)
+    short = length <= SHORT_TEXT
+    if short:
+        options: dict[str, Any] = {"char_ngrams": [1, 5], "word_ngrams": 2, "buckets": 2**16, "dim": 64, "dropout": 0.5}
+        features = "words, pairs of words and pieces of words"
+    else:
+        options = {"char_ngrams": None, "word_ngrams": 2, "buckets": 2**19, "dim": 16, "dropout": 0.0}
+        features = "words and pairs of words"
+    epochs = 20 if count < FEW_TEXTS else 10 if count < MANY_TEXTS else 5
+    settings = {
+        "model.name": model or "fasttext",
+        "training.epochs": epochs,
+        "training.batch_size": 256 if count < FEW_TEXTS else 512,
+        "training.optimizer": "adamw",
+        "training.lr": 0.01 if short else 0.02,
+        "training.weight_decay": 0.1,
+        "training.schedule": "one-cycle",
+        "training.augment": False,
+    }
+    reason = f"{'Short' if short else 'Long'} texts ({length:.0f} characters on average): the features are {features}."
+    return Choice(settings, options, (reason,))
+
+
+def _for_images(dataset: Dataset, model: str | None) -> Choice:
+    count = len(dataset.train)
+    settings = {
+        "model.name": model or "preact-resnet18-w16",
+        "training.epochs": 20 if count < 20_000 else 15,
+        "training.batch_size": 128,
+        "training.optimizer": "sgd",
+        "training.lr": 0.1,
+        "training.weight_decay": 5e-4,
+        "training.schedule": "one-cycle",
+        "training.augment": True,
+    }
+    return Choice(settings, {}, ("Small images: a narrow residual network, flips and crops.",))
