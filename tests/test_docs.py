@@ -1,0 +1,58 @@
+"""Every example in the docs runs: docstrings of the whole package, and the Python blocks of the README and docs/."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import adaptive_labels
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+MODULES = [name for _, name, _ in pkgutil.walk_packages(adaptive_labels.__path__, "adaptive_labels.")]
+
+
+@pytest.mark.parametrize("name", ["adaptive_labels", *MODULES])
+def test_docstrings(name: str) -> None:
+    module = importlib.import_module(name)
+    failed, _ = doctest.testmod(module, extraglobs={"torch": torch}, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert failed == 0
+
+
+def test_every_function_has_a_runnable_example() -> None:
+    from adaptive_labels import functional
+
+    # Rows already gathered: variants of a function that has one.
+    variants = {"is_index", "residual_loss_of_rows", "update_loss_of_rows", "update_gradient_of_rows"}
+    for name in set(functional.__all__) - variants:
+        assert ">>>" in (getattr(functional, name).__doc__ or ""), name
+
+
+def blocks(page: Path) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_python_blocks(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of a page run one after the other in one namespace, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "docs"}
+    for number, block in enumerate(blocks(page)):
+        exec(compile(block, f"{page.name}, block {number + 1}", "exec"), namespace)
+
+
+def test_the_readme_has_a_python_block() -> None:
+    assert blocks(ROOT / "README.md")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_local_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        if not target.startswith(("http:", "https:", "mailto:")):
+            assert (page.parent / target).exists(), target
