@@ -172,6 +172,24 @@ def test_augmentation_draws_from_its_own_seeded_generator() -> None:
     assert not same(first, plain)
 
 
+def test_no_two_epochs_draw_the_same_numbers() -> None:
+    drawn: dict[str, list[float]] = {"layers": [], "augment": []}
+
+    class Drawing(nn.Linear):
+        def forward(self, inputs: Tensor) -> Tensor:
+            if self.training:
+                drawn["layers"].append(float(torch.rand(())))
+            return super().forward(inputs)
+
+    def augment(inputs: Any, generator: torch.Generator) -> Any:
+        drawn["augment"].append(float(torch.rand((), generator=generator)))
+        return inputs
+
+    run(Supervised(Drawing(6, CLASSES), nn.CrossEntropyLoss()), config_with(), augment=augment)
+    numbers = drawn["layers"] + drawn["augment"]
+    assert len(numbers) == len(set(numbers)) == 2 * 27
+
+
 @pytest.mark.parametrize("lr", [1e6, 1e30])
 def test_divergence_is_a_result_not_a_traceback(lr: float) -> None:
     torch.manual_seed(0)

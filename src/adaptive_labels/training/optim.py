@@ -18,11 +18,12 @@ class Optimizers:
 
     def __init__(self, members: Sequence[Optimizer]) -> None:
         self.members = list(members)
+        self._parameters = [parameter for group in self.param_groups for parameter in group["params"]]
 
     @property
-    def param_groups(self) -> Iterator[dict[str, Any]]:
+    def param_groups(self) -> list[dict[str, Any]]:
         """The groups of all members in turn."""
-        return (group for member in self.members for group in member.param_groups)
+        return [group for member in self.members for group in member.param_groups]
 
     def set_rate_factor(self, factor: float) -> None:
         """Set every group's rate to its base rate times `factor`."""
@@ -31,8 +32,8 @@ class Optimizers:
 
     def zero_grad(self) -> None:
         """Drop all gradients."""
-        for member in self.members:
-            member.zero_grad(set_to_none=True)
+        for parameter in self._parameters:
+            parameter.grad = None
 
     def step(self) -> None:
         """Move every parameter once."""
