@@ -29,7 +29,18 @@ ROOMS: dict[str, set[str]] = {
     "prediction": {"build", "config", "data", "runs", "training"},
     "sweeps": {"config", "runs"},
     "comparison": {"build", "config", "data", "defaults", "execution", "runs", "sweeps", "training"},
-    "cli": {"analysis", "build", "comparison", "config", "criteria", "data", "defaults", "execution", "models", "prediction"}
+    "cli": {
+        "analysis",
+        "build",
+        "comparison",
+        "config",
+        "criteria",
+        "data",
+        "defaults",
+        "execution",
+        "models",
+        "prediction",
+    }
     | {"runs", "sweeps", "training"},
 }
 # What a room may import from elsewhere, beside the standard library.

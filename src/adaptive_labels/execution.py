@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,9 +19,11 @@ from adaptive_labels import build
 from adaptive_labels.config import RunConfig, from_dict, to_dict
 from adaptive_labels.metrics import evaluate, fit_temperature
 from adaptive_labels.runs import RunFolder, RunRecorder
+from adaptive_labels.training.contracts import Recorder
 from adaptive_labels.training.evaluate import predict_logits
 from adaptive_labels.training.loop import FitResult, fit
 from adaptive_labels.training.progress import Reporter
+from adaptive_labels.training.tensorboard import TensorBoardRecorder
 
 
 def execute(
@@ -44,7 +47,7 @@ def execute(
             (prepared.validation, dataset.validation.labels),
             config.training,
             config.seed,
-            recorder=RunRecorder(run, dataset.classes),
+            recorder=_recorder(run, config, dataset.classes),
             reporter=reporter,
             checkpoint_dir=run.path / "checkpoint",
             augment=build.make_augment(config, dataset),
@@ -53,7 +56,13 @@ def execute(
         run.write_bytes("model.safetensors", safetensors_bytes(weights))
         metrics = _measure(objective.model, prepared, run) if fitted.status != "diverged" else {}
         run.finish(_result(config, objective, fitted, metrics, time.perf_counter() - began))
+        shutil.rmtree(run.path / "checkpoint", ignore_errors=True)  # nothing is left to resume
     return run
+
+
+def _recorder(run: RunFolder, config: RunConfig, classes: Sequence[str]) -> Recorder:
+    recorder = RunRecorder(run, classes)
+    return TensorBoardRecorder(recorder, run.path / "tensorboard") if config.training.tensorboard else recorder
 
 
 def execute_plain(config: Mapping[str, Any], out: str, reporter: Reporter, command: Sequence[str]) -> str:
