@@ -6,6 +6,7 @@ import doctest
 import importlib
 import pkgutil
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,10 @@ def blocks(page: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+RUN_ALONE = [page for page in PAGES if page.name != "tutorial.md"]  # that one mixes Python and shell, see below
+
+
+@pytest.mark.parametrize("page", RUN_ALONE, ids=[page.name for page in RUN_ALONE])
 def test_python_blocks(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a page run one after the other in one namespace, in an empty folder."""
     monkeypatch.chdir(tmp_path)
@@ -56,3 +60,25 @@ def test_local_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         if not target.startswith(("http:", "https:", "mailto:")):
             assert (page.parent / target).exists(), target
+
+
+def test_the_tutorial_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tutorial's Python and shell blocks in their order, in one empty folder."""
+    from adaptive_labels.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    namespace: dict[str, object] = {"__name__": "docs"}
+    commands = 0
+    for language, block in re.findall(r"```(python|sh)\n(.*?)```", text, flags=re.DOTALL):
+        if language == "python":
+            exec(compile(block, "tutorial.md", "exec"), namespace)
+            continue
+        for line in block.splitlines():
+            monkeypatch.setattr("sys.argv", shlex.split(line))
+            with pytest.raises(SystemExit) as end:
+                main()
+            assert end.value.code == 0, line
+            commands += 1
+    assert commands >= 8
+    assert (tmp_path / "runs" / "report.html").exists()

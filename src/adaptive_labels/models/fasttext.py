@@ -16,6 +16,7 @@ class FastText(nn.Module):
         buckets: how many different features there are, as in the encoder.
         dim: the size D of an embedding.
         dropout: share of the averaged embedding that is dropped in training.
+        hidden: units of a hidden layer (ReLU) between the average and the logits; 0 is fastText itself.
         sparse: give the embeddings a sparse gradient; only SGD, Adagrad and SparseAdam take one.
 
     A text without features has the average 0 and so the logits of the bias alone.
@@ -28,7 +29,13 @@ class FastText(nn.Module):
     """
 
     def __init__(
-        self, num_classes: int, buckets: int = 2**16, dim: int = 64, dropout: float = 0.0, sparse: bool = False
+        self,
+        num_classes: int,
+        buckets: int = 2**16,
+        dim: int = 64,
+        dropout: float = 0.0,
+        hidden: int = 0,
+        sparse: bool = False,
     ) -> None:
         super().__init__()
         if buckets < 1 or dim < 1:
@@ -37,7 +44,8 @@ class FastText(nn.Module):
             raise ValueError(f"dropout is {dropout}; it must be at least 0 and below 1")
         self.embedding = nn.EmbeddingBag(buckets, dim, mode="mean", sparse=sparse)
         self.dropout = nn.Dropout(dropout)
-        self.head = nn.Linear(dim, num_classes)
+        self.hidden = nn.Linear(dim, hidden) if hidden else None
+        self.head = nn.Linear(hidden or dim, num_classes)
         nn.init.uniform_(self.embedding.weight, -1 / dim, 1 / dim)
         nn.init.zeros_(self.head.bias)
 
@@ -45,5 +53,7 @@ class FastText(nn.Module):
         """Return logits (N, K) for feature numbers (M,) and where each text's begin (N,)."""
         numbers, begins = inputs
         average = self.embedding(numbers, begins)  # (N, D)
+        if self.hidden is not None:
+            average = self.hidden(average).relu()  # (N, hidden)
         logits: Tensor = self.head(self.dropout(average))
         return logits

@@ -149,8 +149,17 @@ def _start_worker(events: Any, threads: int) -> None:
     global _EVENTS
     _EVENTS = events
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = str(threads)
+
+
+def _end_with_parent() -> None:
+    """A worker whose parent was killed would go on for hours with nobody to tell."""
+    parent = mp.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _run_in_worker(number: int, job: Job, task: Task) -> Outcome:
