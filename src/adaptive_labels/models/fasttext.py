@@ -15,7 +15,7 @@ class FastText(nn.Module):
         num_classes: the number of logits K.
         buckets: how many different features there are, as in the encoder.
         dim: the size D of an embedding.
-        dropout: share of the averaged embedding that is dropped in training.
+        dropout: share of the averaged embedding that is dropped in training; long texts need none.
         sparse: give the embeddings a sparse gradient; only SGD, Adagrad and SparseAdam take one.
 
     A text without features has the average 0 and so the logits of the bias alone.
@@ -28,7 +28,7 @@ class FastText(nn.Module):
     """
 
     def __init__(
-        self, num_classes: int, buckets: int = 2**16, dim: int = 64, dropout: float = 0.0, sparse: bool = False
+        self, num_classes: int, buckets: int = 2**16, dim: int = 64, dropout: float = 0.5, sparse: bool = False
     ) -> None:
         super().__init__()
         if buckets < 1 or dim < 1:
