@@ -11,7 +11,7 @@ from adaptive_labels.data.encoding import HashedNgrams
 from adaptive_labels.models import MODELS, create_model, fasttext, preact_resnet, register_model, registry
 
 SMALL = {
-    "fasttext": {"buckets": 500, "dim": 8},
+    "fasttext": {"buckets": 500, "dim": 8, "dropout": 0.0},
     "preact-resnet18": {"width": 4},
 }
 
@@ -118,7 +118,7 @@ def test_preact_resnet_starts_with_outputs_of_moderate_size():
 
 
 def test_fasttext_is_the_mean_of_its_features_and_a_linear_layer():
-    model = create_model("fasttext", num_classes=3, buckets=50, dim=4)
+    model = create_model("fasttext", num_classes=3, buckets=50, dim=4, dropout=0.0)
     logits = model((torch.tensor([1, 1, 7, 9]), torch.tensor([0, 3])))
     table, head = model.embedding.weight, model.head
     expected = torch.stack([(2 * table[1] + table[7]) / 3, table[9]]) @ head.weight.T + head.bias
@@ -126,6 +126,7 @@ def test_fasttext_is_the_mean_of_its_features_and_a_linear_layer():
 
 
 def test_fasttext_reads_what_the_encoder_writes_and_empty_texts():
+    assert HashedNgrams().buckets == MODELS["fasttext"].options["buckets"]
     encoded = HashedNgrams(buckets=500).encode(["", "one", " ", "two three", ""])
     model = create_model("fasttext", num_classes=3, buckets=500)
     logits = model(encoded.batch(torch.arange(5)))
@@ -140,7 +141,7 @@ def test_fasttext_sparse_and_dense_gradients_agree():
     gradients = []
     for sparse in (False, True):
         torch.manual_seed(0)
-        model = create_model("fasttext", num_classes=3, buckets=50, dim=4, sparse=sparse)
+        model = create_model("fasttext", num_classes=3, buckets=50, dim=4, dropout=0.0, sparse=sparse)
         model((torch.tensor([1, 1, 7, 9]), torch.tensor([0, 3]))).square().sum().backward()
         gradients.append(model.embedding.weight.grad)
     assert gradients[1].is_sparse

@@ -78,7 +78,8 @@ class HashedNgrams:
     """Texts to numbers of hashed features: words, runs of neighbouring words, and pieces of words.
 
     Every feature's hash, modulo `buckets`, is its number; no vocabulary is fitted or stored. The hashes are part of a
-    trained model and stay the same between versions.
+    trained model and stay the same between versions. The defaults suit short texts (names, questions); for texts of
+    more than about 100 characters words and pairs of words alone (`char_ngrams=None`) with 2^19 buckets did better.
 
     Args:
         words: single words, and runs of up to `word_ngrams` of them, are features.
@@ -100,8 +101,8 @@ class HashedNgrams:
 
     words: bool = True
     word_ngrams: int = 2
-    char_ngrams: tuple[int, int] | None = (3, 5)
-    buckets: int = 2**18
+    char_ngrams: tuple[int, int] | None = (1, 5)
+    buckets: int = 2**16
     lowercase: bool = True
     normalise: bool = False
     max_length: int = 4096

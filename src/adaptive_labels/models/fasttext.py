@@ -15,7 +15,8 @@ class FastText(nn.Module):
         num_classes: the number of logits K.
         buckets: how many different features there are, as in the encoder.
         dim: the size D of an embedding.
-        dropout: share of the averaged embedding that is dropped in training.
+        dropout: share of the averaged embedding (and of the hidden layer) that is dropped in training; long texts need
+            none.
         hidden: units of a hidden layer (ReLU) between the average and the logits; 0 is fastText itself.
         sparse: give the embeddings a sparse gradient; only SGD, Adagrad and SparseAdam take one.
 
@@ -33,7 +34,7 @@ class FastText(nn.Module):
         num_classes: int,
         buckets: int = 2**16,
         dim: int = 64,
-        dropout: float = 0.0,
+        dropout: float = 0.5,
         hidden: int = 0,
         sparse: bool = False,
     ) -> None:
@@ -53,7 +54,8 @@ class FastText(nn.Module):
         """Return logits (N, K) for feature numbers (M,) and where each text's begin (N,)."""
         numbers, begins = inputs
         average = self.embedding(numbers, begins)  # (N, D)
+        features = self.dropout(average)
         if self.hidden is not None:
-            average = self.hidden(average).relu()  # (N, hidden)
-        logits: Tensor = self.head(self.dropout(average))
+            features = self.dropout(self.hidden(features).relu())  # (N, hidden)
+        logits: Tensor = self.head(features)
         return logits
