@@ -91,9 +91,8 @@ def main() -> None:
     print(f"Ratios to {REFERENCE}; torch {hardware['torch']}, {hardware['threads']} threads.")
     for row in rows:
         shape = f"{row['n']} × {row['k']}"
-        print(
-            f"{shape:<12} {row['loss']:<38} {row['ratio']:5.2f}  [{row['p20']:.2f}, {row['p80']:.2f}]  {row['microseconds']:8.0f} µs"
-        )
+        spread = f"[{row['p20']:.2f}, {row['p80']:.2f}]"
+        print(f"{shape:<12} {row['loss']:<38} {row['ratio']:5.2f}  {spread:<14} {row['microseconds']:8.0f} µs")
 
 
 if __name__ == "__main__":

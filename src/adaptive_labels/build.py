@@ -149,14 +149,19 @@ def make_objective(config: RunConfig, dataset: Dataset) -> Supervised:
 
 
 def make_augment(config: RunConfig, dataset: Dataset) -> Callable[[Inputs, torch.Generator], Inputs] | None:
-    """Flips and crops of whole image batches, or None."""
-    if not config.training.augment or dataset.kind != "image":
+    """Crops of whole image batches, and flips where they are in colour; or None.
+
+    Grey images are mostly writing, and a mirrored character is another one.
+    """
+    if not config.training.augment or not isinstance(dataset.train.inputs, Tensor):
         return None
-    padding = max(1, dataset.train.inputs.shape[-1] // 8) if isinstance(dataset.train.inputs, Tensor) else 0
+    channels, width = dataset.train.inputs.shape[1], dataset.train.inputs.shape[3]
+    padding = max(1, width // 8)
 
     def augment(inputs: Inputs, generator: torch.Generator) -> Inputs:
         assert isinstance(inputs, Tensor)
-        return random_crop(random_flip(inputs, generator), padding, generator)
+        flipped = random_flip(inputs, generator) if channels == 3 else inputs
+        return random_crop(flipped, padding, generator)
 
     return augment
 

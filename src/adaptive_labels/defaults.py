@@ -13,9 +13,10 @@ from torch import Tensor
 from adaptive_labels.data import Dataset
 
 # Texts of up to this many characters on average tell more by pieces of words than by whole ones.
-SHORT_TEXT = 120
-MANY_TEXTS = 30_000
+SHORT_TEXT = 100
 FEW_TEXTS = 15_000
+FEW_IMAGES = 5_000
+EXAMPLES_SEEN = 150_000  # over all epochs, within 5 to 20 of them
 
 
 @dataclass(frozen=True)
@@ -38,20 +39,21 @@ def _for_texts(dataset: Dataset, model: str | None) -> Choice:
     length = sum(map(len, dataset.train.inputs)) / max(count, 1)
     short = length <= SHORT_TEXT
     if short:
-        options: dict[str, Any] = {"char_ngrams": [1, 5], "word_ngrams": 2, "buckets": 2**16, "dim": 64, "dropout": 0.5}
+        options: dict[str, Any] = {"char_ngrams": [1, 4], "word_ngrams": 2, "buckets": 2**15}
+        options |= {"dim": 128, "hidden": 64, "dropout": 0.5}
         features = "words, pairs of words and pieces of words"
     else:
-        options = {"char_ngrams": None, "word_ngrams": 2, "buckets": 2**19, "dim": 16, "dropout": 0.0}
+        options = {"char_ngrams": None, "word_ngrams": 2, "buckets": 2**19}
+        options |= {"dim": 16, "hidden": 0, "dropout": 0.0}
         features = "words and pairs of words"
-    epochs = 20 if count < FEW_TEXTS else 10 if count < MANY_TEXTS else 5
     settings = {
         "model.name": model or "fasttext",
-        "training.epochs": epochs,
+        "training.epochs": min(max(round(EXAMPLES_SEEN / max(count, 1)), 5), 20),
         "training.batch_size": 256 if count < FEW_TEXTS else 512,
         "training.optimizer": "adamw",
         "training.lr": 0.01 if short else 0.02,
-        "training.weight_decay": 0.1,
-        "training.schedule": "one-cycle",
+        "training.weight_decay": 0.0 if short else 0.1,
+        "training.schedule": "linear",
         "training.augment": False,
     }
     reason = f"{'Short' if short else 'Long'} texts ({length:.0f} characters on average): the features are {features}."
@@ -62,12 +64,16 @@ def _for_images(dataset: Dataset, model: str | None) -> Choice:
     count = len(dataset.train)
     settings = {
         "model.name": model or "preact-resnet18-w16",
-        "training.epochs": 20 if count < 20_000 else 15,
-        "training.batch_size": 128,
+        "training.epochs": 20,
+        "training.batch_size": 64 if count < FEW_IMAGES else 128,
         "training.optimizer": "sgd",
         "training.lr": 0.1,
         "training.weight_decay": 5e-4,
         "training.schedule": "one-cycle",
         "training.augment": True,
     }
-    return Choice(settings, {}, ("Small images: a narrow residual network, flips and crops.",))
+    return Choice(
+        settings,
+        {},
+        ("Images: a narrow residual network; crops, and flips unless they are grey (a mirrored digit is none).",),
+    )

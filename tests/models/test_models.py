@@ -125,6 +125,16 @@ def test_fasttext_is_the_mean_of_its_features_and_a_linear_layer():
     assert torch.allclose(logits, expected, atol=1e-6)
 
 
+def test_fasttext_with_a_hidden_layer_reads_it_beside_the_average():
+    model = create_model("fasttext", num_classes=3, buckets=50, dim=4, hidden=5, dropout=0.0)
+    logits = model((torch.tensor([1, 7, 9]), torch.tensor([0, 2])))
+    table = model.embedding.weight
+    average = torch.stack([(table[1] + table[7]) / 2, table[9]])
+    hidden = (average @ model.hidden.weight.T + model.hidden.bias).clamp_min(0)
+    expected = torch.cat([average, hidden], 1) @ model.head.weight.T + model.head.bias
+    assert torch.allclose(logits, expected, atol=1e-6)
+
+
 def test_fasttext_reads_what_the_encoder_writes_and_empty_texts():
     assert HashedNgrams().buckets == MODELS["fasttext"].options["buckets"]
     encoded = HashedNgrams(buckets=500).encode(["", "one", " ", "two three", ""])
@@ -173,6 +183,7 @@ def test_fasttext_drops_in_training_only():
         ),
         ("fasttext", {"num_classes_": 3}, "has no option 'num_classes_'; it has buckets"),
         ("fasttext", {"buckets": 0}, "buckets is 0 and dim is 64; both must be at least 1"),
+        ("fasttext", {"hidden": -1}, "hidden is -1; it must be at least 0"),
         ("fasttext", {"dropout": 1.0}, "dropout is 1.0; it must be at least 0 and below 1"),
         ("preact-resnet18-w0", {}, "in_channels is 3 and width is 0; both must be at least 1"),
     ],

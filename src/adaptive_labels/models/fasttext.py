@@ -1,5 +1,6 @@
 """A bag of hashed features, as in fastText."""
 
+import torch
 from torch import Tensor, nn
 
 from adaptive_labels.models.registry import register_model
@@ -17,7 +18,7 @@ class FastText(nn.Module):
         dim: the size D of an embedding.
         dropout: share of the averaged embedding (and of the hidden layer) that is dropped in training; long texts need
             none.
-        hidden: units of a hidden layer (ReLU) between the average and the logits; 0 is fastText itself.
+        hidden: units of a hidden layer (ReLU) beside the average, both read by the last layer; 0 is fastText itself.
         sparse: give the embeddings a sparse gradient; only SGD, Adagrad and SparseAdam take one.
 
     A text without features has the average 0 and so the logits of the bias alone.
@@ -41,12 +42,14 @@ class FastText(nn.Module):
         super().__init__()
         if buckets < 1 or dim < 1:
             raise ValueError(f"buckets is {buckets} and dim is {dim}; both must be at least 1")
+        if hidden < 0:
+            raise ValueError(f"hidden is {hidden}; it must be at least 0")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout is {dropout}; it must be at least 0 and below 1")
         self.embedding = nn.EmbeddingBag(buckets, dim, mode="mean", sparse=sparse)
         self.dropout = nn.Dropout(dropout)
         self.hidden = nn.Linear(dim, hidden) if hidden else None
-        self.head = nn.Linear(hidden or dim, num_classes)
+        self.head = nn.Linear(dim + hidden, num_classes)
         nn.init.uniform_(self.embedding.weight, -1 / dim, 1 / dim)
         nn.init.zeros_(self.head.bias)
 
@@ -56,6 +59,6 @@ class FastText(nn.Module):
         average = self.embedding(numbers, begins)  # (N, D)
         features = self.dropout(average)
         if self.hidden is not None:
-            features = self.dropout(self.hidden(features).relu())  # (N, hidden)
+            features = torch.cat([features, self.dropout(self.hidden(average).relu())], dim=1)  # (N, D + hidden)
         logits: Tensor = self.head(features)
         return logits
