@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup demo test test-all lint docs bench clean
+.PHONY: help setup demo test test-slow test-all lint docs bench clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -26,8 +26,10 @@ demo: $(VENV)/.installed-demo ## set up, then compare methods on the embedded da
 test: $(VENV)/.installed-dev lint ## set up, lint, type-check, run the tests (under 10 minutes)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-all: test ## the tests, and those that are longer or need more installed
+test-slow: $(VENV)/.installed-dev ## the tests that are longer, or need more installed
 	$(BIN)/python -m pytest -n 2 -m slow
+
+test-all: test test-slow ## all tests
 
 lint: $(VENV)/.installed-dev ## ruff and mypy
 	$(BIN)/ruff check .
