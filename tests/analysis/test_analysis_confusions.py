@@ -97,6 +97,17 @@ def test_one_way_confusion_is_a_pair_but_no_mutual_group() -> None:
     assert len(top_pairs(found, 100)) == 4
 
 
+def test_a_chain_of_neighbours_is_not_one_group() -> None:
+    size = 8
+    matrix = np.full((size, size), 0.01)
+    for i in range(size - 1):  # each is confused with the next, and with nobody further on
+        matrix[i, i + 1] = matrix[i + 1, i] = 0.4
+    np.fill_diagonal(matrix, 0.0)
+    groups = mutual_groups(Confusions(tuple("abcdefgh"), matrix, None), threshold=0.2)
+    assert groups
+    assert {len(members) for members in groups} == {2}
+
+
 def test_few_classes_do_not_break_anything() -> None:
     two = Confusions(("a", "b"), np.array([[0.0, 1], [1, 0]]), None)
     assert mutual_groups(two) == []

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from scipy.cluster import hierarchy
-from scipy.sparse import csgraph
 
 from adaptive_labels.runs import RunError, RunFolder
 
@@ -143,21 +142,22 @@ def agreement(confusions: Confusions) -> float | None:
 
 
 def mutual_groups(confusions: Confusions, threshold: float | None = None, by: str | None = None) -> list[list[str]]:
-    """Sets of classes that are confused with each other, largest first.
+    """Sets of classes in which every two are confused with each other, largest first.
 
-    Two classes are linked when each is taken for the other with at least ``threshold``; a set is what links connect.
-    The threshold is twice the uniform residual label, 2 / (K − 1), unless given; for test rates it is 0.05.
+    Two classes are when each is taken for the other with at least ``threshold``: unless given, 0.1 or twice the uniform
+    residual label 2 / (K − 1), whichever is larger, and 0.05 for test rates. Complete linkage, so that a chain of
+    neighbours does not become one set.
     """
     ranking = _ranking(confusions, by)
     size = len(confusions.classes)
     if size < 3:
         return []
     uses_residual = ranking is confusions.residual
-    least = threshold if threshold is not None else (2 / (size - 1) if uses_residual else 0.05)
-    linked = np.minimum(ranking, ranking.T) >= least
-    np.fill_diagonal(linked, False)
-    _, component = csgraph.connected_components(linked, directed=False)
-    sets = [[confusions.classes[i] for i in np.flatnonzero(component == c)] for c in range(component.max() + 1)]
+    least = threshold if threshold is not None else (max(0.1, 2 / (size - 1)) if uses_residual else 0.05)
+    apart = 1.0 - np.minimum(ranking, ranking.T)
+    linkage = hierarchy.linkage(apart[np.triu_indices(size, 1)], method="complete")
+    member_of = hierarchy.fcluster(linkage, t=1.0 - least + 1e-9, criterion="distance")
+    sets = [[confusions.classes[i] for i in np.flatnonzero(member_of == c)] for c in np.unique(member_of)]
     return sorted((members for members in sets if len(members) > 1), key=lambda members: (-len(members), members))
 
 
