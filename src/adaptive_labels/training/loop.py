@@ -22,6 +22,8 @@ from adaptive_labels.training.session import Session, contained, derived_seed
 __all__ = ["FitResult", "Interrupted", "fit", "snapshot_epochs"]
 
 SHUFFLE, LAYERS, AUGMENT = 0, 1, 2  # separate streams of random numbers
+# In nats: a network that ends here gives the true class a probability of e^-10,000 on average.
+HOPELESS_LOSS = 1e4
 
 
 Status = Literal["finished", "stopped-early", "diverged"]
@@ -101,6 +103,7 @@ def fit(
                 if checkpoint_dir is not None and time.perf_counter() - saved >= checkpoint_seconds:
                     session.save(checkpoint_dir)
                     saved = time.perf_counter()
+            _refuse_hopeless(session.history)
     except _DivergenceError as divergence:
         status, reason = "diverged", str(divergence)
     except KeyboardInterrupt:
@@ -241,6 +244,13 @@ def _stops_early(history: list[dict[str, Any]], patience: int | None) -> bool:
         return False
     losses = [record["validation_loss"] for record in history]
     return len(losses) - 1 - losses.index(min(losses)) >= patience
+
+
+def _refuse_hopeless(history: list[dict[str, Any]]) -> None:
+    """Call a run diverged whose numbers are finite but past all sense; before the end it might have recovered."""
+    loss = history[-1]["validation_loss"]
+    if loss > HOPELESS_LOSS:
+        raise _DivergenceError(f"the validation loss ended at {loss:.2g}: try a lower learning rate")
 
 
 def _how_to_go_on(session: Session) -> str:
