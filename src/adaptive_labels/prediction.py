@@ -69,7 +69,7 @@ class Predictor:
                 texts += _lines_of(Path(given))
             elif _is_file_name(given):
                 raise RunError(
-                    f"there is no file {given}; if that is the text itself, give it on standard input (`alr predict RUN -`)"
+                    f"there is no file {given}; if that is the text itself, pipe it into `alr predict RUN -`"
                 )
             else:
                 texts.append(given)

@@ -199,11 +199,11 @@ def _show_comparison(runs: list[RunFolder], report: Path, as_json: bool) -> None
 
 def _end_with_failures(runs: list[RunFolder], failed: list[Any], count: int) -> None:
     diverged = sum((run.result or {}).get("status") == "diverged" for run in runs)
-    for outcome in failed:
-        typer.echo(f"alr: {outcome.job.name} failed: {outcome.error}", err=True)
     if failed:
+        first = f"{failed[0].job.name}: {failed[0].error}".rstrip(".")
         typer.echo(
-            f"alr: {len(failed)} of {counted(count, 'run')} failed; the same command does only the rest", err=True
+            f"alr: {len(failed)} of {counted(count, 'run')} failed ({first}); the same command does what is missing",
+            err=True,
         )
     if diverged:
         typer.echo(f"alr: {diverged} of {counted(count, 'run')} diverged; the table says which and why", err=True)

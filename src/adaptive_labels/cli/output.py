@@ -17,10 +17,13 @@ def check_output(out: Path) -> None:
 
 def open_output(out: Path) -> None:
     """Make the folder, and write to it once: a full disk is not known before."""
-    from adaptive_labels.runs import write_json
+    from adaptive_labels.runs import RunError, write_bytes
 
     check_output(out)
     out.mkdir(parents=True, exist_ok=True)
-    probe = out / ".writable.json"
-    write_json(probe, {"why": "to know that there is room on the disk"})
+    probe = out / ".probe"
+    try:
+        write_bytes(probe, b"Is there room on the disk?")
+    except RunError as error:
+        raise RunError(str(error).replace(str(probe), f"to {out}")) from error
     probe.unlink()

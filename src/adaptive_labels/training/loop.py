@@ -12,6 +12,7 @@ from torch import Tensor
 from adaptive_labels.config import TrainingConfig
 from adaptive_labels.objectives import Supervised
 from adaptive_labels.training.batching import batches, pieces
+from adaptive_labels.training.checkpoint import kept_epochs
 from adaptive_labels.training.contracts import Augment, Encoded, Recorder
 from adaptive_labels.training.evaluate import LARGE_BATCH, evaluate, to_device
 from adaptive_labels.training.means import RunningMeans
@@ -107,7 +108,7 @@ def fit(
     except _DivergenceError as divergence:
         status, reason = "diverged", str(divergence)
     except KeyboardInterrupt:
-        raise Interrupted(_how_to_go_on(session)) from None
+        raise Interrupted(_how_to_go_on(session, checkpoint_dir)) from None
     finally:
         reporter.close()
     if session.average is not None:
@@ -253,9 +254,10 @@ def _refuse_hopeless(history: list[dict[str, Any]]) -> None:
         raise _DivergenceError(f"the validation loss ended at {loss:.2g}: try a lower learning rate")
 
 
-def _how_to_go_on(session: Session) -> str:
+def _how_to_go_on(session: Session, checkpoint_dir: Path | None) -> str:
     """What is kept of a run that the user stopped, and what to do."""
     stopped = f"stopped in epoch {session.finished_epochs + 1}"
-    if session.saved_epochs == 0:
+    kept = 0 if checkpoint_dir is None else kept_epochs(checkpoint_dir)
+    if kept == 0:
         return f"{stopped}; nothing is kept yet: the same command starts again"
-    return f"{stopped}; what was learnt up to epoch {session.saved_epochs} is kept: the same command goes on from there"
+    return f"{stopped}; what was learnt up to epoch {kept} is kept: the same command goes on from there"
