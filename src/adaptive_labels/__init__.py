@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from adaptive_labels.comparison import compare as compare
     from adaptive_labels.criteria import AdaptiveLabelLoss as AdaptiveLabelLoss
 
 __version__ = "0.1.0"
-__all__ = ["AdaptiveLabelLoss", "__version__"]
+__all__ = ["AdaptiveLabelLoss", "__version__", "compare"]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,4 +22,8 @@ def __getattr__(name: str) -> Any:
         from adaptive_labels.criteria import AdaptiveLabelLoss
 
         return AdaptiveLabelLoss
+    if name == "compare":
+        from adaptive_labels.comparison import compare
+
+        return compare
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

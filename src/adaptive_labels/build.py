@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from adaptive_labels.config import ConfigError, DataConfig, RunConfig, resolve, to_dict
+from adaptive_labels.config.checks import did_you_mean
 from adaptive_labels.criteria import Criterion, create_criterion
 from adaptive_labels.data import Dataset, Examples, inject_noise, load_dataset
 from adaptive_labels.data.augment import random_crop, random_flip
@@ -65,7 +66,12 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Choice]
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, options=options))
     assert config.model.name is not None
     _check_kind(config.model.name, dataset)
-    make_criterion(config, dataset)  # a misspelt option is said before anything is trained
+    # A misspelt or impossible option is said before anything is trained.
+    _check_options(config, dataset)
+    make_criterion(config, dataset)
+    make_encoder(config, dataset)
+    with torch.device("meta"):  # its shapes only
+        make_model(config, dataset.num_classes, _channels(dataset))
     return config, choice
 
 
@@ -142,10 +148,14 @@ def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
 
 def make_objective(config: RunConfig, dataset: Dataset) -> Supervised:
     """Model and criterion, initialised from the run's seed; torch's random state is put back."""
-    channels = dataset.train.inputs.shape[1] if isinstance(dataset.train.inputs, Tensor) else None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        return Supervised(make_model(config, dataset.num_classes, channels), make_criterion(config, dataset))
+        model = make_model(config, dataset.num_classes, _channels(dataset))
+        return Supervised(model, make_criterion(config, dataset))
+
+
+def _channels(dataset: Dataset) -> int | None:
+    return dataset.train.inputs.shape[1] if isinstance(dataset.train.inputs, Tensor) else None
 
 
 def make_augment(config: RunConfig, dataset: Dataset) -> Callable[[Inputs, torch.Generator], Inputs] | None:
@@ -170,13 +180,25 @@ def describe(config: RunConfig) -> str:
     """The resolved recipe in a line."""
     training = config.training
     shown = [
-        f"{training.epochs} epochs",
+        f"{training.epochs} {'epoch' if training.epochs == 1 else 'epochs'}",
         f"batch {training.batch_size}",
         f"{training.optimizer} at {training.lr:g}",
         str(training.schedule),
         *(f"{name} {value}" for name, value in to_dict(config)["model"]["options"].items()),
     ]
     return f"{config.model.name}: " + ", ".join(shown)
+
+
+def _check_options(config: RunConfig, dataset: Dataset) -> None:
+    """Refuse an option that neither the model nor, for texts, its encoder has."""
+    assert config.model.name is not None
+    entry, _ = find_model(config.model.name)
+    known = sorted({*entry.options, *(_ENCODER_OPTIONS if dataset.kind == "text" else ())})
+    for option in config.model.options:
+        if option not in known:
+            raise ConfigError(
+                f"model.options.{option}: {entry.name!r} has {', '.join(known)}{did_you_mean(option, known)}"
+            )
 
 
 def _check_kind(name: str, dataset: Dataset) -> None:

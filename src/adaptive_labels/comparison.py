@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import os
 import sys
 import time
@@ -18,7 +20,7 @@ from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict
 from adaptive_labels.data import Dataset
 from adaptive_labels.defaults import Choice
 from adaptive_labels.execution import execute, execute_plain
-from adaptive_labels.runs import RunFolder, run_id
+from adaptive_labels.runs import RunFolder, run_id, write_json
 from adaptive_labels.sweeps import Job, Outcome, run_jobs
 from adaptive_labels.sweeps.pool import Listener
 from adaptive_labels.training.batching import batches
@@ -27,11 +29,17 @@ from adaptive_labels.training.session import Session, contained
 
 DEFAULT_METHODS = ("baseline", "slr", "alr", "alr-s")
 DEFAULT_SEEDS = 3
+IMPORT_SECONDS = 3.0  # what a new process takes to start and to import torch
+BUDGETS = "time-budgets.json"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a comparison will do: the data, the resolved configurations, and how long it may take."""
+    """What a comparison will do: the data, the resolved configurations, and how long it may take.
+
+    starting: seconds before workers begin to train; budget_key: under which the number of epochs is kept that a time
+    budget led to, so that the same command finds its own runs again.
+    """
 
     dataset: Dataset
     choice: Choice
@@ -39,7 +47,9 @@ class Plan:
     out: Path
     workers: int
     seconds_a_run: float | None = None
+    starting: float = 0.0
     notes: tuple[str, ...] = ()
+    budget_key: str | None = None
 
     @property
     def todo(self) -> tuple[RunConfig, ...]:
@@ -52,7 +62,14 @@ class Plan:
         if self.seconds_a_run is None:
             return None
         rounds = -(-len(self.todo) // self.workers)
-        return self.seconds_a_run * rounds
+        return self.seconds_a_run * rounds + self.starting
+
+    def name_of(self, config: RunConfig) -> str:
+        """A run in words: its method, the options in which it differs from others of that method, and its seed."""
+        others = [other.method.options for other in self.configs if other.method.name == config.method.name]
+        own = config.method.options
+        varied = [f"{key} {value}" for key, value in own.items() if any(o.get(key) != value for o in others)]
+        return " ".join([config.method.name, *varied, f"seed {config.seed}"])
 
 
 def make_plan(
@@ -71,24 +88,36 @@ def make_plan(
         methods: names, or names with options.
         seeds: of the runs.
         out: where the run folders go.
-        workers: processes at a time; None: one a core, and no more than there are runs.
+        workers: processes at a time; None: one a core, or this process alone where that is as fast.
         time_budget: seconds; if the estimate is over it, all runs get fewer epochs.
         estimate: measure the cost at all.
     """
     seeds = tuple(seeds)
+    if not methods or not seeds:
+        raise ConfigError(f"there is nothing to compare: {len(methods)} methods and {len(seeds)} seeds are given")
+    began = time.perf_counter()
     dataset = build.load_data(config.data)
-    resolved, choice = build.resolve_for(_with_method(config, methods[0]), dataset)
-    configs = []
-    for method in methods:
-        one, _ = build.resolve_for(dataclasses.replace(_with_method(config, method)), dataset)
-        configs += [dataclasses.replace(one, seed=seed) for seed in seeds]
-    count = min(workers or os.cpu_count() or 1, max(len(configs), 1))
-    plan = Plan(dataset, choice, tuple(configs), out, count)
+    reading = time.perf_counter() - began
+    resolved = [build.resolve_for(_with_method(config, method), dataset) for method in methods]
+    configs = tuple(dataclasses.replace(one, seed=seed) for one, _ in resolved for seed in seeds)
+    plan = Plan(dataset, resolved[0][1], configs, out, 1)
+    if time_budget is not None:
+        key = _budget_key(configs, time_budget)
+        plan = dataclasses.replace(plan, budget_key=key)
+        kept = _kept_budgets(out).get(key)
+        if kept is not None:
+            plan, time_budget = _with_epochs(plan, kept), None
+    cores = os.cpu_count() or 1
+    count = min(workers or cores, max(len(plan.todo), 1))
+    plan = dataclasses.replace(plan, workers=count)
     if not estimate or not plan.todo:
         return plan
-    measured = seconds_of_run(resolved, dataset, threads=max(1, (os.cpu_count() or 1) // count))
-    plan = dataclasses.replace(plan, seconds_a_run=measured)
-    return plan if time_budget is None else _within(plan, time_budget)
+    measured = seconds_of_run(plan.todo[0], dataset, threads=max(1, cores // count))
+    plan = dataclasses.replace(plan, seconds_a_run=measured, starting=IMPORT_SECONDS + reading if count > 1 else 0.0)
+    possible = [plan] if workers is not None else [dataclasses.replace(plan, workers=1, starting=0.0), plan]
+    if time_budget is None:
+        return min(possible, key=_seconds)
+    return _within(possible, time_budget)
 
 
 def _with_method(config: RunConfig, method: str | tuple[str, Mapping[str, Any]]) -> RunConfig:
@@ -102,28 +131,65 @@ def _finished(out: Path, config: RunConfig) -> bool:
     return (out / run_id(to_dict(config)) / "result.json").exists()
 
 
-def _within(plan: Plan, budget: float) -> Plan:
-    """The plan with as many epochs as the budget allows."""
-    seconds, epochs = plan.seconds, plan.configs[0].training.epochs
-    assert seconds is not None
+def _seconds(plan: Plan) -> float:
+    assert plan.seconds is not None  # it has been measured
+    return plan.seconds
+
+
+def _within(possible: Sequence[Plan], budget: float) -> Plan:
+    """The plan that allows most epochs within the budget, with so many."""
+    fastest = min(possible, key=_seconds)
+    if _seconds(fastest) <= budget:
+        return fastest
+    epochs = fastest.configs[0].training.epochs
     assert epochs is not None
-    assert plan.seconds_a_run is not None
-    if seconds <= budget:
-        return plan
-    fewer = int(epochs * budget / seconds)
-    if fewer < 1:
+
+    def affordable(plan: Plan) -> int:
+        return int(epochs * (budget - plan.starting) / (_seconds(plan) - plan.starting))
+
+    best = max(possible, key=affordable)
+    if affordable(best) < 1:
+        least = min(plan.starting + (_seconds(plan) - plan.starting) / epochs for plan in possible)
         raise ConfigError(
-            f"time-budget is {budget:.0f} s, but one epoch of all {len(plan.todo)} runs takes about "
-            f"{seconds / epochs:.0f} s; give more time, fewer methods or fewer seeds"
+            f"time-budget is {budget:.3g} s, but one epoch of all {len(best.todo)} runs takes about {least:.2g} s; "
+            "give more time, fewer methods or fewer seeds"
         )
-    shorter = tuple(
-        dataclasses.replace(config, training=dataclasses.replace(config.training, epochs=fewer))
+    return _with_epochs(best, affordable(best))
+
+
+def _with_epochs(plan: Plan, epochs: int) -> Plan:
+    before = plan.configs[0].training.epochs
+    assert before is not None
+    if epochs == before:
+        return plan
+    configs = tuple(
+        dataclasses.replace(config, training=dataclasses.replace(config.training, epochs=epochs))
         for config in plan.configs
     )
-    note = f"To stay within the time budget, every run has {fewer} instead of {epochs} epochs."
-    return dataclasses.replace(
-        plan, configs=shorter, seconds_a_run=plan.seconds_a_run * fewer / epochs, notes=(*plan.notes, note)
-    )
+    seconds = None if plan.seconds_a_run is None else plan.seconds_a_run * epochs / before
+    note = f"To stay within the time budget, every run has {epochs} instead of {before} epochs."
+    return dataclasses.replace(plan, configs=configs, seconds_a_run=seconds, notes=(*plan.notes, note))
+
+
+def _budget_key(configs: Sequence[RunConfig], budget: float) -> str:
+    asked = json.dumps([[to_dict(config) for config in configs], budget], sort_keys=True)
+    return hashlib.sha256(asked.encode()).hexdigest()[:16]
+
+
+def _kept_budgets(out: Path) -> dict[str, int]:
+    """The numbers of epochs that time budgets have led to in ``out``, by `_budget_key`."""
+    try:
+        kept = json.loads((out / BUDGETS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # none yet, or not ours: then it is measured again
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def _keep_budget(plan: Plan) -> None:
+    if plan.budget_key is not None:
+        kept = _kept_budgets(plan.out) | {plan.budget_key: plan.configs[0].training.epochs}
+        plan.out.mkdir(parents=True, exist_ok=True)
+        write_json(plan.out / BUDGETS, kept)
 
 
 def seconds_of_run(config: RunConfig, dataset: Dataset, threads: int, at_most: float = 2.0) -> float:
@@ -157,10 +223,8 @@ def seconds_of_run(config: RunConfig, dataset: Dataset, threads: int, at_most: f
 
 def run_plan(plan: Plan, listener: Listener, command: Sequence[str]) -> tuple[list[RunFolder], list[Outcome]]:
     """Do what is left of a plan. Returns all its finished runs, and the outcomes that are failures."""
-    jobs = [
-        Job(f"{config.method.name} seed {config.seed}", to_dict(config), str(plan.out), tuple(command))
-        for config in plan.todo
-    ]
+    _keep_budget(plan)
+    jobs = [Job(plan.name_of(config), to_dict(config), str(plan.out), tuple(command)) for config in plan.todo]
     outcomes = run_jobs(jobs, _task(plan), listener, workers=plan.workers)
     folders = [plan.out / run_id(to_dict(config)) for config in plan.configs if _finished(plan.out, config)]
     return [RunFolder(folder) for folder in folders], [outcome for outcome in outcomes if outcome.error is not None]
@@ -182,8 +246,8 @@ def _task(plan: Plan) -> Any:
 
 
 def compare(
-    data: str,
-    methods: Sequence[str | tuple[str, Mapping[str, Any]]] = DEFAULT_METHODS,
+    data: str | Path,
+    methods: str | Sequence[str | tuple[str, Mapping[str, Any]]] = DEFAULT_METHODS,
     seeds: int | Iterable[int] = DEFAULT_SEEDS,
     *,
     out: str | Path = "runs",
@@ -194,7 +258,7 @@ def compare(
 
     Args:
         data: a data set's name or a path, as for ``alr compare``.
-        methods: names, or (name, options) pairs.
+        methods: names, or (name, options) pairs; or names in one text with commas between.
         seeds: how many (0, 1, …), or which.
         out: where the run folders go.
         workers: processes at a time. With more than one, call it under ``if __name__ == "__main__":``.
@@ -206,7 +270,9 @@ def compare(
     The runs go into :func:`adaptive_labels.analysis.read_records` for tables and statistics.
     """
     values = {**(settings or {})}
-    values["data"] = {**values.get("data", {}), "name": data}
+    values["data"] = {**values.get("data", {}), "name": str(data)}
+    if isinstance(methods, str):
+        methods = [name.strip() for name in methods.split(",") if name.strip()]
     config = from_dict(values)
     which = range(seeds) if isinstance(seeds, int) else seeds
     plan = make_plan(config, methods, which, Path(out), workers, estimate=False)

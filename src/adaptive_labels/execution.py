@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
 from adaptive_labels import build
-from adaptive_labels.config import RunConfig, from_dict, to_dict
+from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict
 from adaptive_labels.metrics import evaluate, fit_temperature
 from adaptive_labels.runs import RunFolder, RunRecorder
 from adaptive_labels.training.contracts import Recorder
@@ -29,7 +30,10 @@ from adaptive_labels.training.tensorboard import TensorBoardRecorder
 def execute(
     config: RunConfig, prepared: build.Prepared, out: Path, reporter: Reporter, command: Sequence[str]
 ) -> RunFolder:
-    """Run a resolved configuration into its folder under ``out``; go on where it stopped, do nothing if finished."""
+    """Run a resolved configuration into its folder under ``out``; go on where it stopped, do nothing if finished.
+
+    The least time between two checkpoints is 5 seconds, or what the environment variable ALR_CHECKPOINT_SECONDS says.
+    """
     run = RunFolder.create(out, to_dict(config))
     if run.finished:
         reporter.close()
@@ -50,6 +54,7 @@ def execute(
             recorder=_recorder(run, config, dataset.classes),
             reporter=reporter,
             checkpoint_dir=run.path / "checkpoint",
+            checkpoint_seconds=_checkpoint_seconds(),
             augment=build.make_augment(config, dataset),
         )
         weights = {name: tensor.contiguous().cpu() for name, tensor in objective.model.state_dict().items()}
@@ -58,6 +63,14 @@ def execute(
         run.finish(_result(config, objective, fitted, metrics, time.perf_counter() - began))
         shutil.rmtree(run.path / "checkpoint", ignore_errors=True)  # nothing is left to resume
     return run
+
+
+def _checkpoint_seconds() -> float:
+    given = os.environ.get("ALR_CHECKPOINT_SECONDS", "5")
+    try:
+        return float(given)
+    except ValueError:
+        raise ConfigError(f"ALR_CHECKPOINT_SECONDS is {given!r}: allowed is a number of seconds") from None
 
 
 def _recorder(run: RunFolder, config: RunConfig, classes: Sequence[str]) -> Recorder:
@@ -75,7 +88,10 @@ def execute_plain(config: Mapping[str, Any], out: str, reporter: Reporter, comma
 @functools.lru_cache(maxsize=1)
 def _prepared(data: str, model: str) -> build.Prepared:
     config = from_dict({"data": json.loads(data), "model": json.loads(model)})
-    return build.prepare(config, build.load_data(config.data))
+    dataset = build.load_data(config.data)
+    if config.data.fingerprint not in (None, dataset.fingerprint):
+        raise ConfigError(f"data: {config.data.name} has changed since the comparison began; start it again")
+    return build.prepare(config, dataset)
 
 
 def _measure(model: torch.nn.Module, prepared: build.Prepared, run: RunFolder) -> dict[str, dict[str, float]]:

@@ -16,9 +16,11 @@ from adaptive_labels import build
 from adaptive_labels.config import from_dict
 from adaptive_labels.data.encoding import ImageEncoder
 from adaptive_labels.data.images import is_image
-from adaptive_labels.data.pixels import decode_image
+from adaptive_labels.data.pixels import decode_image, why_unreadable
 from adaptive_labels.runs import RunError, RunFolder
 from adaptive_labels.training.evaluate import predict_logits
+
+_FILE_SUFFIXES = {".txt", ".csv", ".tsv", ".json", ".jsonl", ".png", ".jpg", ".jpeg"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,11 @@ class Predictor:
             elif _is_file(given):
                 if is_image(Path(given)):
                     raise RunError(f"{given} is an image, but this run classifies texts")
-                texts += [line for line in Path(given).read_text(encoding="utf-8").splitlines() if line.strip()]
+                texts += _lines_of(Path(given))
+            elif _is_file_name(given):
+                raise RunError(
+                    f"there is no file {given}; if that is the text itself, pipe it into `alr predict RUN -`"
+                )
             else:
                 texts.append(given)
         return texts, texts
@@ -79,8 +85,8 @@ class Predictor:
         for given in inputs:
             try:
                 pixels = decode_image(Path(given).read_bytes(), (width, height))  # (H, W, 3)
-            except (OSError, ValueError) as error:
-                raise RunError(f"{given} cannot be read as an image: {error}") from error
+            except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
+                raise RunError(f"the image {given} cannot be read ({why_unreadable(error)})") from error
             decoded.append(torch.from_numpy(pixels.copy()).permute(2, 0, 1))
         images = torch.stack(decoded)
         if self.encoder.channels == 1:
@@ -99,6 +105,19 @@ class Predictor:
             [(self.classes[int(index)], float(value)) for value, index in zip(*row, strict=True)]
             for row in zip(values, indices, strict=True)
         ]
+
+
+def _lines_of(file: Path) -> list[str]:
+    try:
+        # Not splitlines(), which also breaks at characters that may stand inside a text.
+        return [line for line in file.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
+    except UnicodeDecodeError as error:
+        raise RunError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start})") from error
+
+
+def _is_file_name(given: str) -> bool:
+    """Whether a text is a single word that ends as the names of text and image files do: a mistyped path, surely."""
+    return not any(map(str.isspace, given)) and Path(given).suffix.lower() in _FILE_SUFFIXES
 
 
 def _is_file(given: str) -> bool:

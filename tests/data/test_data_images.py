@@ -200,7 +200,7 @@ def test_an_unreadable_image_is_named_or_skipped_when_asked(tmp_path, content):
     bad.write_bytes((root / "cat" / "0.png").read_bytes()[:2000] if content is None else content)
     assert error_of(root).startswith(f"The image {bad} cannot be read (")
     dataset = load_dataset(str(root), skip_unreadable=True)
-    assert "Skipped 1 unreadable image: bad.png." in dataset.notes
+    assert "Skipped 1 unreadable image: cat/bad.png." in dataset.notes
     assert sum(len(split) for _, split in dataset.splits()) == 10
     for _, split in dataset.splits():
         for image, source in zip(split.inputs, split.sources, strict=True):

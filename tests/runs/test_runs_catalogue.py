@@ -71,11 +71,9 @@ def test_an_unfinished_run_says_how_far_it_came_and_who_is_at_it(tmp_path: Path)
     run = RunFolder.create(tmp_path, CONFIG)
     run.write_environment("alr")
     run.append_history({"epoch": 1})
-    assert check(run) == ["unfinished after 1 epochs: rerunning its command goes on from there."]
+    assert check(run) == ["unfinished after 1 epoch: the same command starts it again."]
     with run.lock():
-        assert check(run) == [
-            f"unfinished after 1 epochs: it is being written by this process ({os.getpid()}) already."
-        ]
+        assert check(run) == [f"unfinished after 1 epoch: it is being written by this process ({os.getpid()}) already."]
 
 
 def test_a_diverged_run_needs_no_model(tmp_path: Path) -> None:

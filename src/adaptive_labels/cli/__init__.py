@@ -9,15 +9,16 @@ from typing import Annotated
 import typer
 
 from adaptive_labels.cli import comparing, data, inspecting, listing, predicting, training
+from adaptive_labels.cli.usage import Group, UsageError, usage_sentence
 
 app = typer.Typer(
     name="alr",
+    cls=Group,
     help="Train classifiers on better labels: compare label regularisations on your data, and see what is confused.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["--help", "-h"]},
 )
 
 
@@ -36,8 +37,7 @@ def _everywhere(
         bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    if debug:
-        os.environ["ALR_DEBUG"] = "1"
+    """Take the options that stand before any command; `main` has dealt with --debug already."""
 
 
 listing.register(app)
@@ -50,24 +50,64 @@ data.register(app)
 
 def main() -> None:
     """Run a command; what the user can cause ends with one sentence on standard error and status 2."""
-    if "--debug" in sys.argv[1:]:  # anywhere on the line, not only before the command
-        sys.argv.remove("--debug")
-        os.environ["ALR_DEBUG"] = "1"
+    arguments = sys.argv[1:]
+    if "--debug" in arguments:  # anywhere on the line, not only before the command
+        arguments.remove("--debug")
+        os.environ["ALR_DEBUG"] = "1"  # the processes of a comparison read it too
+    _share_cores()
     try:
-        app()
-    except (ValueError, OSError) as error:
+        sys.exit(_run(arguments or ["--help"]))
+    except (UsageError, ValueError, OSError) as error:
         # Bad data, settings, runs and full disks: ours to put into words. All of our own errors are ValueErrors.
+        if isinstance(error, BrokenPipeError):
+            _end_without_a_reader()
         if os.environ.get("ALR_DEBUG"):
             raise
         typer.echo(f"alr: {_one_sentence(error)}", err=True)
         sys.exit(2)
+    except typer.Abort:
+        typer.echo("alr: not confirmed, so nothing was done", err=True)
+        sys.exit(1)
     except KeyboardInterrupt as stop:
         typer.echo(f"alr: {str(stop) or 'stopped; the same command goes on from where it was'}", err=True)
         sys.exit(130)
 
 
+def _run(arguments: list[str]) -> int:
+    """Call a command and return its exit status.
+
+    This stands in for typer's own way to start, which puts usage errors into four lines and drops what an
+    interrupted run has to say.
+    """
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("alr", arguments) as context:
+            command.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code
+    return 0
+
+
+def _share_cores() -> None:
+    """Keep torch's threads from spinning for long while they wait, unless the user has a wish of their own.
+
+    On two cores with other work on them, an epoch of the towns took 8.4 s with the spinning that OpenMP has by
+    default, and 1.8 s without. It must be said before torch is imported.
+    """
+    if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & set(os.environ):
+        os.environ["GOMP_SPINCOUNT"] = "1000"
+
+
 def _one_sentence(error: Exception) -> str:
+    if isinstance(error, UsageError):
+        return usage_sentence(error)
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}"
     return str(error) or type(error).__name__
+
+
+def _end_without_a_reader() -> None:
+    """End quietly when the other end of a pipe has gone, as in `alr table runs | head -1`."""
+    sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - for Python's own last flush
+    sys.exit(1)

@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adaptive_labels.cli.options import Data, DryRun, Json, Out, with_config
+from adaptive_labels.cli.options import Data, DryRun, Json, Out, at_least_one, with_config
+from adaptive_labels.cli.output import check_output, open_output
+from adaptive_labels.cli.show import block, clock, counted, prose, show_data
 
 if TYPE_CHECKING:
     from adaptive_labels.comparison import Plan
     from adaptive_labels.config import RunConfig
     from adaptive_labels.runs import RunFolder
 
-Workers = Annotated[int | None, typer.Option(help="Runs at a time; one a core unless given.", metavar="N", min=1)]
+Workers = Annotated[
+    int | None, typer.Option(help="Runs at a time; one a core unless given.", metavar="N", parser=at_least_one)
+]
 Budget = Annotated[
     str | None, typer.Option(help="90s, 30m or 2h: fewer epochs if it would take longer.", metavar="TIME")
 ]
@@ -24,10 +28,10 @@ Budget = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("compare", help="Every method × seed on DATA: the table, what is confused with what, and a report.")(
-        _compare
-    )
-    app.command("tune", help="A method's main option, tuned on validation; every method gets the same trials.")(_tune)
+    app.command(
+        "compare", help="Every method × seed on DATA: table, confusions, report. Finished runs are not run again."
+    )(_compare)
+    app.command("tune", help="A method's main option, tuned on validation. Every method gets the same trials.")(_tune)
 
 
 @with_config
@@ -37,7 +41,7 @@ def _compare(
     methods: Annotated[
         str, typer.Option(help="Names with commas between.", metavar="A,B,…")
     ] = "baseline,slr,alr,alr-s",
-    seeds: Annotated[int, typer.Option(help="How many seeds for each method.", metavar="N", min=1)] = 3,
+    seeds: Annotated[int, typer.Option(help="How many seeds for each method.", metavar="N", parser=at_least_one)] = 3,
     workers: Workers = None,
     executor: Annotated[str, typer.Option(help="Where runs go: local.", metavar="local")] = "local",
     time_budget: Budget = None,
@@ -50,19 +54,20 @@ def _compare(
     names = list(dict.fromkeys(name.strip() for name in methods.split(",") if name.strip()))
     if not names:
         raise ValueError("methods is empty; give at least one, see `alr list methods`")
+    _refuse_single(config, "baseline", "--methods A,B,…")
     budget = None if time_budget is None else parse_time(time_budget)
-    _prepare_output(out, dry_run)
+    check_output(out)
     from adaptive_labels.comparison import make_plan
 
     plan = make_plan(config, names, range(seeds), out, workers, budget)
     if not as_json:
-        _show_plan(plan, f"{_count(len(names), 'method')} × {_count(seeds, 'seed')}")
+        _show_plan(plan, f"{counted(len(names), 'method')} × {counted(seeds, 'seed')}")
     if dry_run:
         _show_dry(plan, as_json)
         return
     runs, failed = _run(plan, quiet=as_json)
     _show_comparison(runs, out / "report.html", as_json)
-    _end_with_failures(failed, len(plan.configs))
+    _end_with_failures(runs, failed, len(plan.configs))
 
 
 @with_config
@@ -70,16 +75,19 @@ def _tune(
     data: Data,
     config: RunConfig,
     method: Annotated[str, typer.Option(help="The method to tune.", metavar="NAME")],
-    trials: Annotated[int, typer.Option(help="Values of the method's main option to try.", metavar="N", min=1)] = 5,
-    seeds: Annotated[int, typer.Option(help="How many seeds for each value.", metavar="N", min=1)] = 1,
+    trials: Annotated[
+        int, typer.Option(help="Values of the method's main option to try.", metavar="N", parser=at_least_one)
+    ] = 5,
+    seeds: Annotated[int, typer.Option(help="How many seeds for each value.", metavar="N", parser=at_least_one)] = 1,
     workers: Workers = None,
     time_budget: Budget = None,
     out: Out = Path("runs"),
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
+    _refuse_single(config, method, "--method NAME")
     budget = None if time_budget is None else parse_time(time_budget)
-    _prepare_output(out, dry_run)
+    check_output(out)
     from adaptive_labels.cli.tuning import show_trials
     from adaptive_labels.comparison import make_plan
     from adaptive_labels.criteria import find_method
@@ -88,17 +96,21 @@ def _tune(
     plan = make_plan(config, [(method, {option: value}) for value in values], range(seeds), out, workers, budget)
     if not as_json:
         shown = ", ".join(f"{value:g}" for value in values)
-        _show_plan(plan, f"{method} with {option} = {shown}, {_count(seeds, 'seed')} each")
+        _show_plan(plan, f"{method} with {option} = {shown}, {counted(seeds, 'seed')} each")
     if dry_run:
         _show_dry(plan, as_json)
         return
     runs, failed = _run(plan, quiet=as_json)
     show_trials(runs, option, method, as_json)
-    _end_with_failures(failed, len(plan.configs))
+    _end_with_failures(runs, failed, len(plan.configs))
 
 
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+def _refuse_single(config: RunConfig, method: str, option: str) -> None:
+    """Refuse what --set can say of one run only, instead of overruling it in silence."""
+    if config.method.name != method:
+        raise ValueError(f"method.name is {config.method.name!r}: here it is given by {option}, not by --set")
+    if config.seed != 0:
+        raise ValueError(f"seed is {config.seed}: here --seeds N makes runs with the seeds 0 to N - 1")
 
 
 def parse_time(text: str) -> float:
@@ -113,29 +125,17 @@ def parse_time(text: str) -> float:
     return float(match[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600}[match[2] or "s"]
 
 
-def _prepare_output(out: Path, dry_run: bool) -> None:
-    """Say before hours of work that nothing could be kept."""
-    if dry_run:
-        return
-    from adaptive_labels.runs import write_json
-
-    out.mkdir(parents=True, exist_ok=True)
-    probe = out / ".writable.json"
-    write_json(probe, {})
-    probe.unlink()
-
-
 def _show_plan(plan: Plan, what: str) -> None:
-    from adaptive_labels.cli.show import clock, show_data
-
     show_data(plan.dataset, plan.choice, plan.configs[0])
     for note in plan.notes:
-        typer.echo(f"  {note}")
+        prose(note, indent=2)
     done = len(plan.configs) - len(plan.todo)
-    finished = f", {done} of them finished already" if done else ""
-    at_once = f"{plan.workers} at a time" if plan.workers > 1 else "one after the other"
-    estimate = "" if plan.seconds is None else f"; about {clock(plan.seconds)}"
-    typer.echo(f"Runs: {what}, {len(plan.configs)} in all{finished}, {at_once}{estimate}.")
+    finished = "" if not done else f", {done} of them finished already" if plan.todo else ", all finished already"
+    how = ""
+    if plan.todo:
+        at_once = f"{plan.workers} at a time" if plan.workers > 1 else "one after the other"
+        how = f", {at_once}" if plan.seconds is None else f", {at_once}; about {clock(plan.seconds)}"
+    prose(f"Runs: {what}, {len(plan.configs)} in all{finished}{how}.")
 
 
 def _show_dry(plan: Plan, as_json: bool) -> None:
@@ -158,12 +158,15 @@ def _run(plan: Plan, quiet: bool) -> tuple[list[RunFolder], list[Any]]:
     from adaptive_labels.cli.live import make_listener
     from adaptive_labels.comparison import run_plan
 
+    open_output(plan.out)
     with make_listener(plan, quiet) as listener:
         return run_plan(plan, listener, sys.argv)
 
 
 def _show_comparison(runs: list[RunFolder], report: Path, as_json: bool) -> None:
     if not runs:
+        if as_json:
+            typer.echo("[]")
         return
     from adaptive_labels.analysis import (
         format_confusions,
@@ -177,25 +180,32 @@ def _show_comparison(runs: list[RunFolder], report: Path, as_json: bool) -> None
 
     records = read_records(runs)
     if as_json:
-        typer.echo(table(records, "json"))
+        block(table(records, "json"))
         write_report(runs, report)
         return
     typer.echo("")
-    typer.echo(table(records, "text"))
+    block(table(records, "text"))
     typer.echo("")
     for group in group_records(records):
-        typer.echo(verdict(group))
-    learned = [run for run in runs if run.load_residual_labels() is not None]
-    typer.echo("")
-    typer.echo(format_confusions(read_confusions(learned or runs), top=10))
+        prose(verdict(group))
+    whole = [run for run in runs if (run.result or {}).get("status") == "finished"]
+    learned = [run for run in whole if run.load_residual_labels() is not None]
+    if whole:
+        typer.echo("")
+        block(format_confusions(read_confusions(learned or whole), top=10))
     typer.echo("")
     typer.echo(f"Report: {write_report(runs, report)}")
 
 
-def _end_with_failures(failed: list[Any], count: int) -> None:
-    if not failed:
-        return
-    for outcome in failed:
-        typer.echo(f"alr: {outcome.job.name} failed: {outcome.error}", err=True)
-    typer.echo(f"alr: {len(failed)} of {count} runs failed; the same command tries only them again", err=True)
-    raise typer.Exit(1)
+def _end_with_failures(runs: list[RunFolder], failed: list[Any], count: int) -> None:
+    diverged = sum((run.result or {}).get("status") == "diverged" for run in runs)
+    if failed:
+        first = f"{failed[0].job.name}: {failed[0].error}".rstrip(".")
+        typer.echo(
+            f"alr: {len(failed)} of {counted(count, 'run')} failed ({first}); the same command does what is missing",
+            err=True,
+        )
+    if diverged:
+        typer.echo(f"alr: {diverged} of {counted(count, 'run')} diverged; the table says which and why", err=True)
+    if failed or diverged:
+        raise typer.Exit(1)

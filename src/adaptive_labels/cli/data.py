@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from adaptive_labels.cli.options import Data, Json, with_config, with_reading
+from adaptive_labels.cli.usage import Group
 
 if TYPE_CHECKING:
     from adaptive_labels.config import RunConfig
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    data = typer.Typer(help="Data sets: list, verify, prepare.", no_args_is_help=True, rich_markup_mode=None)
+    data = typer.Typer(cls=Group, help="Data sets: list, verify, prepare.", rich_markup_mode=None)
     data.command("list", help="The data sets that have names.")(_list)
     data.command("verify", help="Read DATA, and say what was found, guessed, made and counted.")(_verify)
     data.command("prepare", help="Read and encode DATA as a run would, and say what that gives.")(_prepare)
@@ -31,6 +32,7 @@ def _list(as_json: Json = False) -> None:
 @with_reading
 def _verify(data: Data, config: RunConfig, as_json: Json = False) -> None:
     from adaptive_labels.build import load_data
+    from adaptive_labels.cli.show import prose
 
     dataset = load_data(config.data)
     counts = {
@@ -45,8 +47,8 @@ def _verify(data: Data, config: RunConfig, as_json: Json = False) -> None:
         f"{dataset.name}: {dataset.num_classes} classes of {dataset.kind}s, fingerprint {dataset.fingerprint[:12]}"
     )
     for note in dataset.notes:
-        typer.echo(f"  {note}")
-    width = max(len(name) for name in dataset.classes)
+        prose(note, indent=2)
+    width = max(len("class"), *(len(name) for name in dataset.classes))
     typer.echo(f"{'class':<{width}}  {'train':>8}  {'validation':>10}  {'test':>8}")
     for name in dataset.classes:
         train, validation, test = (counts[split][name] for split in ("train", "validation", "test"))
@@ -60,7 +62,7 @@ def _prepare(data: Data, config: RunConfig) -> None:
     import torch
 
     from adaptive_labels import build
-    from adaptive_labels.cli.show import show_data
+    from adaptive_labels.cli.show import prose, show_data
 
     began = time.perf_counter()
     dataset = build.load_data(config.data)
@@ -71,6 +73,5 @@ def _prepare(data: Data, config: RunConfig) -> None:
     show_data(dataset, choice, config)
     first = prepared.train.batch(torch.arange(min(len(dataset.train), 128)))
     shapes = ", ".join(str(tuple(part.shape)) for part in (first if isinstance(first, tuple) else (first,)))
-    typer.echo(
-        f"Read in {read - began:.1f} s, encoded in {encoded - read:.1f} s; 128 examples are tensors of {shapes}."
-    )
+    count = min(len(dataset.train), 128)
+    prose(f"Read in {read - began:.1f} s, encoded in {encoded - read:.1f} s; {count} examples are tensors of {shapes}.")

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adaptive_labels.cli.options import Json
+from adaptive_labels.cli.options import Json, at_least_one
+from adaptive_labels.cli.show import block, counted, prose
+from adaptive_labels.cli.usage import Group
 
 if TYPE_CHECKING:
     from adaptive_labels.runs import RunFolder
 
-Runs = Annotated[list[Path], typer.Argument(metavar="RUNS…", help="Run folders, or folders that hold them.")]
+Runs = Annotated[list[Path], typer.Argument(metavar="RUNS", help="Run folders, or folders that hold them.")]
 TABLE_FORMATS = "text|markdown|csv|latex|json"
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("table", help="Mean ± std over seeds, difference from the baseline, paired test.")(_table)
-    app.command("report", help="One offline page: tables, curves, residual labels, confusions, calibration.")(_report)
+    app.command("table", help="Mean ± std over seeds, and the difference from the baseline. With a paired test.")(
+        _table
+    )
+    app.command(
+        "report",
+        help="All that runs say, on one offline page. Tables, curves, residual labels, confusions, calibration.",
+    )(_report)
     app.command("confusions", help="Which classes are taken for which.")(_confusions)
-    runs = typer.Typer(help="Run folders: list, check, rm.", no_args_is_help=True, rich_markup_mode=None)
+    runs = typer.Typer(cls=Group, help="Run folders: list, check, rm.", rich_markup_mode=None)
     runs.command("list", help="What is there, a line each.")(_list)
     runs.command("check", help="Whether it is whole.")(_check)
     runs.command("rm", help="Remove run folders.")(_remove)
@@ -45,10 +52,11 @@ def _table(
     from adaptive_labels.analysis import group_records, read_records, table, verdict
 
     records = read_records(_found(runs))
-    typer.echo(table(records, format))
+    block(table(records, format))
     if format == "text":
         for group in group_records(records):
-            typer.echo(f"\n{verdict(group)}")
+            typer.echo("")
+            prose(verdict(group))
 
 
 def _report(
@@ -64,28 +72,29 @@ def _report(
 
 def _confusions(
     runs: Runs,
-    top: Annotated[int, typer.Option(metavar="N", help="How many pairs.", min=1)] = 10,
+    top: Annotated[int, typer.Option(metavar="N", help="How many pairs.", parser=at_least_one)] = 10,
     format: Annotated[str, typer.Option("--format", metavar="text|json|csv", help="How to print it.")] = "text",
     by: Annotated[str | None, typer.Option(metavar="residual|test", help="Which of the two to rank by.")] = None,
 ) -> None:
     from adaptive_labels.analysis import format_confusions, read_confusions
 
-    typer.echo(format_confusions(read_confusions(_found(runs)), top=top, format=format, by=by))
+    block(format_confusions(read_confusions(_found(runs)), top=top, format=format, by=by))
 
 
 def _list(folder: Annotated[Path, typer.Argument(metavar="DIR")] = Path("runs"), as_json: Json = False) -> None:
-    rows = []
+    rows: list[dict[str, Any]] = []
     for run in _found([folder]):
         result = run.result
         top1 = result["metrics"].get("test", {}).get("top1") if result else None
-        status = result["status"] if result else f"unfinished ({len(run.history())} epochs)"
+        status = result["status"] if result else f"unfinished ({counted(len(run.history()), 'epoch')})"
         rows.append({"run": str(run.path), "status": status, "test_top1": top1})
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
+    width = max(len(row["run"]) for row in rows)
     for row in rows:
         accuracy = "" if row["test_top1"] is None else f"  test {row['test_top1']:.2%}"
-        typer.echo(f"{row['run']}  {row['status']}{accuracy}")
+        typer.echo(f"{row['run']:<{width}}  {row['status']}{accuracy}")
 
 
 def _check(folder: Annotated[Path, typer.Argument(metavar="DIR")] = Path("runs"), as_json: Json = False) -> None:
@@ -102,7 +111,7 @@ def _check(folder: Annotated[Path, typer.Argument(metavar="DIR")] = Path("runs")
 
 
 def _remove(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR…", help="Run folders, or folders that hold them.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR", help="Run folders, or folders that hold them.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     from adaptive_labels.runs import remove
@@ -114,4 +123,4 @@ def _remove(
         typer.confirm(f"Remove {'this run' if len(runs) == 1 else f'these {len(runs)} runs'}?", abort=True)
     for run in runs:
         remove(run)
-    typer.echo(f"Removed {len(runs)} run{'s' if len(runs) > 1 else ''}.")
+    typer.echo(f"Removed {counted(len(runs), 'run')}.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from adaptive_labels.cli.show import clock
+from adaptive_labels.cli.show import clock, counted
 
 if TYPE_CHECKING:
     from adaptive_labels.comparison import Plan
@@ -22,7 +22,7 @@ HEARTBEAT_SECONDS = 30.0
 @contextmanager
 def make_listener(plan: Plan, quiet: bool) -> Iterator[Callable[[Event], None]]:
     """Something to tell a plan's events to."""
-    names = [f"{config.method.name} seed {config.seed}" for config in plan.todo]
+    names = [plan.name_of(config) for config in plan.todo]
     if quiet or not names:
         yield lambda event: None
     elif sys.stdout.isatty():
@@ -80,6 +80,8 @@ class _Bars:
     def __call__(self, event: Event) -> None:
         name = self.names[event.job]
         if event.kind == "start":
+            if event.job in self.tasks:  # its process died, and it is tried again
+                self.bars.remove_task(self.tasks[event.job])
             self.tasks[event.job] = self.bars.add_task(name, total=1.0, figures="starting")
         elif event.kind == "progress":
             now = event.data
@@ -90,7 +92,8 @@ class _Bars:
             self.last[event.job] = event.data[0]
         else:
             self.fractions[event.job] = 1.0
-            self.bars.remove_task(self.tasks.pop(event.job))
+            if event.job in self.tasks:
+                self.bars.remove_task(self.tasks.pop(event.job))
             self.bars.console.print(
                 f"{name}: {_ending(event, self.last.get(event.job))}", highlight=False, markup=False
             )
@@ -101,6 +104,11 @@ class _Bars:
 def _ending(event: Event, last: dict[str, Any] | None) -> str:
     if event.kind == "failed":
         return f"failed: {event.data}"
+    from adaptive_labels.runs import RunFolder
+
+    result = RunFolder(event.data).result or {}
+    if result.get("status") == "diverged":
+        return f"diverged: {result['reason']}"
     if last is None:
         return "done"
-    return f"validation accuracy {last['validation_accuracy']:.2%} after {last['epoch']} epochs"
+    return f"validation accuracy {last['validation_accuracy']:.2%} after {counted(last['epoch'], 'epoch')}"

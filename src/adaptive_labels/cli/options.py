@@ -13,10 +13,34 @@ import typer
 if TYPE_CHECKING:
     from adaptive_labels.config import RunConfig
 
+
+def whole(text: str | int) -> int:
+    """A whole number given on the command line."""
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a whole number") from None
+
+
+def at_least_one(text: str | int) -> int:
+    """A whole number from 1 on."""
+    if (number := whole(text)) < 1:
+        raise typer.BadParameter(f"{number} is below 1")
+    return number
+
+
+def _number(text: str | float) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number") from None
+
+
 Data = Annotated[str, typer.Argument(metavar="DATA", help="A data set's name, or a path to your own data.")]
 Out = Annotated[Path, typer.Option(help="Where run folders go.", metavar="DIR")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
 Json = Annotated[bool, typer.Option("--json", help="For machines.")]
+_OWN_SETTINGS = {"method": "method.name", "seed": "seed"}
 
 
 def _reading(
@@ -28,7 +52,7 @@ def _reading(
         str | None, typer.Option(help="The column of the label: a name, or a number from 1.", metavar="C")
     ] = None,
     image_size: Annotated[
-        int | None, typer.Option(help="Width and height that images are brought to.", metavar="PIXELS")
+        int | None, typer.Option(help="Width and height that images are brought to.", metavar="PIXELS", parser=whole)
     ] = None,
     skip_unreadable: Annotated[
         bool, typer.Option("--skip-unreadable", help="Leave out images that cannot be read.")
@@ -47,14 +71,16 @@ def _training(
     model: Annotated[
         str | None, typer.Option(help="The network; chosen by the data unless given.", metavar="NAME")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training data.", metavar="N")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Passes over the training data.", metavar="N", parser=whole)
+    ] = None,
     class_weights: Annotated[
         str, typer.Option(help="none, or balanced: rare classes count more.", metavar="none|balanced")
     ] = "none",
     device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.", metavar="NAME")] = "auto",
     precision: Annotated[str, typer.Option(help="32, bf16-mixed or 16-mixed.", metavar="NAME")] = "32",
     label_noise: Annotated[
-        float, typer.Option(help="A share of training labels to make wrong, 0 to 1.", metavar="P")
+        float, typer.Option(help="A share of training labels to make wrong, 0 to 1.", metavar="P", parser=_number)
     ] = 0.0,
 ) -> dict[str, Any]:
     return {
@@ -102,6 +128,8 @@ def _with_options(command: Callable[..., None], groups: tuple[Callable[..., Any]
             for group, parameters in zip(groups, shared, strict=True)
         ]
         tables = {key: value for part in values if isinstance(part, dict) for key, value in part.items()}
+        # Options of a command's own that are settings too, so that --set can overrule them like any other.
+        tables |= {key: given[name] for name, key in _OWN_SETTINGS.items() if name in given}
         settings = next((part for part in values if isinstance(part, list)), [])
         command(**given, config=make_config(given["data"], tables, settings))
 
@@ -139,6 +167,6 @@ def make_config(data: str, tables: dict[str, Any], settings: list[str]) -> RunCo
     values: dict[str, Any] = {"data": {"name": data}}
     for key, value in tables.items():
         if value is not None:
-            section, name = key.split(".")
-            values.setdefault(section, {})[name] = value
+            section, _, name = key.rpartition(".")
+            (values.setdefault(section, {}) if section else values)[name] = value
     return with_settings(from_dict(values), settings)

@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
-from adaptive_labels.cli.options import Json
+from adaptive_labels.cli.options import Json, at_least_one
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("predict", help="The trained classifier on texts, files of texts (a line each) or image files.")(
+    app.command("predict", help="The trained classifier on texts or image files. A text file has a text a line.")(
         _predict
     )
 
@@ -22,9 +22,9 @@ def register(app: typer.Typer) -> None:
 def _predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")],
     inputs: Annotated[
-        list[str], typer.Argument(metavar="INPUT…", help="Texts, text files, image files; - is standard input.")
+        list[str], typer.Argument(metavar="INPUT", help="Texts, text files, image files; - is standard input.")
     ],
-    top: Annotated[int, typer.Option(metavar="N", help="How many classes to show.", min=1)] = 3,
+    top: Annotated[int, typer.Option(metavar="N", help="How many classes to show.", parser=at_least_one)] = 3,
     as_json: Json = False,
 ) -> None:
     from adaptive_labels.prediction import Predictor

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,24 +16,26 @@ if TYPE_CHECKING:
     from adaptive_labels.data import Dataset
     from adaptive_labels.defaults import Choice
 
+LONGEST_LINE = 110
+
 
 def show_data(dataset: Dataset, choice: Choice, config: RunConfig) -> None:
     """The data, what was guessed about it, and the recipe."""
     from adaptive_labels.build import describe
 
     sizes = f"{len(dataset.train):,} train, {len(dataset.validation):,} validation, {len(dataset.test):,} test"
-    typer.echo(f"Data: {dataset.name}, {dataset.num_classes} classes of {dataset.kind}s; {sizes}.")
+    prose(f"Data: {dataset.name}, {dataset.num_classes} classes of {dataset.kind}s; {sizes}.")
     for note in dataset.notes:
-        typer.echo(f"  {note}")
-    typer.echo(f"Recipe: {describe(config)}.")
+        prose(note, indent=2)
+    prose(f"Recipe: {describe(config)}.")
     for reason in choice.reasons:
-        typer.echo(f"  {reason}")
+        prose(reason, indent=2)
 
 
 def show_metrics(folder: Path, result: Mapping[str, Any]) -> None:
     """A run's result in a few lines."""
     if result.get("status") == "diverged":
-        typer.echo(f"Diverged: {result['reason']}. Recorded in {folder}.", err=True)
+        typer.echo(f"alr: the run diverged: {result['reason']}; it is recorded in {folder}", err=True)
         return
     for split in ("validation", "test"):
         metrics = result["metrics"][split]
@@ -45,11 +50,34 @@ def show_metrics(folder: Path, result: Mapping[str, Any]) -> None:
             f"train: of {noise['wrong_labels']:,.0f} labels made wrong, {noise['memorised']:.1%} were memorised, "
             f"{noise['recovered']:.1%} predicted as they were before"
         )
-    typer.echo(f"{result['epochs']} epochs in {result['seconds']:.1f} s. Run: {folder}")
+    typer.echo(f"{counted(result['epochs'], 'epoch')} in {clock(result['seconds'])}. Run: {folder}")
+
+
+def prose(text: str, indent: int = 0) -> None:
+    """Print a sentence: on a terminal broken between words, elsewhere on one line for grep."""
+    margin = " " * indent
+    if sys.stdout.isatty():
+        width = min(shutil.get_terminal_size().columns, LONGEST_LINE)
+        text = textwrap.fill(text, width, subsequent_indent=margin + "  ", initial_indent=margin)
+        typer.echo(text)
+    else:
+        typer.echo(margin + text)
+
+
+def block(text: str) -> None:
+    """Print lines that are laid out already, a table for example, with no blank line after them."""
+    typer.echo(text.rstrip("\n"))
+
+
+def counted(number: int, thing: str) -> str:
+    """1 epoch, 2 epochs."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def clock(seconds: float) -> str:
-    """A time in words: 45 s, 3 min, 2 h 5 min."""
+    """A time in words: 0.5 s, 45 s, 3 min, 2 h 5 min."""
+    if seconds < 9.95:
+        return f"{max(seconds, 0.1):.1f} s"
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adaptive_labels.cli.options import Data, DryRun, Json, Out, with_config
+from adaptive_labels.cli.options import Data, DryRun, Json, Out, whole, with_config
+from adaptive_labels.cli.output import check_output, open_output
+from adaptive_labels.cli.show import show_data, show_metrics
 
 if TYPE_CHECKING:
     from adaptive_labels.config import RunConfig
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("train", help="One run, into a folder of its own; the same command goes on where it stopped.")(_train)
+    app.command("train", help="One run, into a folder of its own. The same command goes on where it stopped.")(_train)
 
 
 @with_config
@@ -25,33 +27,35 @@ def _train(
     data: Data,
     config: RunConfig,
     method: Annotated[str, typer.Option(help="The label regularisation.", metavar="NAME")] = "alr",
-    seed: Annotated[int, typer.Option(help="Of the weights, the shuffling and dropout.", metavar="N")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Of the weights, the shuffling and dropout.", metavar="N", parser=whole)
+    ] = 0,
     out: Out = Path("runs"),
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    import json
-
+    check_output(out)
     from adaptive_labels import build
-    from adaptive_labels.cli.show import show_data, show_metrics
     from adaptive_labels.config import to_dict
     from adaptive_labels.execution import execute
     from adaptive_labels.runs import run_id
+    from adaptive_labels.training.precision import check_precision, choose_device
     from adaptive_labels.training.progress import SilentReporter, make_reporter
 
-    config = dataclasses.replace(config, seed=seed, method=dataclasses.replace(config.method, name=method))
+    check_precision(config.training.precision, choose_device(config.training.device))
     dataset = build.load_data(config.data)
     config, choice = build.resolve_for(config, dataset)
     if not as_json:
         show_data(dataset, choice, config)
     folder = out / run_id(to_dict(config))
     if dry_run:
-        if as_json:
-            typer.echo(json.dumps({"folder": str(folder), "config": to_dict(config)}, indent=2))
-        else:
-            typer.echo(f"Would train {method} (seed {seed}) into {folder}.")
+        _show_dry(folder, config, as_json)
         return
-    reporter = SilentReporter() if as_json else make_reporter(sys.stdout)
+    open_output(out)
+    finished = (folder / "result.json").exists()
+    if finished and not as_json:
+        typer.echo("This run is finished already; nothing was trained.")
+    reporter = SilentReporter() if as_json or finished else make_reporter(sys.stdout)
     run = execute(config, build.prepare(config, dataset), out, reporter, sys.argv)
     result = run.result or {}
     if as_json:
@@ -60,3 +64,12 @@ def _train(
         show_metrics(run.path, result)
     if result.get("status") == "diverged":
         raise typer.Exit(1)
+
+
+def _show_dry(folder: Path, config: RunConfig, as_json: bool) -> None:
+    from adaptive_labels.config import to_dict
+
+    if as_json:
+        typer.echo(json.dumps({"folder": str(folder), "config": to_dict(config)}, indent=2))
+    else:
+        typer.echo(f"Would train {config.method.name} (seed {config.seed}) into {folder}.")

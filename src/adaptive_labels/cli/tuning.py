@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from adaptive_labels.cli.show import prose
+
 if TYPE_CHECKING:
     from adaptive_labels.analysis import Summary
     from adaptive_labels.runs import RunFolder
@@ -33,7 +35,11 @@ def show_trials(runs: list[RunFolder], option: str, method: str, as_json: bool) 
     for value, summary in sorted(scores.items(), key=lambda item: -item[1].mean):
         spread = "" if summary.std is None else f" ± {100 * summary.std:.2f}"
         typer.echo(f"{option} {value:<8g} validation {100 * summary.mean:.2f}{spread}% (n = {summary.n})")
-    typer.echo(f"Best on validation: {option} = {best:g}; its test accuracy is {100 * test.mean:.2f}% (n = {test.n}).")
+    ties = sum(summary.mean == scores[best].mean for summary in scores.values()) - 1
+    among = f" (first of {ties + 1} that are equal)" if ties else ""
+    prose(
+        f"Best on validation: {option} = {best:g}{among}; its test accuracy is {100 * test.mean:.2f}% (n = {test.n})."
+    )
     typer.echo(f"To use it: --set method.options.{option}={best:g}")
 
 

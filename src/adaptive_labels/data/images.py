@@ -156,6 +156,8 @@ def _notes(found: _Found, pixels: Pixels) -> list[str]:
     if found.unused:
         notes.append(f"Folders beside train/ that are no split were ignored: {', '.join(found.unused)}.")
     if pixels.skipped:
-        named = ", ".join(path.name for path in pixels.skipped[:3]) + (", …" if len(pixels.skipped) > 3 else "")
+        named = ", ".join(f"{path.parent.name}/{path.name}" for path in pixels.skipped[:3]) + (
+            ", …" if len(pixels.skipped) > 3 else ""
+        )
         notes.append(f"Skipped {counted(len(pixels.skipped), 'unreadable image')}: {named}.")
     return notes

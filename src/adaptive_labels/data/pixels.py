@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from adaptive_labels.data.contract import DataError
 from adaptive_labels.data.splits import content_digest
@@ -50,7 +50,7 @@ def decode_files(files: Sequence[Path], *, image_size: int | None = None, skip_u
         others = f", nor can {counted(len(bad) - 1, 'other')}" if len(bad) > 1 else ""
         raise DataError(
             f"The image {files[bad[0]]} cannot be read ({results[bad[0]]}){others}; "
-            "remove it, or ask for unreadable images to be skipped (skip_unreadable)."
+            "remove it, or have unreadable images left out (--skip-unreadable, in Python skip_unreadable)."
         )
     good = [i for i, result in enumerate(results) if not isinstance(result, str)]
     is_grey = all(result.is_grey for result in results if not isinstance(result, str))
@@ -77,6 +77,13 @@ def decode_image(content: bytes, size: tuple[int, int]) -> np.ndarray:
     if rgb.size != size:
         rgb = ImageOps.fit(rgb, size, method=Image.Resampling.LANCZOS)
     return np.asarray(rgb)
+
+
+def why_unreadable(error: Exception) -> str:
+    """What Pillow says of a broken file, in words for its owner."""
+    if isinstance(error, UnidentifiedImageError):
+        return "it is no image of a kind that is known"
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
@@ -119,7 +126,7 @@ def _decode_chunk(files: Sequence[Path], out: np.ndarray, size: tuple[int, int])
             content = file.read_bytes()
             pixels = decode_image(content, size)
         except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
-            results.append(str(error).splitlines()[0] if str(error) else type(error).__name__)
+            results.append(why_unreadable(error))
             continue
         out[i] = pixels.transpose(2, 0, 1)
         is_grey = bool((pixels == pixels[:, :, :1]).all())

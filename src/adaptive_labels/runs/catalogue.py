@@ -42,8 +42,10 @@ def check(run: RunFolder) -> list[str]:
     if not run.finished:
         epochs = len(history or [])
         holder = run.lock().holder()
-        state = f"it is being written by {holder}" if holder else "rerunning its command goes on from there"
-        problems.append(f"unfinished after {epochs} epochs: {state}.")
+        kept = (run.path / "checkpoint" / "state.json").exists()
+        again = f"the same command {'goes on from its checkpoint' if kept else 'starts it again'}"
+        state = f"it is being written by {holder}" if holder else again
+        problems.append(f"unfinished after {epochs} {'epoch' if epochs == 1 else 'epochs'}: {state}.")
     elif result is not None:
         problems.extend(_result_problems(run, result, names, history))
     leftovers = sorted(path.name for path in run.path.glob(".*.tmp"))

@@ -9,10 +9,14 @@ import concurrent.futures as futures
 import multiprocessing as mp
 import os
 import queue
+import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from typing import Any, Literal
 
 Task = Callable[[Mapping[str, Any], str, Any, Sequence[str]], str]
@@ -71,20 +75,37 @@ def run_jobs(
     """Do all jobs, ``workers`` at a time, and say how each ended; one that fails does not stop the others.
 
     With one worker the jobs run in this process. A worker that dies (killed for its memory, say) costs its own job: the
-    jobs that were under way are tried once more, one at a time.
+    jobs that were under way are tried once more, one at a time, and those that had not begun go on as before.
     """
     if workers <= 1:
         return [_run_here(number, job, task, listener) for number, job in enumerate(jobs)]
-    threads = max(1, (cores or os.cpu_count() or 1) // workers)
-    outcomes = _run_pool(dict(enumerate(jobs)), task, listener, workers, threads)
-    for number in [number for number, outcome in outcomes.items() if outcome is None]:
-        again = _run_pool({number: jobs[number]}, task, listener, 1, threads)[number]
-        if again is None:
-            reason = "its process ended without a word: out of memory, or a crash in a library"
-            listener(Event(number, "failed", reason))
-            again = Outcome(jobs[number], None, reason)
-        outcomes[number] = again
-    return [outcome for _, outcome in sorted(outcomes.items()) if outcome is not None]
+    cores = cores or os.cpu_count() or 1
+    outcomes: dict[int, Outcome] = {}
+    left = dict(enumerate(jobs))
+    while left:
+        begun: set[int] = set()
+
+        def hear(event: Event, begun: set[int] = begun) -> None:
+            begun.add(event.job)
+            listener(event)
+
+        found = _run_pool(left, task, hear, workers, max(1, cores // workers))
+        outcomes |= {number: outcome for number, outcome in found.items() if outcome is not None}
+        lost = [number for number, outcome in found.items() if outcome is None]
+        under_way = [number for number in lost if number in begun] or lost
+        for number in under_way:
+            outcomes[number] = _run_alone(number, jobs[number], task, listener, cores)
+        left = {number: jobs[number] for number in lost if number not in under_way}
+    return [outcomes[number] for number in sorted(outcomes)]
+
+
+def _run_alone(number: int, job: Job, task: Task, listener: Listener, threads: int) -> Outcome:
+    outcome = _run_pool({number: job}, task, listener, 1, threads)[number]
+    if outcome is None:
+        reason = "its process ended without a word: out of memory, or a crash in a library"
+        listener(Event(number, "failed", reason))
+        outcome = Outcome(job, None, reason)
+    return outcome
 
 
 def _run_here(number: int, job: Job, task: Task, listener: Listener) -> Outcome:
@@ -92,6 +113,8 @@ def _run_here(number: int, job: Job, task: Task, listener: Listener) -> Outcome:
     try:
         path = task(job.config, job.out, _Teller(number, listener), job.command)
     except Exception as error:
+        if os.environ.get("ALR_DEBUG"):
+            traceback.print_exc()
         listener(Event(number, "failed", _sentence(error)))
         return Outcome(job, None, _sentence(error))
     listener(Event(number, "done", path))
@@ -106,10 +129,11 @@ def _run_pool(
     events: Any = context.Queue()
     listening = threading.Thread(target=_listen, args=(events, listener), daemon=True)
     listening.start()
-    pool = futures.ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(events, threads))
+    pool = futures.ProcessPoolExecutor(workers, context, initializer=_start_worker, initargs=(events,))
     outcomes: dict[int, Outcome | None] = dict.fromkeys(jobs)
     try:
-        waiting = {pool.submit(_run_in_worker, number, job, task): number for number, job in jobs.items()}
+        with _for_children(threads):
+            waiting = {pool.submit(_run_in_worker, number, job, task): number for number, job in jobs.items()}
         for done in futures.as_completed(waiting):
             number = waiting[done]
             try:
@@ -141,25 +165,44 @@ def _listen(events: Any, listener: Listener) -> None:
 
 
 _EVENTS: Any = None
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-def _start_worker(events: Any, threads: int) -> None:
-    import signal
-
+def _start_worker(events: Any) -> None:
     global _EVENTS
     _EVENTS = events
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = str(threads)
 
 
 def _end_with_parent() -> None:
-    """A worker whose parent was killed would go on for hours with nobody to tell."""
+    """End this process when the one that started it is gone, killed perhaps: nobody waits for its work any more."""
     parent = mp.parent_process()
     if parent is not None:
-        parent.join()
+        wait([parent.sentinel])
         os._exit(1)
+
+
+@contextmanager
+def _for_children(threads: int) -> Iterator[None]:
+    """What processes started meanwhile find from their first moment: so many threads, and no Ctrl-C.
+
+    A script that imports torch at its top does so in every worker before any code of ours runs there. Ctrl-C reaches
+    all processes of a terminal, and the one that started the others decides.
+    """
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, str(threads)))
+    in_main = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
+    try:
+        yield
+    finally:
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _run_in_worker(number: int, job: Job, task: Task) -> Outcome:

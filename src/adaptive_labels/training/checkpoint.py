@@ -4,6 +4,7 @@
 process ended at any moment leaves the last whole checkpoint.
 """
 
+import errno
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-__all__ = ["Checkpoint", "CheckpointError", "read_checkpoint", "write_checkpoint"]
+__all__ = ["Checkpoint", "CheckpointError", "kept_epochs", "read_checkpoint", "write_checkpoint"]
 
 FORMAT = 1
 STATE_FILE = "state.json"
@@ -53,8 +54,11 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
             if old.name != tensor_file:
                 old.unlink()
     except (OSError, SafetensorError) as error:
+        # safetensors gives no error number, only the system's words.
+        full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
+        why = "the disk is full" if full else str(error)
         raise CheckpointError(
-            f"the checkpoint of epoch {checkpoint.epoch} cannot be written to {folder}: {error}"
+            f"the checkpoint of epoch {checkpoint.epoch} cannot be written to {folder}: {why}"
         ) from error
 
 
@@ -73,6 +77,14 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
         raise _unreadable(folder, error) from error
     except (OSError, SafetensorError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise _unreadable(folder, error) from error
+
+
+def kept_epochs(folder: Path) -> int:
+    """How many epochs a folder's checkpoint is after, 0 without one; the folder itself is asked, whatever was meant."""
+    try:
+        return int(json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))["epoch"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 def _unreadable(folder: Path, error: Exception) -> CheckpointError:

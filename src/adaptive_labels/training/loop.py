@@ -12,6 +12,7 @@ from torch import Tensor
 from adaptive_labels.config import TrainingConfig
 from adaptive_labels.objectives import Supervised
 from adaptive_labels.training.batching import batches, pieces
+from adaptive_labels.training.checkpoint import kept_epochs
 from adaptive_labels.training.contracts import Augment, Encoded, Recorder
 from adaptive_labels.training.evaluate import LARGE_BATCH, evaluate, to_device
 from adaptive_labels.training.means import RunningMeans
@@ -22,6 +23,8 @@ from adaptive_labels.training.session import Session, contained, derived_seed
 __all__ = ["FitResult", "Interrupted", "fit", "snapshot_epochs"]
 
 SHUFFLE, LAYERS, AUGMENT = 0, 1, 2  # separate streams of random numbers
+# In nats: a network that ends here gives the true class a probability of e^-10,000 on average.
+HOPELESS_LOSS = 1e4
 
 
 Status = Literal["finished", "stopped-early", "diverged"]
@@ -101,10 +104,11 @@ def fit(
                 if checkpoint_dir is not None and time.perf_counter() - saved >= checkpoint_seconds:
                     session.save(checkpoint_dir)
                     saved = time.perf_counter()
+            _refuse_hopeless(session.history)
     except _DivergenceError as divergence:
         status, reason = "diverged", str(divergence)
     except KeyboardInterrupt:
-        raise Interrupted(_how_to_go_on(session)) from None
+        raise Interrupted(_how_to_go_on(session, checkpoint_dir)) from None
     finally:
         reporter.close()
     if session.average is not None:
@@ -243,9 +247,17 @@ def _stops_early(history: list[dict[str, Any]], patience: int | None) -> bool:
     return len(losses) - 1 - losses.index(min(losses)) >= patience
 
 
-def _how_to_go_on(session: Session) -> str:
+def _refuse_hopeless(history: list[dict[str, Any]]) -> None:
+    """Call a run diverged whose numbers are finite but past all sense; before the end it might have recovered."""
+    loss = history[-1]["validation_loss"]
+    if loss > HOPELESS_LOSS:
+        raise _DivergenceError(f"the validation loss ended at {loss:.2g}: try a lower learning rate")
+
+
+def _how_to_go_on(session: Session, checkpoint_dir: Path | None) -> str:
     """What is kept of a run that the user stopped, and what to do."""
     stopped = f"stopped in epoch {session.finished_epochs + 1}"
-    if session.saved_epochs == 0:
+    kept = 0 if checkpoint_dir is None else kept_epochs(checkpoint_dir)
+    if kept == 0:
         return f"{stopped}; nothing is kept yet: the same command starts again"
-    return f"{stopped}; what was learnt up to epoch {session.saved_epochs} is kept: the same command goes on from there"
+    return f"{stopped}; what was learnt up to epoch {kept} is kept: the same command goes on from there"

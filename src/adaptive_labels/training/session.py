@@ -53,7 +53,6 @@ class Session:
         self.optimizers = Optimizers(members)
         self.average = WeightAverage(objective.model, config.ema) if config.ema is not None else None
         self.history: list[dict[str, Any]] = []
-        self.saved_epochs = 0
 
     @property
     def finished_epochs(self) -> int:
@@ -94,7 +93,6 @@ class Session:
             "precision": self.fabric.strategy.precision.state_dict(),
         }
         write_checkpoint(folder, Checkpoint(self.finished_epochs, tensors | moments, plain))
-        self.saved_epochs = self.finished_epochs
 
     def restore(self, folder: Path) -> None:
         """Take up the checkpoint in a folder, if there is one."""
@@ -118,7 +116,6 @@ class Session:
                 f"the checkpoint in {folder} belongs to another model, criterion or optimizer ({first_line}): "
                 "remove the folder to start again"
             ) from error
-        self.saved_epochs = self.finished_epochs
 
 
 def _under(prefix: str, tensors: Any) -> dict[str, torch.Tensor]:

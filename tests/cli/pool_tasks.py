@@ -1,0 +1,26 @@
+"""Tasks for worker processes, which import them by name; no torch, so that they start at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def do(config: Mapping[str, Any], out: str, reporter: Any, command: Sequence[str]) -> str:
+    """What ``config["act"]`` says, once noted in a file of its own."""
+    mark = Path(out) / config["name"]
+    tries = len(mark.read_text().split()) if mark.exists() else 0
+    mark.write_text(f"{mark.read_text() if mark.exists() else ''}{os.getpid()} ")
+    act = config.get("act")
+    if act == "raise":
+        raise ValueError("that cannot be")
+    if act == "die" or (act == "die once" and tries == 0):
+        time.sleep(0.2)  # the event that says it has begun is on its way
+        os.kill(os.getpid(), signal.SIGKILL)
+    if act == "sleep":
+        time.sleep(60)
+    return f"{config['name']} on {os.environ['OMP_NUM_THREADS']}"

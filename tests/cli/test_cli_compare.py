@@ -1,0 +1,178 @@
+"""`alr compare` and `alr tune`: all runs, whatever happens to one of them, the same figures however they are run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from cli_parts import QUICK, files, is_running, metrics, results, wait_for, wait_until
+
+FOUR_RUNS = ["--methods", "baseline,alr", "--seeds", 2, "--epochs", 4, *QUICK]
+
+
+def test_everything_is_run_and_shown(alr, texts, tmp_path, compared):
+    ended = alr("compare", texts, *FOUR_RUNS, "--workers", 1)
+    assert (ended.status, ended.err) == (0, "")
+    assert "Runs: 2 methods × 2 seeds, 4 in all, one after the other; about " in ended.out
+    for count, name in enumerate(("baseline seed 0", "baseline seed 1", "alr seed 0", "alr seed 1"), start=1):
+        (line,) = [line for line in ended.out.splitlines() if f"] {name}: validation accuracy " in line]
+        assert line.startswith(f"[{count}/4, ")
+        assert line.endswith(" after 4 epochs")
+    assert "class  taken for  residual label  test rate  test examples" in ended.out
+    assert "\n\n\n" not in ended.out
+    assert ended.out.endswith("Report: runs/report.html\n")
+    page = (tmp_path / "runs" / "report.html").read_text()
+    assert "<html" in page
+    assert "baseline" in page
+    # The library does the same, to the last digit.
+    assert metrics(tmp_path / "runs") == metrics(compared)
+
+    before = files(tmp_path / "runs")
+    again = alr("compare", texts, *FOUR_RUNS)
+    assert again.status == 0
+    assert "Runs: 2 methods × 2 seeds, 4 in all, all finished already.\n" in again.out
+    assert "seed 0: validation accuracy" not in again.out
+    assert files(tmp_path / "runs") == before
+
+    more = alr("compare", texts, *FOUR_RUNS, "--seeds", 3, "--workers", 1)
+    assert "6 in all, 4 of them finished already, one after the other" in more.out
+    assert len(results(tmp_path / "runs")) == 6
+
+
+def test_a_pool_of_processes_gives_the_same_figures(alr, texts, tmp_path, compared):
+    ended = alr("compare", texts, *FOUR_RUNS, "--workers", 2)
+    assert (ended.status, ended.err) == (0, "")
+    assert "4 in all, 2 at a time; about " in ended.out
+    assert ended.out.count(" after 4 epochs\n") == 4
+    assert metrics(tmp_path / "runs") == metrics(compared)
+
+
+def test_json_is_all_that_is_printed(alr, texts, tmp_path):
+    ended = alr("compare", texts, "--methods", "slr", "--seeds", 1, "--epochs", 1, *QUICK, "--json")
+    assert (ended.status, ended.err) == (0, "")
+    assert [row["method"] for row in ended.json[0]["rows"]] == ["slr"]
+    assert (tmp_path / "runs" / "report.html").exists()
+
+
+@pytest.mark.parametrize("as_json", [[], ["--json"]])
+def test_dry_run_writes_nothing(alr, texts, tmp_path, as_json):
+    ended = alr("compare", texts, *FOUR_RUNS, "--dry-run", *as_json)
+    assert (ended.status, ended.err) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+    if as_json:
+        assert [(run["config"]["method"]["name"], run["config"]["seed"]) for run in ended.json["runs"]] == [
+            ("baseline", 0),
+            ("baseline", 1),
+            ("alr", 0),
+            ("alr", 1),
+        ]
+        assert ended.json["seconds"] > 0
+    else:
+        assert ended.out.count("\n  runs/small-fasttext-") == 4
+
+
+def test_one_failed_run_does_not_lose_the_others(alr, texts, tmp_path, compared):
+    from adaptive_labels.runs import RunFolder
+
+    third = alr("compare", texts, *FOUR_RUNS, "--dry-run", "--json").json["runs"][2]
+    with RunFolder.create("runs", third["config"]).lock():  # as if someone else were at it
+        ended = alr("compare", texts, *FOUR_RUNS, "--workers", 1)
+    assert ended.status == 1
+    assert "[3/4, " in ended.out
+    assert f"alr seed 0: failed: {third['folder']} is being written by this process" in ended.out
+    assert ended.err.startswith(f"alr: 1 of 4 runs failed (alr seed 0: {third['folder']} is being written by ")
+    assert ended.err.endswith("; the same command does what is missing\n")
+    assert len(ended.err.splitlines()) == 1
+    assert len(results(tmp_path / "runs")) == 3
+    assert "baseline  2" in ended.out  # the table of what there is
+    again = alr("compare", texts, *FOUR_RUNS, "--workers", 1)
+    assert (again.status, again.err) == (0, "")
+    assert "3 of them finished already" in again.out
+    assert metrics(tmp_path / "runs") == metrics(compared)
+
+
+def test_when_no_run_is_left_there_is_still_json(alr, texts):
+    from adaptive_labels.runs import RunFolder
+
+    command = ["compare", texts, "--methods", "slr", "--seeds", 1, "--epochs", 1, *QUICK, "--json"]
+    (only,) = alr(*command, "--dry-run").json["runs"]
+    with RunFolder.create("runs", only["config"]).lock():
+        ended = alr(*command)
+    assert (ended.status, ended.json) == (1, [])
+
+
+def test_diverged_runs_are_left_out_and_said(alr, texts, tmp_path):
+    ended = alr("compare", texts, "--methods", "baseline,slr", "--seeds", 1, "--epochs", 1, "--set", "lr=1e9", *QUICK)
+    assert ended.status == 1
+    assert ended.err == "alr: 2 of 2 runs diverged; the table says which and why\n"
+    assert "Left out: baseline, seed 0: diverged: " in ended.out
+    assert "] slr seed 0: diverged: " in ended.out
+
+
+def test_an_interrupted_comparison_goes_on(start_alr, alr, texts, tmp_path):
+    command = ["compare", texts, "--methods", "baseline,alr", "--seeds", 1, "--epochs", 60, *QUICK]
+    process = start_alr(*command, "--workers", 2, "--out", "stopped", ALR_CHECKPOINT_SECONDS="0")
+    wait_for(lambda: list((tmp_path / "stopped").glob("*/checkpoint/state.json")), process)
+    workers = children_of(process.pid)
+    os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C on a terminal does
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err == "alr: stopped; the same command goes on from where it was\n"
+    wait_until(lambda: not any(map(is_running, workers)))
+    assert alr(*command, "--workers", 1, "--out", "stopped").status == 0
+    assert alr(*command, "--workers", 1, "--out", "whole").status == 0
+    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "whole")
+
+
+def children_of(pid):
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+# ------------------------------------------------------------------------------------------------------- time budgets
+
+
+def test_a_time_budget_shortens_all_runs_and_is_remembered(alr, texts, tmp_path):
+    command = ["compare", texts, "--methods", "baseline,slr", "--seeds", 1, "--workers", 1, *QUICK]
+    planned = alr(*command, "--epochs", 100000, "--time-budget", "1s")
+    assert (planned.status, planned.err) == (0, "")
+    (note,) = [line for line in planned.out.splitlines() if "To stay within the time budget" in line]
+    epochs = int(note.split("every run has ")[1].split(" instead of 100000 epochs.")[0])
+    assert 1 <= epochs < 100000
+    assert {result["epochs"] for result in results(tmp_path / "runs").values()} == {epochs}
+    # Another measurement would give another number; the same command must find its own runs.
+    again = alr(*command, "--epochs", 100000, "--time-budget", "1s")
+    assert note in again.out
+    assert "all finished already" in again.out
+    assert alr(*command, "--epochs", 1, "--time-budget", "2h", "--dry-run").out.count("To stay within") == 0
+
+
+def test_a_time_budget_below_one_epoch_is_refused(alr, texts, tmp_path):
+    ended = alr("compare", texts, "--seeds", 40, "--workers", 1, "--time-budget", "0.001s")
+    assert ended.status == 2
+    assert ended.err.startswith("alr: time-budget is 0.001 s, but one epoch of all 160 runs takes about ")
+    assert len(ended.err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+# --------------------------------------------------------------------------------------------------------------- tune
+
+
+def test_tune_chooses_on_validation_and_says_how_to_use_it(alr, texts, tmp_path):
+    command = ["tune", texts, "--method", "slr", "--trials", 3, "--epochs", 4, "--workers", 1, *QUICK]
+    ended = alr(*command)
+    assert (ended.status, ended.err) == (0, "")
+    assert "Runs: slr with label_smoothing = 0.02, 0.1, 0.5, 1 seed each, 3 in all" in ended.out
+    assert "] slr label_smoothing 0.5 seed 0: validation accuracy " in ended.out
+    found = {
+        json.loads((tmp_path / "runs" / name / "config.json").read_text())["method"]["options"]["label_smoothing"]: run
+        for name, run in results(tmp_path / "runs").items()
+    }
+    assert set(found) == {0.02, 0.1, 0.5}
+    best = max(found.values(), key=lambda run: run["metrics"]["validation"]["top1"])["metrics"]
+    told = alr(*command, "--json").json
+    assert found[told["best"]]["metrics"]["validation"]["top1"] == best["validation"]["top1"]
+    assert told["test_top1"] == found[told["best"]]["metrics"]["test"]["top1"]
+    assert ended.out.endswith(f"To use it: --set method.options.label_smoothing={told['best']:g}\n")

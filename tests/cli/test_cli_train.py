@@ -1,0 +1,182 @@
+"""`alr train`: the folder it leaves, what makes a run another run, and what it prints."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+from cli_parts import QUICK, files, metrics, results, wait_for, write_texts
+
+LINES = ["Data: small.csv, 3 classes of texts; 151 train, 17 validation, 42 test.", "Recipe: fasttext: 2 epochs, batch"]
+
+
+def only(folder):
+    (run,) = folder.iterdir()
+    return run
+
+
+def test_a_run_is_a_folder_with_all_its_files(alr, texts, tmp_path):
+    ended = alr("train", texts, "--epochs", 2, *QUICK)
+    assert (ended.status, ended.err) == (0, "")
+    for line in LINES:
+        assert line in ended.out
+    run = only(tmp_path / "runs")
+    assert {path.name for path in run.iterdir()} == {
+        "config.json",
+        "encoder.json",
+        "environment.json",
+        "history.jsonl",
+        "model.safetensors",
+        "predictions.npz",
+        "residual_labels.npz",
+        "result.json",
+    }
+    result = json.loads((run / "result.json").read_text())
+    assert (result["method"], result["model"], result["seed"], result["epochs"]) == ("alr", "fasttext", 0, 2)
+    assert result["parameters"] == {"network": 512 * 16 + 3 * 16 + 3, "criterion": 6}
+    assert {"top1", "nll", "brier", "ece"} <= set(result["metrics"]["test"])
+    history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in history] == [1, 2]
+    assert json.loads((run / "environment.json").read_text())["command"].startswith("alr train ")
+
+
+def test_the_same_command_does_nothing_again(alr, texts, tmp_path):
+    first = alr("train", texts, "--epochs", 1, *QUICK)
+    before = files(tmp_path / "runs")
+    again = alr("train", texts, "--epochs", 1, *QUICK)
+    assert (again.status, again.err) == (0, "")
+    assert "This run is finished already; nothing was trained." in again.out
+    assert again.out.splitlines()[-3:] == first.out.splitlines()[-3:]
+    assert files(tmp_path / "runs") == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ["--seed", 1],
+        ["--method", "slr"],
+        ["--epochs", 2],
+        ["--class-weights", "balanced"],
+        ["--set", "method.options.attraction=-2"],
+        ["--label-noise", 0.3],
+        ["--set", "split_seed=1"],
+    ],
+)
+def test_a_changed_setting_is_a_new_run(alr, texts, tmp_path, change):
+    folders = {alr("train", texts, "--epochs", 1, *more, "--dry-run", "--json").json["folder"] for more in ([], change)}
+    assert len(folders) == 2
+
+
+def test_changed_data_is_a_new_run(alr, tmp_path):
+    for seed in (0, 1):
+        write_texts(tmp_path / "mine.csv", seed=seed)
+        assert alr("train", "mine.csv", "--epochs", 1, *QUICK).status == 0
+    assert len(results(tmp_path / "runs")) == 2
+
+
+def test_settings_reach_the_criterion(alr, texts, tmp_path):
+    balanced = ["--class-weights", "balanced", "--set", "method.options.attraction=-2"]
+    assert alr("train", texts, "--epochs", 2, "--set", "lr=0.1", *QUICK, *balanced).status == 0
+    config = json.loads((only(tmp_path / "runs") / "config.json").read_text())
+    assert config["method"]["options"] == {"attraction": -2}
+    assert (config["training"]["class_weights"], config["training"]["lr"]) == ("balanced", 0.1)
+    assert alr("train", texts, "--epochs", 2, "--set", "lr=0.1", *QUICK).status == 0
+    first, second = metrics(tmp_path / "runs").values()
+    assert first["test"]["nll"] != second["test"]["nll"]
+
+
+def test_set_overrules_an_option(alr, texts):
+    dry = alr("train", texts, "--set", "seed=4", "--set", "method.name=slr", "--dry-run", "--json").json
+    assert (dry["config"]["seed"], dry["config"]["method"]["name"]) == (4, "slr")
+
+
+def test_dry_run_writes_nothing(alr, texts, tmp_path):
+    ended = alr("train", texts, "--dry-run")
+    assert ended.status == 0
+    assert ended.out.splitlines()[-1].startswith("Would train alr (seed 0) into runs/small-fasttext-alr-s0-")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_json_is_all_that_is_printed(alr, texts):
+    ended = alr("train", texts, "--epochs", 1, *QUICK, "--json")
+    assert ended.err == ""
+    assert ended.json["status"] == "finished"
+    assert ended.json["folder"].startswith("runs/small-fasttext-alr-s0-")
+    assert alr("train", texts, "--epochs", 1, *QUICK, "--json").json == ended.json
+
+
+@pytest.mark.parametrize(
+    ("epochs", "batch", "reason"),
+    [(1, 256, "the validation loss ended at "), (3, 32, "the loss became NaN at epoch ")],
+    ids=["finite but hopeless", "not finite"],
+)
+def test_divergence_is_recorded(alr, texts, tmp_path, epochs, batch, reason):
+    wild = ["--epochs", epochs, "--set", "lr=1e9", *QUICK, "--set", f"batch_size={batch}"]
+    ended = alr("train", texts, *wild)
+    assert ended.status == 1
+    assert "Traceback" not in ended.err
+    assert ended.err.startswith(f"alr: the run diverged: {reason}")
+    assert len(ended.err.splitlines()) == 1
+    assert "try a lower learning rate" in ended.err
+    (result,) = results(tmp_path / "runs").values()
+    assert (result["status"], result["metrics"]) == ("diverged", {})
+    again = alr("train", texts, *wild)
+    assert (again.status, again.err) == (1, ended.err)
+    assert alr("train", texts, *wild, "--json").json["status"] == "diverged"
+    assert alr("train", texts, "--epochs", epochs, *QUICK).status == 0
+    assert f"Left out: alr, seed 0: diverged: {reason}" in alr("table", "runs").out
+
+
+def test_label_noise_is_told_apart(alr, texts, tmp_path):
+    ended = alr("train", texts, "--epochs", 6, "--set", "lr=0.1", "--label-noise", 0.3, *QUICK)
+    assert "45 of 151 training labels were changed on purpose" in ended.out
+    (result,) = results(tmp_path / "runs").values()
+    noise = result["metrics"]["train"]
+    assert set(noise) == {"wrong_labels", "memorised", "recovered"}
+    assert noise["wrong_labels"] == 45
+    assert 0 <= noise["memorised"] + noise["recovered"] <= 1
+    assert noise["recovered"] > noise["memorised"]  # the words say what the true label was
+    assert (
+        f"{noise['memorised']:.1%} were memorised, {noise['recovered']:.1%} predicted as they were before" in ended.out
+    )
+
+
+def test_embedded_images_by_name(alr, tmp_path):
+    ended = alr("train", "digits", "--epochs", 1, "--model", "preact-resnet18-w4", "--method", "baseline")
+    assert (ended.status, ended.err) == (0, "")
+    (result,) = results(tmp_path / "runs").values()
+    assert result["metrics"]["test"]["top5"] > result["metrics"]["test"]["top1"] > 0.2
+
+
+def test_embedded_texts_by_name(alr, tmp_path):
+    ended = alr("train", "towns", "--epochs", 1, "--method", "baseline", *QUICK)
+    assert (ended.status, ended.err) == (0, "")
+    assert "Town names are from GeoNames" in ended.out
+
+
+# ------------------------------------------------------------------------------------------------------ interruptions
+
+
+@pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_run_goes_on_and_ends_as_if_nothing_had_been(alr, start_alr, texts, tmp_path, blow):
+    command = ["train", texts, "--epochs", 60, "--set", "model.options.buckets=4096", *QUICK[2:]]
+    process = start_alr(*command, "--out", "stopped", ALR_CHECKPOINT_SECONDS="0")
+    wait_for(lambda: list((tmp_path / "stopped").glob("*/checkpoint/state.json")), process)
+    process.send_signal(blow)
+    _, err = process.communicate(timeout=30)
+    assert results(tmp_path / "stopped") == {}
+    if blow == signal.SIGINT:
+        assert process.returncode == 130
+        assert err.startswith("alr: stopped in epoch ")
+        assert "is kept: the same command goes on from there" in err
+        assert len(err.splitlines()) == 1
+    (kept,) = (tmp_path / "stopped").glob("*/checkpoint/state.json")
+    epoch = json.loads(kept.read_text())["epoch"]
+    again = alr(*command, "--out", "stopped")
+    assert again.status == 0
+    assert f"epoch {epoch + 1}/60" in again.out
+    assert f"epoch {epoch}/60" not in again.out
+    alr(*command, "--out", "whole")
+    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "whole")
+    assert not kept.exists()
