@@ -256,6 +256,7 @@ def test_what_the_data_chooses() -> None:
     assert "training.augment" not in missing
     assert {"model.name", "training.epochs", "training.weight_decay"} <= set(missing)
     choices = {
+        "data.fingerprint": "ab12",
         "model.name": "fasttext",
         "training.epochs": 10,
         "training.batch_size": 128,
