@@ -1,5 +1,6 @@
 """Averages, means, precision, progress: each on its own."""
 
+import dataclasses
 import io
 import math
 import os
@@ -155,23 +156,19 @@ def test_lines() -> None:
     assert quiet.getvalue() == ""
 
 
-def test_the_bar_shows_loss_accuracy_rate_and_time_left() -> None:
+@pytest.mark.parametrize(
+    ("width", "room_for"), [(80, ()), (96, ("rate 0.05",)), (126, ("rate 0.05", "12,346/s", "━" * 30))]
+)
+def test_the_bar_shows_what_it_has_room_for(width: int, room_for: tuple[str, ...]) -> None:
     stream = io.StringIO()
-    reporter = BarReporter(Console(file=stream, force_terminal=True, width=160))
+    reporter = BarReporter(Console(file=stream, force_terminal=True, color_system=None, width=width))
     reporter.epoch(RECORD, 10)
-    reporter.progress(NOW)
+    reporter.progress(dataclasses.replace(NOW, epoch=99, epochs=100, accuracy=1.0))
     reporter.close()
     shown = stream.getvalue()
-    for text in (
-        "epoch 2/10",
-        "13%",
-        "loss 0.5000",
-        "accuracy 81.25%",
-        "rate 0.05",
-        "1:02:05 left",
-        "validation 75.00%",
-    ):
+    for text in ("epoch 99/100", " 13%", "loss 0.500", "train 100.0%", "validation 75.0%", "1:02:05 left", *room_for):
         assert text in shown
+    assert "…" not in shown
 
 
 def test_a_terminal_gets_the_bar_and_a_file_gets_lines() -> None:

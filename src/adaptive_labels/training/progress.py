@@ -9,6 +9,7 @@ from typing import Any, Protocol, TextIO
 __all__ = ["BarReporter", "Clock", "LineReporter", "Progress", "Reporter", "SilentReporter", "make_reporter"]
 
 REFRESH_SECONDS = 0.2
+MEDIUM_TERMINAL, WIDE_TERMINAL = 96, 126  # columns
 
 
 @dataclass(frozen=True)
@@ -94,17 +95,20 @@ class BarReporter:
     """A rich progress bar over the whole run."""
 
     def __init__(self, console: Any = None) -> None:
+        from rich.console import Console
         from rich.progress import BarColumn, Progress as Bar, TextColumn
 
+        console = console or Console()
+        self._width = console.width
         self._bar = Bar(
             TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=30 if self._width >= WIDE_TERMINAL else 5),
             TextColumn("{task.percentage:>3.0f}%"),
             TextColumn("{task.fields[figures]}"),
             console=console,
         )
         self._task = self._bar.add_task("training", total=None, figures="")
-        self._validation = ""
+        self._validation: float | None = None
         self._bar.start()
 
     def progress(self, now: Progress) -> None:
@@ -114,16 +118,29 @@ class BarReporter:
             description=f"epoch {now.epoch}/{now.epochs}",
             total=now.steps,
             completed=now.steps_done,
-            figures=_figures(now) + self._validation,
+            figures=self._figures(now),
         )
 
     def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
         """Show the validation accuracy from here on."""
-        self._validation = f"  validation {record['validation_accuracy']:.2%}"
+        self._validation = record["validation_accuracy"]
 
     def close(self) -> None:
         """Leave the bar as it is."""
         self._bar.stop()
+
+    def _figures(self, now: Progress) -> str:
+        """What matters most, short enough for 80 columns; the rest where there is room for it."""
+        parts = [f"loss {now.loss:.3f}", f"train {now.accuracy:.1%}"]
+        if self._validation is not None:
+            parts.append(f"validation {self._validation:.1%}")
+        if self._width >= MEDIUM_TERMINAL:
+            parts.append(f"rate {now.learning_rate:.4g}")
+        if self._width >= WIDE_TERMINAL:
+            parts.append(f"{now.examples_per_second:,.0f}/s")
+        if now.seconds_left is not None:
+            parts.append(f"{_clock(now.seconds_left)} left")
+        return "  ".join(parts)
 
 
 class Clock:

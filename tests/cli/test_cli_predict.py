@@ -1,0 +1,115 @@
+"""`alr predict`: a trained classifier at work."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+from cli_parts import results
+from PIL import Image
+
+
+@pytest.fixture(scope="module")
+def text_run(compared):
+    return next(path for path in compared.iterdir() if "-alr-s0-" in path.name)
+
+
+@pytest.fixture(scope="module")
+def image_run(images, tmp_path_factory):
+    from adaptive_labels import compare
+
+    training = {"epochs": 8, "batch_size": 16, "threads": 1}
+    settings = {"model": {"name": "preact-resnet18-w4"}, "training": training}
+    (run,) = compare(images, "slr", 1, out=tmp_path_factory.mktemp("images"), settings=settings)
+    return run.path
+
+
+def test_texts_and_files_of_texts(alr, text_run, tmp_path):
+    (tmp_path / "lines.txt").write_text("\ufeffbread soup cheese\n\nsong guitar\u2028band\n", encoding="utf-8")
+    ended = alr("predict", text_run, "match goal team", "lines.txt")
+    assert (ended.status, ended.err) == (0, "")
+    shown = ended.out.split("\n")
+    assert [line.split(": ")[0] for line in shown] == [
+        "match goal team",
+        "bread soup cheese",
+        "song guitar\u2028band",
+        "",
+    ]
+    for line, best in zip(shown, ("sport", "food", "music"), strict=False):
+        classes = line.split(": ")[1].split(", ")
+        assert classes[0].split()[0] == best
+        assert sum(float(part.split()[1].rstrip("%")) for part in classes) == pytest.approx(100, abs=0.2)
+
+
+def test_standard_input_and_json(alr, text_run, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("tune drum\noven salt\n"))
+    ended = alr("predict", text_run, "-", "--json", "--top", 2)
+    first, second = map(json.loads, ended.out.splitlines())
+    assert [first["input"], second["input"]] == ["tune drum", "oven salt"]
+    assert [first["classes"][0]["class"], second["classes"][0]["class"]] == ["music", "food"]
+    assert len(first["classes"]) == 2
+    assert first["classes"][0]["probability"] > first["classes"][1]["probability"]
+
+
+def test_image_files(alr, image_run, images, tmp_path):
+    chosen = [images / "red" / "0.png", images / "blue" / "1.png"]
+    Image.open(images / "green" / "0.png").resize((31, 31)).convert("RGBA").save(tmp_path / "large.webp", lossless=True)
+    ended = alr("predict", image_run, *chosen, "large.webp", "--json")
+    assert (ended.status, ended.err) == (0, "")
+    answers = [json.loads(line) for line in ended.out.splitlines()]
+    assert [answer["input"] for answer in answers] == [*map(str, chosen), "large.webp"]
+    assert [answer["classes"][0]["class"] for answer in answers] == ["red", "blue", "green"]
+
+
+def test_predictions_are_those_of_the_test_split(alr, text_run, texts):
+    """The stored classifier predicts what the run predicted, to the temperature that it fitted."""
+    from adaptive_labels.data import load_dataset
+
+    test = load_dataset(str(texts)).test
+    stored = np.load(text_run / "predictions.npz")
+    temperature = results(text_run)[text_run.name]["metrics"]["test"]["temperature"]
+    scaled = np.exp(stored["test_logits"].astype(np.float64) / temperature)
+    expected = scaled / scaled.sum(1, keepdims=True)
+    ended = alr("predict", text_run, *test.inputs, "--json")
+    for row, line in zip(expected, ended.out.splitlines(), strict=True):
+        found = {part["class"]: part["probability"] for part in json.loads(line)["classes"]}
+        assert [found[name] for name in stored["classes"]] == pytest.approx(row.tolist(), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (
+            ["nope.txt"],
+            "alr: there is no file nope.txt; if that is the text itself, pipe it into `alr predict RUN -`\n",
+        ),
+        (["IMAGE"], "alr: IMAGE is an image, but this run classifies texts\n"),
+        (["latin.txt"], "alr: latin.txt is not UTF-8 text (invalid continuation byte at byte 3)\n"),
+    ],
+)
+def test_bad_text_inputs(alr, text_run, images, tmp_path, inputs, message):
+    image = str(images / "red" / "0.png")
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9 au lait")
+    ended = alr("predict", text_run, *[part.replace("IMAGE", image) for part in inputs])
+    assert (ended.status, ended.out, ended.err) == (2, "", message.replace("IMAGE", image))
+
+
+def test_bad_image_inputs(alr, image_run, tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    ended = alr("predict", image_run, "broken.png")
+    assert ended.status == 2
+    assert ended.err == "alr: the image broken.png cannot be read (it is no image of a kind that is known)\n"
+    assert alr("predict", image_run, "a text").err == "alr: a text is no file; this run classifies image files\n"
+
+
+def test_runs_that_cannot_predict(alr, compared, text_run, tmp_path):
+    import shutil
+
+    ended = alr("predict", compared, "x")
+    assert (ended.status, ended.err) == (2, f"alr: {compared} is not a run: it has no config.json.\n")
+    shutil.copytree(text_run, tmp_path / "half")
+    (tmp_path / "half" / "result.json").unlink()
+    assert alr("predict", "half", "x").err == "alr: half is not finished; run its command again to go on\n"

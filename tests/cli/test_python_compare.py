@@ -1,0 +1,71 @@
+"""`adaptive_labels.compare`: in Python what `alr compare` does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from cli_parts import SOURCE, metrics
+
+import adaptive_labels
+from adaptive_labels.analysis import read_records
+from adaptive_labels.config import ConfigError
+
+QUICK = {"training": {"epochs": 1, "threads": 1}, "model": {"options": {"buckets": 512, "dim": 16}}}
+
+
+def test_the_name_is_lazy():
+    code = (
+        "import sys, adaptive_labels; before = 'torch' in sys.modules; "
+        "from adaptive_labels import compare; sys.exit(before or 'torch' not in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(SOURCE)}, check=False).returncode == 0
+    assert "compare" in adaptive_labels.__all__
+
+
+def test_it_returns_the_runs(texts, tmp_path):
+    methods = ["baseline", ("alr", {"attraction": -2.0})]
+    runs = adaptive_labels.compare(str(texts), methods, seeds=[3, 5], out=tmp_path, settings=QUICK)
+    assert [(run.names.method, run.names.seed) for run in runs] == [
+        ("baseline", 3),
+        ("baseline", 5),
+        ("alr", 3),
+        ("alr", 5),
+    ]
+    assert runs[2].config["method"]["options"] == {"attraction": -2.0}
+    assert len(read_records(runs)) == 4
+    before = metrics(tmp_path)
+    again = adaptive_labels.compare(texts, methods, seeds=[3, 5], out=tmp_path, settings=QUICK)
+    assert [run.path for run in again] == [run.path for run in runs]
+    assert metrics(tmp_path) == before
+
+
+def test_a_failed_run_is_raised_and_the_others_are_kept(texts, tmp_path):
+    def call(out):
+        return adaptive_labels.compare(texts, "baseline, slr", 1, out=out, settings=QUICK)
+
+    first, second = call(tmp_path / "elsewhere")
+    again = tmp_path / "again"
+    locked = adaptive_labels.runs.RunFolder.create(again, first.config)
+    with locked.lock(), pytest.raises(RuntimeError, match=r"1 of 2 runs failed: baseline seed 0: .* is being written"):
+        call(again)
+    assert list(metrics(again)) == [second.name]
+    assert len(call(again)) == 2
+    assert metrics(again) == metrics(tmp_path / "elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"methods": ["arl"]}, "unknown method 'arl': did you mean 'alr'?"),
+        ({"methods": []}, "there is nothing to compare: 0 methods and 3 seeds are given"),
+        ({"seeds": 0}, "there is nothing to compare: 4 methods and 0 seeds are given"),
+        ({"settings": {"training": {"epoch": 1}}}, "training.epoch"),
+    ],
+)
+def test_bad_arguments(texts, tmp_path, arguments, message):
+    with pytest.raises(ConfigError) as error:
+        adaptive_labels.compare(texts, out=tmp_path / "runs", **arguments)
+    assert message in str(error.value)
+    assert not (tmp_path / "runs").exists()
