@@ -19,7 +19,13 @@ from PIL import Image
 SOURCE = Path(__file__).parents[2] / "src"
 COMMAND = [sys.executable, "-c", "from adaptive_labels.cli import main; main()"]
 # A network that trains in a moment and still learns the texts below.
-QUICK = ["model.options.buckets=512", "model.options.dim=16", "batch_size=32", "threads=1"]
+# A whole recipe but for the rate, so that the tests do not change with what is chosen by the data.
+RECIPE = {
+    "model": {"options": {"buckets": 512, "dim": 16, "hidden": 0, "dropout": 0.5}},
+    "training": {"batch_size": 32, "schedule": "one-cycle", "weight_decay": 0.1, "threads": 1},
+}
+QUICK = [f"model.options.{name}={value}" for name, value in RECIPE["model"]["options"].items()]
+QUICK += [f"{name}={value}" for name, value in RECIPE["training"].items()]
 QUICK = [word for setting in QUICK for word in ("--set", setting)]
 WORDS = {
     "food": "bread soup cheese cook taste oven salt fruit",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cli_parts import COMMAND, SOURCE, Alr, Ended, write_images, write_texts
+from cli_parts import COMMAND, RECIPE, SOURCE, Alr, Ended, write_images, write_texts
 
 
 @pytest.fixture
@@ -72,7 +72,6 @@ def compared(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from adaptive_labels import compare
 
     out = tmp_path_factory.mktemp("compared")
-    training = {"epochs": 4, "batch_size": 32, "threads": 1}
-    quick = {"training": training, "model": {"options": {"buckets": 512, "dim": 16}}}
+    quick = {**RECIPE, "training": {**RECIPE["training"], "epochs": 4}}
     compare(texts, ["baseline", "alr"], 2, out=out, settings=quick)
     return out

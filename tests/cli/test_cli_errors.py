@@ -56,7 +56,7 @@ BAD_SETTINGS = {
         ["--set", "model.options.char_ngram=3"],
         "model.options.char_ngram: 'fasttext' has buckets, char_ngrams, ",
     ),
-    "impossible model option": (["--set", "model.options.dim=-3"], "model: buckets is 65536 and dim is -3"),
+    "impossible model option": (["--set", "model.options.dim=-3"], "and dim is -3; both must be at least 1"),
     "unknown setting": (["--set", "epochz=3"], "unknown setting epochz; did you mean epochs?"),
     "setting without a value": (["--set", "lr"], "the setting 'lr' is not of the form key=value"),
     "no number": (["--epochs", "few"], "invalid value for '--epochs': 'few' is not a whole number; see `alr train "),

@@ -143,7 +143,8 @@ def test_label_noise_is_told_apart(alr, texts, tmp_path):
 
 
 def test_embedded_images_by_name(alr, tmp_path):
-    ended = alr("train", "digits", "--epochs", 1, "--model", "preact-resnet18-w4", "--method", "baseline")
+    recipe = ["--epochs", 3, "--model", "preact-resnet18-w4", "--set", "batch_size=128"]
+    ended = alr("train", "digits", "--method", "baseline", *recipe)
     assert (ended.status, ended.err) == (0, "")
     (result,) = results(tmp_path / "runs").values()
     assert result["metrics"]["test"]["top5"] > result["metrics"]["test"]["top1"] > 0.2
