@@ -141,10 +141,10 @@ def test_debug_shows_the_traceback(bad, alr, monkeypatch, place):
 
 
 def test_debug_as_a_process(start_alr):
-    for debug, last in ([], "alr: "), (["--debug"], "adaptive_labels.data.contract.DataError: "):
-        _, err = (process := start_alr("data", "verify", "nowhere", *debug)).communicate(timeout=60)
+    for debug, last in ([], "alr: "), (["--debug"], "adaptive_labels.runs.files.RunError: "):
+        _, err = (process := start_alr("runs", "list", "nowhere", *debug)).communicate(timeout=60)
         assert process.returncode == (1 if debug else 2)
-        assert err.splitlines()[-1].startswith(f"{last}'nowhere' is no data set's name")
+        assert err.splitlines()[-1] == f"{last}nowhere is not a folder."
         assert ("Traceback" in err) == bool(debug)
 
 

@@ -6,7 +6,10 @@ import json
 import signal
 
 import pytest
-from cli_parts import QUICK, files, metrics, results, wait_for, write_texts
+from cli_parts import QUICK, WORDS, files, metrics, results, wait_for, write_texts
+
+from adaptive_labels.data import inject_noise, load_dataset
+from adaptive_labels.prediction import Predictor
 
 LINES = ["Data: small.csv, 3 classes of texts; 151 train, 17 validation, 42 test.", "Recipe: fasttext: 2 epochs, batch"]
 
@@ -134,8 +137,15 @@ def test_label_noise_is_told_apart(alr, texts, tmp_path):
     (result,) = results(tmp_path / "runs").values()
     noise = result["metrics"]["train"]
     assert set(noise) == {"wrong_labels", "memorised", "recovered"}
-    assert noise["wrong_labels"] == 45
-    assert 0 <= noise["memorised"] + noise["recovered"] <= 1
+    given = load_dataset(str(texts)).train
+    noisy = inject_noise(load_dataset(str(texts)), 0.3, seed=0).train
+    wrong = [i for i in range(len(given)) if given.labels[i] != noisy.labels[i]]
+    classes = sorted(WORDS)
+    predicted = Predictor.load(only(tmp_path / "runs")).predict([given.inputs[i] for i in wrong], top=1)
+    named = [classes.index(ranking[0][0]) for ranking in predicted]
+    assert noise["wrong_labels"] == len(wrong) == 45
+    assert noise["memorised"] == sum(k == noisy.labels[i] for k, i in zip(named, wrong, strict=True)) / 45
+    assert noise["recovered"] == sum(k == given.labels[i] for k, i in zip(named, wrong, strict=True)) / 45
     assert noise["recovered"] > noise["memorised"]  # the words say what the true label was
     assert (
         f"{noise['memorised']:.1%} were memorised, {noise['recovered']:.1%} predicted as they were before" in ended.out
