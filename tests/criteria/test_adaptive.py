@@ -190,6 +190,30 @@ def test_self_update_ignores_a_gradient_scaler() -> None:
     assert plain.residual_logits.abs().sum() > 0
 
 
+@pytest.mark.parametrize("form", ["index", "mixture"])
+def test_the_class_mean_is_a_mean_over_each_class_summed_over_classes(form: str) -> None:
+    z = torch.randn(N, K, dtype=torch.float64, requires_grad=True)
+    target = torch.tensor([0, 0, 0, 1, 1, 3]) if form == "index" else torch.rand(N, K).double().softmax(1)
+    weights = torch.rand(N).double()
+    criterion = AdaptiveLabelLoss(K, residual_weight=0.5, residual_reduction="class").double()
+    with torch.no_grad():
+        criterion.residual_logits.normal_()
+    S = criterion.residual_logits.detach().clone().requires_grad_()
+    batch = R.samples(z, target, sample_weight=weights)
+    expected = torch.zeros((), dtype=torch.float64)
+    for k in range(K):
+        counts = sum(s.sample_weight * float(s.t[k]) for s in batch)
+        if counts:
+            each = [s.sample_weight * s.t[k] * R.update(s.z, k, list(S[k])) for s in batch]
+            expected = expected + sum(each) / counts
+    network = R.reduce(batch, lambda s: (R.adaptive(S, 0.5)(s)[0], None), "mean")
+    loss = criterion(z, target, weights)
+    torch.testing.assert_close(loss, network + expected, rtol=1e-10, atol=1e-10)
+    loss.backward()
+    gradient = torch.autograd.grad(expected, S)[0]
+    torch.testing.assert_close(criterion.residual_logits.grad, gradient, rtol=1e-10, atol=1e-10)
+
+
 def test_the_class_mean_does_not_shrink_with_the_number_of_classes() -> None:
     norms = {}
     for k in (4, 64):
@@ -449,10 +473,11 @@ def test_low_rank_starts_uniform_and_its_gradient_is_that_of_the_product() -> No
         left, right = (p.detach().clone().requires_grad_() for p in criterion.parameters())
         S = AF.erase(left @ right.T, torch.arange(K))
         slow = R.reduce(R.samples(z, target), R.adaptive(S, 0.5), "mean")
-        torch.testing.assert_close(loss, slow)
+        exact = {"rtol": 1e-10, "atol": 1e-10}
+        torch.testing.assert_close(loss, slow, **exact)
         slow.backward()
-        torch.testing.assert_close(criterion.residual_left.grad, left.grad)
-        torch.testing.assert_close(criterion.residual_right.grad, right.grad)
+        torch.testing.assert_close(criterion.residual_left.grad, left.grad, **exact)
+        torch.testing.assert_close(criterion.residual_right.grad, right.grad, **exact)
 
 
 def test_low_rank_self_update_is_the_gradient_step() -> None:
