@@ -18,7 +18,7 @@ from torch import Tensor
 
 from adaptive_labels import build
 from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict
-from adaptive_labels.metrics import evaluate, fit_temperature
+from adaptive_labels.metrics import evaluate, fit_temperature, nll, top_k_accuracy
 from adaptive_labels.runs import RunFolder, RunRecorder
 from adaptive_labels.training.contracts import Recorder
 from adaptive_labels.training.evaluate import predict_logits
@@ -99,15 +99,15 @@ def _measure(model: torch.nn.Module, prepared: build.Prepared, run: RunFolder) -
     dataset = prepared.dataset
     validation = predict_logits(model, prepared.validation)
     test = predict_logits(model, prepared.test)
+    train = predict_logits(model, prepared.train)  # as given, not augmented: its distance from test is the gap
     temperature = fit_temperature(validation, dataset.validation.labels)
     metrics = {
+        "train": {"top1": top_k_accuracy(train, dataset.train.labels), "nll": nll(train, dataset.train.labels)},
         "validation": evaluate(validation, dataset.validation.labels, temperature),
         "test": evaluate(test, dataset.test.labels, temperature),
     }
     if dataset.train.true_labels is not None:
-        metrics["train"] = _memorised(
-            predict_logits(model, prepared.train), dataset.train.labels, dataset.train.true_labels
-        )
+        metrics["train"] |= _memorised(train, dataset.train.labels, dataset.train.true_labels)
     run.save_predictions(
         test_logits=test.numpy().astype(np.float32),
         test_labels=dataset.test.labels.numpy(),

@@ -136,7 +136,7 @@ def test_label_noise_is_told_apart(alr, texts, tmp_path):
     assert "45 of 151 training labels were changed on purpose" in ended.out
     (result,) = results(tmp_path / "runs").values()
     noise = result["metrics"]["train"]
-    assert set(noise) == {"wrong_labels", "memorised", "recovered"}
+    assert set(noise) == {"top1", "nll", "wrong_labels", "memorised", "recovered"}
     given = load_dataset(str(texts)).train
     noisy = inject_noise(load_dataset(str(texts)), 0.3, seed=0).train
     wrong = [i for i in range(len(given)) if given.labels[i] != noisy.labels[i]]

@@ -37,6 +37,8 @@ def show_metrics(folder: Path, result: Mapping[str, Any]) -> None:
     if result.get("status") == "diverged":
         typer.echo(f"alr: the run diverged: {result['reason']}; it is recorded in {folder}", err=True)
         return
+    train = result["metrics"]["train"]
+    typer.echo(f"train: accuracy {train['top1']:.2%}, NLL {train['nll']:.3f}")
     for split in ("validation", "test"):
         metrics = result["metrics"][split]
         top5 = f", top-5 {metrics['top5']:.2%}" if "top5" in metrics else ""
@@ -44,11 +46,10 @@ def show_metrics(folder: Path, result: Mapping[str, Any]) -> None:
             f"{split}: accuracy {metrics['top1']:.2%}{top5}, NLL {metrics['nll']:.3f}, "
             f"ECE {metrics['ece']:.3f} (15 bins; {metrics['ece_scaled']:.3f} after temperature scaling)"
         )
-    noise = result["metrics"].get("train")
-    if noise:
+    if "wrong_labels" in train:
         typer.echo(
-            f"train: of {noise['wrong_labels']:,.0f} labels made wrong, {noise['memorised']:.1%} were memorised, "
-            f"{noise['recovered']:.1%} predicted as they were before"
+            f"noise: of {train['wrong_labels']:,.0f} labels made wrong, {train['memorised']:.1%} were memorised, "
+            f"{train['recovered']:.1%} predicted as they were before"
         )
     typer.echo(f"{counted(result['epochs'], 'epoch')} in {clock(result['seconds'])}. Run: {folder}")
 
