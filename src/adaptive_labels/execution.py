@@ -60,7 +60,7 @@ def execute(
         weights = {name: tensor.contiguous().cpu() for name, tensor in objective.model.state_dict().items()}
         run.write_bytes("model.safetensors", safetensors_bytes(weights))
         metrics = _measure(objective.model, prepared, run) if fitted.status != "diverged" else {}
-        run.finish(_result(config, objective, fitted, metrics, time.perf_counter() - began))
+        run.finish(_result(config, dataset.name, objective, fitted, metrics, time.perf_counter() - began))
         shutil.rmtree(run.path / "checkpoint", ignore_errors=True)  # nothing is left to resume
     return run
 
@@ -130,10 +130,15 @@ def _memorised(logits: Tensor, labels: Tensor, true_labels: Tensor) -> dict[str,
 
 
 def _result(
-    config: RunConfig, objective: Any, fitted: FitResult, metrics: dict[str, dict[str, float]], seconds: float
+    config: RunConfig,
+    dataset: str,
+    objective: Any,
+    fitted: FitResult,
+    metrics: dict[str, dict[str, float]],
+    seconds: float,
 ) -> dict[str, Any]:
     return {
-        "dataset": config.data.name,
+        "dataset": dataset,
         "model": config.model.name,
         "method": config.method.name,
         "seed": config.seed,
