@@ -166,3 +166,10 @@ def test_cat_dog_plane_two_targets_pull_apart_and_the_residual_loss_does_not() -
     residual = -grad(AF.residual_loss(z, cat, S), z, one)[0]
     assert residual[0] == 0  # says nothing about the cat,
     assert residual[1] > 0 > residual[2]  # and moves dog : plane from 2 : 1 towards 3 : 1
+
+
+def test_no_gradient_reaches_a_teacher_or_a_peer() -> None:
+    z, other, y = random(N, K), random(N, K).requires_grad_(), torch.randint(K, (N,))
+    z.requires_grad_()
+    for loss in (AF.distillation_loss(z, y, other), AF.mutual_learning_kl(z, other)):
+        assert torch.autograd.grad(loss.sum(), other, allow_unused=True)[0] is None

@@ -57,3 +57,11 @@ def test_residual_logits_from_confusion_counts() -> None:
     counts = torch.tensor([[50.0, 6.0, 2.0], [0.0, 9.0, 0.0], [1.0, 1.0, 7.0]])
     labels = AF.residual_labels(AF.residual_logits_from_labels(counts, floor=0.0))
     torch.testing.assert_close(labels, torch.tensor([[0.0, 0.75, 0.25], [0.5, 0.0, 0.5], [0.5, 0.5, 0.0]]))
+
+
+def test_a_floor_spreads_its_share_of_each_row_evenly_and_logits_are_centred() -> None:
+    counts = torch.tensor([[50.0, 6.0, 2.0], [0.0, 9.0, 0.0], [1.0, 0.0, 7.0]], dtype=torch.float64)
+    S = AF.residual_logits_from_labels(counts, floor=0.1)
+    expected = torch.tensor([[0.75, 0.25], [0.5, 0.5], [1.0, 0.0]], dtype=torch.float64) * 0.9 + 0.1 / 2
+    torch.testing.assert_close(S.softmax(1), expected)
+    torch.testing.assert_close(S.mean(1), torch.zeros(3, dtype=torch.float64))
