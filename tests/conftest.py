@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,11 @@ from hypothesis import HealthCheck, settings
 # Machines that run the tests may be slow and shared: no test is failed by the clock.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+# A suite started in the background (`make test &` in a script) inherits an ignored Ctrl-C, and so would the commands
+# whose interruption is tested.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests import `reference`, which is not part of the package
 
