@@ -1,6 +1,6 @@
 """What is chosen by the data where the user chooses nothing: the network, its options and the recipe.
 
-The rules were found on validation splits of real data sets of each kind; `docs/recipes.md` has the figures.
+`docs/recipes.md` has the figures behind the rules, and says which choices had seen a test figure.
 """
 
 from __future__ import annotations
