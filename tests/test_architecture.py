@@ -29,6 +29,7 @@ ROOMS: dict[str, set[str]] = {
     "prediction": {"build", "config", "data", "runs", "training"},
     "sweeps": {"config", "runs"},
     "comparison": {"build", "config", "data", "defaults", "execution", "runs", "sweeps", "training"},
+    "studies": {"analysis", "build", "comparison", "config", "criteria", "data", "runs", "sweeps"},
     "cli": {
         "analysis",
         "build",
@@ -41,7 +42,7 @@ ROOMS: dict[str, set[str]] = {
         "models",
         "prediction",
     }
-    | {"runs", "sweeps", "training"},
+    | {"runs", "studies", "sweeps", "training"},
 }
 # What a room may import from elsewhere, beside the standard library.
 OUTSIDE: dict[str, set[str]] = {
@@ -56,11 +57,12 @@ OUTSIDE: dict[str, set[str]] = {
     "training": {"torch", "numpy", "lightning_fabric", "safetensors", "rich"},
     "analysis": {"numpy", "scipy"},
     "defaults": {"torch"},
-    "build": {"torch"},
+    "build": {"torch", "numpy"},
     "execution": {"torch", "numpy", "safetensors"},
     "prediction": {"torch", "safetensors"},
     "sweeps": set(),
     "comparison": {"torch"},
+    "studies": {"numpy"},
     "cli": {"typer", "rich", "torch"},
 }
 

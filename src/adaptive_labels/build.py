@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -133,9 +135,10 @@ def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
         counts = torch.bincount(dataset.train.labels, minlength=dataset.num_classes).clamp_min(1)
         weight = len(dataset.train) / (dataset.num_classes * counts.float())
     try:
-        criterion = create_criterion(
-            config.method.name, dataset.num_classes, **{"weight": weight, **config.method.options}
-        )
+        options = {"weight": weight, **config.method.options}
+        if isinstance(options.get("initial_labels"), str):
+            options["initial_labels"] = _read_labels(options["initial_labels"])
+        criterion = create_criterion(config.method.name, dataset.num_classes, **options)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"method: {error}") from error
     if criterion.needs_guide or config.method.name == "label-refinery":
@@ -144,6 +147,16 @@ def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
             "one network at a time; its loss is there for your own script, in adaptive_labels.criteria"
         )
     return criterion
+
+
+def _read_labels(path: str) -> Tensor:
+    """A (K, K) matrix from a file: a run's residual_labels.npz (its last epoch), or any .npz with ``labels``."""
+    try:
+        with np.load(path) as arrays:
+            labels = np.asarray(arrays["labels"], dtype=np.float32)
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise ConfigError(f"method.options.initial_labels: {path} cannot be read as labels: {error}") from error
+    return torch.from_numpy(labels if labels.ndim == 2 else labels[-1])
 
 
 def make_objective(config: RunConfig, dataset: Dataset) -> Supervised:

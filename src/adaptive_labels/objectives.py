@@ -33,14 +33,21 @@ class Supervised(nn.Module):
         return self.criterion(logits, target), logits
 
     def parameter_groups(
-        self, *, lr: float, weight_decay: float, residual_lr: float = 1.0, decay_biases: bool = True
+        self,
+        *,
+        lr: float,
+        weight_decay: float,
+        residual_lr: float = 1.0,
+        residual_weight_decay: float = 0.0,
+        decay_biases: bool = True,
     ) -> list[dict[str, Any]]:
-        """Optimizer groups: the model's parameters, then the criterion's own without weight decay.
+        """Optimizer groups: the model's parameters, then the criterion's own, marked ``"criterion": True``.
 
         Args:
             lr: the model's learning rate.
             weight_decay: on the model's parameters.
             residual_lr: the criterion's rate as a multiple of `lr`.
+            residual_weight_decay: on the criterion's own parameters.
             decay_biases: False leaves biases and normalisation weights (all that is one-dimensional) undecayed.
         """
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
@@ -49,16 +56,16 @@ class Supervised(nn.Module):
         groups: list[dict[str, Any]] = [
             {"params": decayed, "lr": lr, "weight_decay": weight_decay},
             {"params": undecayed, "lr": lr, "weight_decay": 0.0},
-            *self._criterion_groups(lr * residual_lr),
+            *self._criterion_groups(lr * residual_lr, residual_weight_decay),
         ]
         return [group for group in groups if group["params"]]
 
-    def _criterion_groups(self, lr: float) -> Iterator[dict[str, Any]]:
+    def _criterion_groups(self, lr: float, weight_decay: float) -> Iterator[dict[str, Any]]:
         offer = self._offered("parameter_groups")
         groups = offer(lr=lr) if offer is not None else [{"params": list(self.criterion.parameters())}]
         for group in groups:
             trained = [parameter for parameter in group["params"] if parameter.requires_grad]
-            yield {"lr": lr, "weight_decay": 0.0, **group, "params": trained}
+            yield {"lr": lr, **group, "weight_decay": weight_decay, "params": trained, "criterion": True}
 
     def epoch_end(self) -> None:
         """Tell the criterion that an epoch of training is over."""

@@ -185,7 +185,7 @@ def test_fasttext_drops_in_training_only():
         ("fasttext", {"buckets": 0}, "buckets is 0 and dim is 64; both must be at least 1"),
         ("fasttext", {"hidden": -1}, "hidden is -1; it must be at least 0"),
         ("fasttext", {"dropout": 1.0}, "dropout is 1.0; it must be at least 0 and below 1"),
-        ("preact-resnet18-w0", {}, "in_channels is 3 and width is 0; both must be at least 1"),
+        ("preact-resnet18-w0", {}, "width is 0; it must be at least 1"),
     ],
 )
 def test_bad_names_and_options_are_named(name, options, message):

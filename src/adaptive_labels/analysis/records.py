@@ -10,7 +10,7 @@ from adaptive_labels.runs import RunError, RunFolder, names_of
 METHOD_ORDER = ("baseline", "slr", "alr", "alr-s")
 
 # Settings of the method rather than of the recipe: two runs that differ in these can share a baseline.
-_METHOD_KEYS = ("method", "training.residual_lr")
+_METHOD_KEYS = ("method", "training.residual_lr", "training.residual_weight_decay", "training.residual_schedule")
 # Where a run happened, and how fast, is no part of what was run.
 _IGNORED_KEYS = ("seed", "data.data_dir", "training.device", "training.threads", "training.tensorboard")
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from adaptive_labels.cli import comparing, data, inspecting, listing, predicting, training
+from adaptive_labels.cli import comparing, data, inspecting, listing, predicting, studying, training
 from adaptive_labels.cli.usage import Group, UsageError, usage_sentence
 
 app = typer.Typer(
@@ -46,6 +46,7 @@ comparing.register(app)
 inspecting.register(app)
 predicting.register(app)
 data.register(app)
+studying.register(app)
 
 
 def main() -> None:

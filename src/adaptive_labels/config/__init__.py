@@ -119,7 +119,8 @@ class TrainingConfig:
     decay_biases: whether weight decay also acts on biases and normalisation weights.
     ema: decay of an average of the weights, which is then what is evaluated and kept.
     early_stop: epochs without a lower validation loss before the run stops.
-    residual_lr: the criterion's rate as a multiple of lr.
+    residual_lr, residual_weight_decay: the criterion's rate as a multiple of lr, and its weight decay.
+    residual_schedule: whether the criterion's rate follows the network's schedule, or stays constant.
     """
 
     epochs: int | None = _chosen(_AT_LEAST_ONE)
@@ -144,6 +145,8 @@ class TrainingConfig:
     early_stop: int | None = _setting(None, _AT_LEAST_ONE)
     augment: bool | None = _chosen()
     residual_lr: float = _setting(1.0, _POSITIVE)
+    residual_weight_decay: float = _setting(0.0, _NOT_NEGATIVE)
+    residual_schedule: Literal["network", "constant"] = "network"
     tensorboard: bool = False
     threads: int | None = _setting(None, _AT_LEAST_ONE)
 

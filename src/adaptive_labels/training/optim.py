@@ -26,9 +26,10 @@ class Optimizers:
         return [group for member in self.members for group in member.param_groups]
 
     def set_rate_factor(self, factor: float) -> None:
-        """Set every group's rate to its base rate times `factor`."""
+        """Set every group's rate to its base rate times `factor`, unless the group is marked as constant."""
         for group in self.param_groups:
-            group["lr"] = group["base_lr"] * factor
+            if not group.get("constant"):
+                group["lr"] = group["base_lr"] * factor
 
     def zero_grad(self) -> None:
         """Drop all gradients."""
@@ -72,12 +73,15 @@ def make_optimizers(objective: Supervised, config: TrainingConfig) -> Optimizers
         lr=config.lr,
         weight_decay=config.weight_decay,
         residual_lr=config.residual_lr,
+        residual_weight_decay=config.residual_weight_decay,
         decay_biases=config.decay_biases,
     )
+    for group in groups:
+        group["constant"] = group.pop("criterion", False) and config.residual_schedule == "constant"
     sparse = sparse_parameters(objective)
     dense_groups = list(_select(groups, lambda parameter: parameter not in sparse))
     sparse_groups = [
-        {"params": group["params"], "lr": group["lr"], "base_lr": group["lr"]}
+        {name: group[name] for name in ("params", "lr", "base_lr", "constant")}
         for group in _select(groups, lambda parameter: parameter in sparse)
     ]
     members = [_dense(dense_groups, config)] if dense_groups else []

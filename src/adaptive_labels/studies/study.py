@@ -1,0 +1,169 @@
+"""A study as plain data: one TOML file with a question, the benches it is put to, and the variants compared.
+
+    title = "What the weight on L_res is"
+    question = "Which accuracy should 1 − accuracy be made of?"
+    reference = "running"                  # what the others are compared with
+    benches = ["towns", "banking77"]       # files in benches/ beside the study
+    seeds = 5
+
+    [seeds_on]                             # fewer where a run is long
+    cifar100 = 3
+
+    [[variant]]
+    name = "running"
+    method = "alr"
+
+    [[variant]]
+    name = "constant {residual_weight}"    # a grid: every combination is a variant of its own
+    method = "alr"
+    grid.residual_weight = [0.5, 1.0]
+
+A variant's ``options`` go to the method, its ``training`` to the training settings. ``tune = 5`` tries five values of
+the method's main option and shows the one that is best on validation. ``fixed_to_confusions = true`` holds S at what
+the baseline's runs confuse on validation.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_STUDY_KEYS = {"title", "question", "reading", "reference", "benches", "seeds", "seeds_on", "columns", "variant"}
+_VARIANT_KEYS = {"name", "method", "options", "training", "grid", "tune", "fixed_to_confusions", "benches"}
+DEFAULT_COLUMNS = ("nll", "ece", "ece_scaled", "aurc")
+
+
+class StudyError(ValueError):
+    """A study that cannot be used: one sentence that names the file and the key."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One row of a study: a method with some settings.
+
+    benches: where it is run; empty for all of the study's.
+    """
+
+    name: str
+    method: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    tune: int | None = None
+    fixed_to_confusions: bool = False
+    benches: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """What a run of this variant is known by, whatever its name in a study: its settings as canonical JSON.
+
+        >>> Variant("a", "alr", {"attraction": -2.0}).key
+        '{"method":"alr","options":{"attraction":-2.0},"training":{}}'
+        """
+        settings: dict[str, Any] = {"method": self.method, "options": self.options, "training": self.training}
+        if self.fixed_to_confusions:
+            settings["fixed_to_confusions"] = True
+        return json.dumps(settings, sort_keys=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class Study:
+    """A question, and what is run to answer it."""
+
+    name: str
+    title: str
+    question: str
+    benches: tuple[str, ...]
+    variants: tuple[Variant, ...]
+    reference: str
+    seeds: int
+    seeds_on: Mapping[str, int]
+    columns: tuple[str, ...] = DEFAULT_COLUMNS
+
+    def seeds_for(self, bench: str) -> range:
+        """The seeds of every variant on a bench."""
+        return range(self.seeds_on.get(bench, self.seeds))
+
+    def variants_on(self, bench: str) -> list[Variant]:
+        """The variants that are run on a bench."""
+        return [variant for variant in self.variants if not variant.benches or bench in variant.benches]
+
+
+def load_study(path: str | Path) -> Study:
+    """Read a study; unknown keys, missing ones and a reference that is no variant are refused."""
+    path = Path(path)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise StudyError(f"the study {path} cannot be read: {error}") from error
+    _refuse_unknown(path, values, _STUDY_KEYS)
+    for key in ("title", "question", "benches", "variant"):
+        if key not in values:
+            raise StudyError(f"the study {path} has no {key}")
+    variants = tuple(variant for entry in values["variant"] for variant in _expand(path, entry))
+    names = [variant.name for variant in variants]
+    for name in names:
+        if names.count(name) > 1:
+            raise StudyError(f"the study {path} has two variants called {name!r}")
+    reference = values.get("reference", "baseline")
+    if reference not in names:
+        raise StudyError(f"the study {path} has the reference {reference!r}, which is none of its variants")
+    return Study(
+        name=path.stem,
+        title=values["title"],
+        question=values["question"],
+        benches=tuple(values["benches"]),
+        variants=variants,
+        reference=reference,
+        seeds=values.get("seeds", 5),
+        seeds_on=values.get("seeds_on", {}),
+        columns=tuple(values.get("columns", DEFAULT_COLUMNS)),
+    )
+
+
+def bench_file(study_path: str | Path, bench: str) -> Path:
+    """Where a bench (data and recipe, as a run's configuration) lies: in benches/ beside the study."""
+    path = Path(study_path).parent / "benches" / f"{bench}.toml"
+    if not path.exists():
+        raise StudyError(f"the study {study_path} names the bench {bench!r}, but there is no {path}")
+    return path
+
+
+def _expand(path: Path, entry: Mapping[str, Any]) -> Iterator[Variant]:
+    """The variants of one entry: one, or one for every combination of its grid."""
+    _refuse_unknown(path, entry, _VARIANT_KEYS)
+    for key in ("name", "method"):
+        if key not in entry:
+            raise StudyError(f"a variant of {path} has no {key}")
+    grid = entry.get("grid", {})
+    for values in itertools.product(*grid.values()):
+        chosen = dict(zip(grid, values, strict=True))
+        options = {**entry.get("options", {}), **{k: v for k, v in chosen.items() if not k.startswith("training.")}}
+        training = {
+            **entry.get("training", {}),
+            **{k.removeprefix("training."): v for k, v in chosen.items() if k.startswith("training.")},
+        }
+        shown = {key.removeprefix("training."): _word(value) for key, value in chosen.items()}
+        yield Variant(
+            name=entry["name"].format(**shown),
+            method=entry["method"],
+            options=options,
+            training=training,
+            tune=entry.get("tune"),
+            fixed_to_confusions=entry.get("fixed_to_confusions", False),
+            benches=tuple(entry.get("benches", ())),
+        )
+
+
+def _word(value: Any) -> str:
+    return f"{value:g}".replace("-", "−") if isinstance(value, float) else str(value)
+
+
+def _refuse_unknown(path: Path, values: Mapping[str, Any], known: set[str]) -> None:
+    for key in values:
+        if key not in known:
+            raise StudyError(f"the study {path} has the unknown key {key!r}; known are {', '.join(sorted(known))}")
