@@ -58,6 +58,7 @@ configs = st.builds(
         name=names,
         data_dir=optional_text,
         split_seed=seeds,
+        train_fraction=st.floats(min_value=0, max_value=1, exclude_min=True),
         text_column=optional_text,
         label_noise=below_one,
     ),
@@ -106,6 +107,8 @@ def test_configurations_are_frozen_and_own_their_options() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
+        ({"data": {"train_fraction": 0}}, "data.train_fraction is 0.0: allowed is a number above 0 and at most 1"),
+        ({"data": {"train_fraction": 1.01}}, "data.train_fraction is 1.01: allowed is a number above 0 and at most 1"),
         ({"sede": 1}, "unknown setting sede; did you mean seed?"),
         ({"training": {"epoch": 3}}, "unknown setting training.epoch; did you mean training.epochs?"),
         ({"zzz": 1}, "unknown setting zzz"),

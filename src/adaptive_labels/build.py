@@ -46,6 +46,7 @@ def load_data(config: DataConfig) -> Dataset:
     dataset = load_dataset(
         config.name,
         split_seed=config.split_seed,
+        train_fraction=config.train_fraction,
         data_dir=None if config.data_dir is None else Path(config.data_dir),
         text_column=config.text_column,
         label_column=config.label_column,

@@ -23,6 +23,7 @@ def whole(texts: list[str], labels: list[int], seed: int = 0, **splits):
         splits.get("test"),
         notes=[],
         split_seed=seed,
+        train_fraction=splits.get("train_fraction", 1.0),
     )
 
 
@@ -163,3 +164,44 @@ def test_split_off_returns_each_index_once():
     examples = Examples([str(i) for i in range(50)], torch.tensor([i % 4 for i in range(50)]))
     kept, taken = split_off(examples, [text_digest(t) for t in examples.inputs], fraction=0.2, salt="s")
     assert sorted([*kept, *taken]) == list(range(50))
+
+
+def test_a_share_of_train_leaves_the_other_splits_as_they_are():
+    texts = [f"text {i}" for i in range(300)]
+    labels = [0] * 252 + [1] * 45 + [2] * 3
+    whole_data, half, tenth = (whole(texts, labels, train_fraction=fraction) for fraction in (1.0, 0.5, 0.1))
+    assert whole_data.train.labels.bincount().tolist() == [182, 33, 1]
+    assert half.train.labels.bincount().tolist() == [91, 17, 1]  # 16.5 is rounded up
+    assert tenth.train.labels.bincount().tolist() == [18, 3, 1]  # 3.3 is rounded down, 0.1 is raised to 1
+    for data in (half, tenth):
+        assert data.validation.inputs == whole_data.validation.inputs
+        assert data.test.inputs == whole_data.test.inputs
+    # The smaller share lies within the larger, in the same order.
+    assert tenth.train.inputs == [text for text in half.train.inputs if text in set(tenth.train.inputs)]
+    assert half.train.inputs == [text for text in whole_data.train.inputs if text in set(half.train.inputs)]
+    assert tenth.notes[-1] == (
+        "22 training texts of 216 are kept: 0.1 of each class, rounded, at least 1 (split seed 0)."
+    )
+    assert len({whole_data.fingerprint, half.fingerprint, tenth.fingerprint}) == 3
+    assert whole_data.notes == whole(texts, labels).notes
+    assert whole_data.fingerprint == whole(texts, labels).fingerprint
+
+
+def test_a_share_depends_on_content_and_seed_but_not_on_order():
+    texts = [f"text {i}" for i in range(200)]
+    given_test, given_validation = part(["held"], [0]), part(["out"], [1])
+    splits = {"test": given_test, "validation": given_validation, "train_fraction": 0.25}
+    one = whole(texts, [0, 1] * 100, **splits)
+    turned = whole(texts[::-1], [1, 0] * 100, **splits)
+    assert one.train.inputs == turned.train.inputs[::-1]
+    assert len(one.train) == 50
+    other = whole(texts, [0, 1] * 100, seed=1, **splits)
+    assert set(other.train.inputs) != set(one.train.inputs)
+
+
+def test_a_halved_place_is_rounded_up_and_duplicates_are_counted_in_what_is_kept():
+    texts = [f"text {i}" for i in range(10)]
+    same = part(texts, [0] * 5 + [1] * 5)
+    data = whole(texts, [0] * 5 + [1] * 5, test=same, validation=part(["x"], [0]), train_fraction=0.5)
+    assert data.train.labels.tolist() == [0] * 3 + [1] * 3
+    assert "6 of 10 test texts also occur in train." in data.notes

@@ -19,7 +19,9 @@ def register(app: typer.Typer) -> None:
     data = typer.Typer(cls=Group, help="Data sets: list, verify, prepare.", rich_markup_mode=None)
     data.command("list", help="The data sets that have names.")(_list)
     data.command("verify", help="Read DATA, and say what was found, guessed, made and counted.")(_verify)
-    data.command("prepare", help="Read and encode DATA as a run would, and say what that gives.")(_prepare)
+    data.command("prepare", help="Read and encode DATA as a run would, and say what that gives; get it if need be.")(
+        _prepare
+    )
     app.add_typer(data, name="data")
 
 
@@ -64,6 +66,7 @@ def _prepare(data: Data, config: RunConfig) -> None:
     from adaptive_labels import build
     from adaptive_labels.cli.show import prose, show_data
 
+    _fetch(config)
     began = time.perf_counter()
     dataset = build.load_data(config.data)
     read = time.perf_counter()
@@ -75,3 +78,47 @@ def _prepare(data: Data, config: RunConfig) -> None:
     shapes = ", ".join(str(tuple(part.shape)) for part in (first if isinstance(first, tuple) else (first,)))
     count = min(len(dataset.train), 128)
     prose(f"Read in {read - began:.1f} s, encoded in {encoded - read:.1f} s; {count} examples are tensors of {shapes}.")
+
+
+def _fetch(config: RunConfig) -> None:
+    """Download a data set that has to be downloaded to the folder that --data-dir names."""
+    from pathlib import Path
+
+    from adaptive_labels.cli.show import prose
+    from adaptive_labels.data import DATASETS
+
+    named = DATASETS.get(config.data.name)
+    if named is None or named.fetch is None or config.data.data_dir is None:
+        return
+    with _Transfer() as transfer:
+        done = named.fetch(Path(config.data.data_dir).expanduser(), transfer)
+    for sentence in done:
+        prose(sentence)
+
+
+class _Transfer:
+    """How far a download is: a bar on a terminal, elsewhere a line at every tenth."""
+
+    def __enter__(self) -> _Transfer:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+        console = Console(stderr=True)
+        columns = (TextColumn("downloading"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+        self.bar = Progress(*columns, console=console) if console.is_terminal else None
+        self.tenths = 0
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def __call__(self, done: int, total: int | None) -> None:
+        if self.bar is not None:
+            if not self.bar.tasks:
+                self.bar.start()
+                self.bar.add_task("", total=total)
+            self.bar.update(self.bar.tasks[0].id, completed=done)
+        elif total is not None and 10 * done // total > self.tenths:
+            self.tenths = 10 * done // total
+            typer.echo(f"downloaded {done / 1e6:,.1f} of {total / 1e6:,.1f} MB", err=True)

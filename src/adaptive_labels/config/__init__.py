@@ -45,6 +45,7 @@ _NOT_NEGATIVE = Rule("a finite number of at least 0", lambda x: 0 <= x < math.in
 _AT_LEAST_ONE = Rule("a whole number of at least 1", lambda x: x >= 1)
 _SEED = Rule("a whole number from 0 to 2**63 - 1", lambda x: 0 <= x < 2**63)
 _FRACTION = Rule("a number from 0 to 1", lambda x: 0 <= x <= 1)
+_SHARE = Rule("a number above 0 and at most 1", lambda x: 0 < x <= 1)
 _BELOW_ONE = Rule("a number of at least 0 and below 1", lambda x: 0 <= x < 1)
 _BETAS = Rule("two numbers of at least 0 and below 1", lambda x: all(0 <= beta < 1 for beta in x))
 _INCREASING = Rule(
@@ -68,12 +69,14 @@ def _chosen(rule: Rule | None = None) -> Any:
 class DataConfig:
     """Which examples a run sees: a data set's name or a path, how to read it, how to split and disturb it.
 
+    train_fraction: the share of each class that is kept in train, once validation and test are split off.
     fingerprint: a hash of the content, filled in when the data is read, so that changed data is another run.
     """
 
     name: str = _setting("towns", _NAME)
     data_dir: str | None = None
     split_seed: int = _setting(0, _SEED)
+    train_fraction: float = _setting(1.0, _SHARE)
     text_column: str | None = None
     label_column: str | None = None
     image_size: int | None = _setting(None, _AT_LEAST_ONE)

@@ -1,11 +1,12 @@
 """Data sets by name, and the user's own by path: texts in tables, images in folders."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypedDict
 
+from adaptive_labels.data.cifar import CIFAR10, CIFAR100
 from adaptive_labels.data.contract import DataError, Dataset, Examples
 from adaptive_labels.data.digits import load_digits
 from adaptive_labels.data.fingerprint import fingerprint
@@ -18,23 +19,34 @@ from adaptive_labels.data.towns import load_towns
 __all__ = ["DATASETS", "DataError", "Dataset", "Examples", "fingerprint", "inject_noise", "load_dataset"]
 
 
+class _Splitting(TypedDict):
+    split_seed: int
+    train_fraction: float
+
+
 class Loader(Protocol):
     """Loads a data set that has a name."""
 
-    def __call__(self, *, split_seed: int, data_dir: Path | None) -> Dataset: ...
+    def __call__(self, *, split_seed: int, train_fraction: float, data_dir: Path | None) -> Dataset: ...
 
 
 @dataclass(frozen=True)
 class NamedDataset:
-    """A data set that has a name: what it is, in a line, and its loader."""
+    """A data set that has a name: what it is, in a line, and its loader.
+
+    `fetch` downloads it to a folder where it has to be downloaded (see `bundle.fetch`); nothing else ever does.
+    """
 
     description: str
     load: Loader
+    fetch: Callable[[Path, Callable[[int, int | None], None]], list[str]] | None = None
 
 
 DATASETS: Mapping[str, NamedDataset] = {
     "towns": NamedDataset("a town's name → its country: 30 countries, balanced (GeoNames)", load_towns),
     "digits": NamedDataset("handwritten digits, 8×8 greyscale, 1,797 images (scikit-learn)", load_digits),
+    "cifar10": NamedDataset("photographs, 32×32 RGB, 10 classes, 60,000 images", CIFAR10.load, CIFAR10.fetch),
+    "cifar100": NamedDataset("photographs, 32×32 RGB, 100 classes, 60,000 images", CIFAR100.load, CIFAR100.fetch),
 }
 
 
@@ -42,6 +54,7 @@ def load_dataset(
     name_or_path: str,
     *,
     split_seed: int = 0,
+    train_fraction: float = 1.0,
     data_dir: Path | None = None,
     text_column: str | None = None,
     label_column: str | None = None,
@@ -55,7 +68,8 @@ def load_dataset(
             perhaps val.* and test.*; or a folder with one folder of images a class, perhaps under train/, val/, test/.
             A name wins over a file of the same name; write ./towns for the file.
         split_seed: of the splits that have to be made.
-        data_dir: where a path is looked for if it does not exist as it is given.
+        train_fraction: the share of each class that stays in train once the other splits are made, at least 1 example.
+        data_dir: where a path is looked for if it does not exist as it is given, and the files of a named data set.
         text_column: the column of the text: its name, or its number from 1; several, to be joined, with commas between.
         label_column: the column of the label: its name, or its number from 1.
         image_size: width and height of the images; chosen by the data if None.
@@ -64,20 +78,23 @@ def load_dataset(
     Returns:
         The data set, with notes on what was guessed, made and counted.
     """
+    if not 0 < train_fraction <= 1:
+        raise DataError(f"train_fraction must be above 0 and at most 1, not {train_fraction}.")
     named = DATASETS.get(name_or_path)
     columns = {"text_column": text_column, "label_column": label_column}
-    if named is not None:
-        _refuse_options(f"The data set {name_or_path}", columns | {"image_size": image_size})
-        return named.load(split_seed=split_seed, data_dir=data_dir)
-    path = _find_path(name_or_path, data_dir)
+    splitting: _Splitting = {"split_seed": split_seed, "train_fraction": train_fraction}
     try:
+        if named is not None:
+            _refuse_options(f"The data set {name_or_path}", columns | {"image_size": image_size})
+            return named.load(**splitting, data_dir=data_dir)
+        path = _find_path(name_or_path, data_dir)
         if path.is_dir() and _is_image_folder(path):
             _refuse_options(f"The image folder {path}", columns)
-            return load_images(path, split_seed=split_seed, image_size=image_size, skip_unreadable=skip_unreadable)
+            return load_images(path, **splitting, image_size=image_size, skip_unreadable=skip_unreadable)
         _refuse_options(f"The text data {path}", {"image_size": image_size})
-        return load_texts(path, split_seed=split_seed, text_column=text_column, label_column=label_column)
+        return load_texts(path, **splitting, text_column=text_column, label_column=label_column)
     except OSError as error:
-        raise DataError(f"{error.filename or path} cannot be read: {error.strerror or error}.") from error
+        raise DataError(f"{error.filename or name_or_path} cannot be read: {error.strerror or error}.") from error
 
 
 def _find_path(name_or_path: str, data_dir: Path | None) -> Path:

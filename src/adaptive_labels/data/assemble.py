@@ -13,6 +13,7 @@ from adaptive_labels.data.splits import (
     content_digest,
     index_tensor,
     refuse_single_examples,
+    share,
     split_off,
 )
 from adaptive_labels.data.wording import counted
@@ -20,14 +21,18 @@ from adaptive_labels.data.wording import counted
 
 @dataclass(frozen=True)
 class Part:
-    """A split as it was found: its examples, and a digest of each one's content (see `splits`)."""
+    """A split as it was found: its examples, and a digest of each one's content (see `splits`).
+
+    `of_pixels` says that the digests are those of an image's pixels, not of its file.
+    """
 
     examples: Examples
     digests: list[bytes]
+    of_pixels: bool = False
 
     def subset(self, indices: Tensor) -> "Part":
         """The examples at `indices`, in that order."""
-        return Part(self.examples.subset(indices), [self.digests[i] for i in indices.tolist()])
+        return Part(self.examples.subset(indices), [self.digests[i] for i in indices.tolist()], self.of_pixels)
 
 
 def assemble(
@@ -40,8 +45,12 @@ def assemble(
     *,
     notes: Sequence[str],
     split_seed: int,
+    train_fraction: float = 1.0,
 ) -> Dataset:
-    """A whole data set: splits that are None are made from train, duplicates across splits are counted and noted."""
+    """A whole data set: splits that are None are made from train, duplicates across splits are counted and noted.
+
+    Of what is then left in train, `train_fraction` of each class is kept (see `splits.share`).
+    """
     if len(classes) < 2:
         raise DataError(f"{name} has one class only ({classes[0]!r}); a classifier needs at least two.")
     if validation is None or test is None:
@@ -60,6 +69,10 @@ def assemble(
                 f"{name} has too few examples ({size}) for a validation split; at least one class must have 3 examples."
             )
         all_notes.append(_made("validation", VALIDATION_FRACTION, "train", validation, thing, split_seed))
+    if train_fraction != 1:
+        whole_train = train
+        train = train.subset(index_tensor(share(train.examples, train.digests, train_fraction, f"share {split_seed}")))
+        all_notes.append(_kept(train_fraction, train, whole_train, thing, split_seed))
     splits = {"train": train.examples, "validation": validation.examples, "test": test.examples}
     all_notes += _duplicate_notes({"train": train, "validation": validation, "test": test}, thing + "s")
     return Dataset(
@@ -94,6 +107,13 @@ def _made(split: str, fraction: float, whole: str, part: Part, thing: str, split
     )
 
 
+def _kept(fraction: float, part: Part, whole: Part, thing: str, split_seed: int) -> str:
+    return (
+        f"{counted(len(part.examples), f'training {thing}')} of {len(whole.examples):,} are kept: "
+        f"{fraction:.4g} of each class, rounded, at least 1 (split seed {split_seed})."
+    )
+
+
 def _set_aside(part: Part, fraction: float, salt: str) -> tuple[Part, Part]:
     kept, taken = split_off(part.examples, part.digests, fraction=fraction, salt=salt)
     return part.subset(index_tensor(kept)), part.subset(index_tensor(taken))
@@ -101,7 +121,7 @@ def _set_aside(part: Part, fraction: float, salt: str) -> tuple[Part, Part]:
 
 def _contents(part: Part) -> list[bytes]:
     inputs = part.examples.inputs
-    if isinstance(inputs, Tensor):
+    if isinstance(inputs, Tensor) and not part.of_pixels:
         # Not the files' digests: a copy in another format or with other metadata has the same pixels.
         return [content_digest(image.tobytes()) for image in inputs.numpy()]
-    return [digest[:16] for digest in part.digests]  # that of the folded text
+    return [digest[:16] for digest in part.digests]  # for a text, that of the folded text

@@ -12,7 +12,7 @@ from adaptive_labels.data.splits import content_digest
 _LARGEST_VALUE = 16  # the pixels count how many of 4×4 points were inked
 
 
-def load_digits(*, split_seed: int = 0, data_dir: Path | None = None) -> Dataset:
+def load_digits(*, split_seed: int = 0, train_fraction: float = 1.0, data_dir: Path | None = None) -> Dataset:
     """Greyscale digits 0 to 9 as uint8 images (N, 1, 8, 8), their ink scaled to 0…255."""
     try:
         from sklearn.datasets import load_digits as load_from_sklearn
@@ -25,6 +25,9 @@ def load_digits(*, split_seed: int = 0, data_dir: Path | None = None) -> Dataset
     part = Part(
         Examples(torch.from_numpy(pixels), torch.from_numpy(bunch.target.astype(np.int64))),
         [content_digest(image.tobytes()) for image in pixels],
+        of_pixels=True,
     )
     classes = [str(name) for name in bunch.target_names]
-    return assemble("digits", "image", classes, part, None, None, notes=[], split_seed=split_seed)
+    return assemble(
+        "digits", "image", classes, part, None, None, notes=[], split_seed=split_seed, train_fraction=train_fraction
+    )

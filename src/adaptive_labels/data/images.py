@@ -41,7 +41,12 @@ def is_image(path: Path) -> bool:
 
 
 def load_images(
-    folder: Path, *, split_seed: int = 0, image_size: int | None = None, skip_unreadable: bool = False
+    folder: Path,
+    *,
+    split_seed: int = 0,
+    train_fraction: float = 1.0,
+    image_size: int | None = None,
+    skip_unreadable: bool = False,
 ) -> Dataset:
     """Read a folder of images by class, or train/, val/ and test/ folders of such."""
     if image_size is not None and image_size < 1:
@@ -65,6 +70,7 @@ def load_images(
         parts.get("test"),
         notes=_notes(found, pixels),
         split_seed=split_seed,
+        train_fraction=train_fraction,
     )
 
 

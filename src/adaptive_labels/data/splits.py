@@ -5,6 +5,7 @@ shuffled order, so that the same examples are split the same way wherever and in
 """
 
 import hashlib
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -70,6 +71,19 @@ def split_off(
         cut = _between_contents([digests[i][:16] for i in order[members]], size)
         taken[members[:cut]] = True
     return order[~taken], order[taken]
+
+
+def share(examples: Examples, digests: Sequence[bytes], fraction: float, salt: str) -> np.ndarray:
+    """Indices, in rising order, of `fraction` of the examples of each class, chosen by their content and `salt`.
+
+    Of n examples of a class max(1, ⌊fraction · n + ½⌋) are kept, so that a smaller share lies within a larger one.
+    """
+    order = _shuffled(digests, salt)
+    labels = examples.labels.numpy()[order]
+    kept = [
+        order[labels == k][: max(1, math.floor(fraction * count + 0.5))] for k, count in enumerate(np.bincount(labels))
+    ]
+    return np.sort(np.concatenate(kept))
 
 
 def refuse_single_examples(examples: Examples, classes: Sequence[str]) -> None:

@@ -33,7 +33,12 @@ class _Rows:
 
 
 def load_texts(
-    path: Path, *, split_seed: int = 0, text_column: str | None = None, label_column: str | None = None
+    path: Path,
+    *,
+    split_seed: int = 0,
+    train_fraction: float = 1.0,
+    text_column: str | None = None,
+    label_column: str | None = None,
 ) -> Dataset:
     """Read a table of texts, or a folder of tables named by their split."""
     files, notes = ({"train": path}, []) if path.is_file() else _find_files(path)
@@ -53,6 +58,7 @@ def load_texts(
         parts.get("test"),
         notes=notes,
         split_seed=split_seed,
+        train_fraction=train_fraction,
     )
 
 

@@ -23,7 +23,7 @@ _RECORD = re.compile(
 )
 
 
-def load_towns(*, split_seed: int = 0, data_dir: Path | None = None) -> Dataset:
+def load_towns(*, split_seed: int = 0, train_fraction: float = 1.0, data_dir: Path | None = None) -> Dataset:
     """The 30 countries with most distinct town names, the same number of names each; no name is in two countries."""
     package = _import_package()
     with _collector_paused():
@@ -42,7 +42,9 @@ def load_towns(*, split_seed: int = 0, data_dir: Path | None = None) -> Dataset:
         f"{len(codes)} countries, {len(names_of[codes[0]]):,} names each, none in two countries."
     )
     classes = [country_names[code] for code in codes]
-    return assemble("towns", "text", classes, part, None, None, notes=[note], split_seed=split_seed)
+    return assemble(
+        "towns", "text", classes, part, None, None, notes=[note], split_seed=split_seed, train_fraction=train_fraction
+    )
 
 
 def _import_package() -> Any:

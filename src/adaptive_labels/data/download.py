@@ -1,0 +1,56 @@
+"""One file from the web, checked before it gets its name."""
+
+import hashlib
+import http.client
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from adaptive_labels.data.contract import DataError
+
+_CHUNK = 1 << 18
+_TIMEOUT = 30  # seconds without a byte
+
+
+def download(url: str, path: Path, *, md5: str, progress: Callable[[int, int | None], None]) -> None:
+    """Download `url` to `path`; a DataError, and no file, if it cannot be had or is not the one with that MD5.
+
+    Args:
+        url: where the file is.
+        path: its name here; its folder is made if it is not there.
+        md5: of the content, in hexadecimal.
+        progress: called with the bytes that have come and those that will, or None where the server does not say.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        found = _stream(url, part, progress)
+        if found != md5:
+            raise DataError(f"{url} is not the file it should be: its MD5 is {found}, expected is {md5}.")
+        part.replace(path)
+    except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise DataError(
+            f"{url} cannot be downloaded: {reason}; you can get it another way and put it at {path}."
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _stream(url: str, part: Path, progress: Callable[[int, int | None], None]) -> str:
+    """Write what comes to `part`; its MD5."""
+    digest = hashlib.md5(usedforsecurity=False)
+    with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer, part.open("wb") as file:
+        length = answer.headers.get("Content-Length")
+        total = int(length) if length is not None else None
+        done = 0
+        while chunk := answer.read(_CHUNK):
+            file.write(chunk)
+            digest.update(chunk)
+            done += len(chunk)
+            progress(done, total)
+    if total is not None and done != total:
+        raise http.client.IncompleteRead(b"", total - done)
+    return digest.hexdigest()

@@ -1,0 +1,165 @@
+"""`alr data prepare` where data has to be downloaded: a real server, on this machine."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import http.server
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from adaptive_labels import data
+from adaptive_labels.data.cifar import CIFAR100, Cifar
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
+from cifar_files import make_cifar, write_archive, write_folder
+
+
+@dataclass
+class Site:
+    """A server with the archive of a small CIFAR-100, and what was asked of it."""
+
+    cifar: Cifar
+    files: dict[str, bytes]
+    archive: Path
+    asked: list[str] = field(default_factory=list)
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+    site: Site
+    cut = False
+
+    def do_GET(self) -> None:
+        self.site.asked.append(self.path)
+        if self.cut and self.path.endswith(self.site.archive.name):
+            self.send_response(200)
+            self.send_header("Content-Length", str(self.site.archive.stat().st_size))
+            self.end_headers()
+            self.wfile.write(self.site.archive.read_bytes()[:1000])
+            return
+        super().do_GET()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def site(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """The small data set stands in the registry in the place of the official one."""
+    root = tmp_path_factory.mktemp("site")
+    small, files, _ = make_cifar(CIFAR100)
+    archive = write_archive(small.bundle, files, root / "cifar-100-python.tar.gz")
+    monkeypatch.setattr(Handler, "site", None, raising=False)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(root)))
+    url = f"http://127.0.0.1:{server.server_port}/{archive.name}"
+    bundle = replace(small.bundle, url=url, archive_md5=hashlib.md5(archive.read_bytes()).hexdigest())
+    served = Site(replace(small, bundle=bundle), files, archive)
+    Handler.site = served
+    entry = replace(data.DATASETS["cifar100"], load=served.cifar.load, fetch=served.cifar.fetch)
+    monkeypatch.setattr(data, "DATASETS", {**data.DATASETS, "cifar100": entry})
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield served
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def everything(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+UNPACKED = {f"cifar-100-python/{name}" for name in ("train", "test", "meta")}
+
+
+def test_prepare_downloads_unpacks_and_reads_once(alr, site, tmp_path):
+    to = tmp_path / "new" / "data"
+    ended = alr("data", "prepare", "cifar100", "--data-dir", to)
+    assert ended.status == 0, ended.err
+    assert f"Downloaded {to}/cifar-100-python.tar.gz from {site.cifar.bundle.url}." in ended.out
+    assert f"Unpacked {to}/cifar-100-python.tar.gz to {to}/cifar-100-python, which is read from now on." in ended.out
+    assert "examples are tensors of (36, 3, 32, 32)" in ended.out
+    size = f"{site.archive.stat().st_size / 1e6:,.1f}"
+    assert f"downloaded {size} of {size} MB" in ended.err
+    assert everything(to) == {"cifar-100-python.tar.gz", *UNPACKED}
+    assert (to / "cifar-100-python.tar.gz").read_bytes() == site.archive.read_bytes()
+    assert (to / "cifar-100-python" / "train").read_bytes() == site.files["train"]
+    again = alr("data", "prepare", "cifar100", "--data-dir", to)
+    assert (again.status, "Downloaded" in again.out, "Unpacked" in again.out) == (0, False, False)
+    assert site.asked == ["/cifar-100-python.tar.gz"]
+    (to / "cifar-100-python.tar.gz").unlink()  # no longer needed
+    assert alr("data", "verify", "cifar100", "--data-dir", to).status == 0
+
+
+def test_an_archive_that_is_there_is_unpacked_and_not_downloaded(alr, site, tmp_path):
+    write_archive(site.cifar.bundle, site.files, tmp_path / "cifar-100-python.tar.xz")
+    ended = alr("data", "prepare", "cifar100", "--data-dir", tmp_path)
+    assert ended.status == 0, ended.err
+    assert everything(tmp_path) == {"cifar-100-python.tar.xz", *UNPACKED}
+    assert site.asked == []
+    direct = alr("data", "prepare", "cifar100", "--data-dir", tmp_path / "cifar-100-python.tar.xz")
+    assert (direct.status, "Unpacked" in direct.out) == (0, False)
+
+
+def test_only_prepare_downloads(alr, site, tmp_path):
+    for command in (["data", "verify", "cifar100"], ["train", "cifar100", "--epochs", "1"]):
+        ended = alr(*command, "--data-dir", tmp_path)
+        assert ended.status == 2
+        assert "alr: The data set cifar100 is neither as cifar-100-python/ nor as" in ended.err
+        assert "`alr data prepare cifar100 --data-dir DIR`" in ended.err
+    assert alr("data", "prepare", "cifar100").status == 2  # where to is for the user to say
+    assert site.asked == []
+
+
+def test_a_download_that_is_cut_off_or_changed_leaves_nothing_behind(alr, site, tmp_path, monkeypatch):
+    monkeypatch.setattr(Handler, "cut", True)
+    ended = alr("data", "prepare", "cifar100", "--data-dir", tmp_path)
+    assert ended.status == 2
+    assert f"alr: {site.cifar.bundle.url} cannot be downloaded: " in ended.err
+    assert f"put it at {tmp_path}/cifar-100-python.tar.gz" in ended.err
+    monkeypatch.setattr(Handler, "cut", False)
+    expected = site.cifar.bundle.archive_md5
+    site.archive.write_bytes(b"")
+    ended = alr("data", "prepare", "cifar100", "--data-dir", tmp_path)
+    assert ended.status == 2
+    assert f"its MD5 is d41d8cd98f00b204e9800998ecf8427e, expected is {expected}." in ended.err
+    site.archive.unlink()
+    ended = alr("data", "prepare", "cifar100", "--data-dir", tmp_path)
+    assert ended.status == 2
+    assert "cannot be downloaded: File not found" in ended.err
+    assert everything(tmp_path) == set()
+
+
+def test_a_server_that_is_not_there(alr, site, tmp_path, monkeypatch):
+    away = replace(site.cifar, bundle=replace(site.cifar.bundle, url="http://127.0.0.1:9/x.tar.gz"))
+    monkeypatch.setitem(data.DATASETS, "cifar100", replace(data.DATASETS["cifar100"], fetch=away.fetch))
+    ended = alr("data", "prepare", "cifar100", "--data-dir", tmp_path)
+    assert ended.status == 2
+    assert "alr: http://127.0.0.1:9/x.tar.gz cannot be downloaded: " in ended.err
+    assert everything(tmp_path) == set()
+
+
+def test_a_run_on_a_share_of_the_images(alr, site, tmp_path):
+    write_folder(site.cifar.bundle, site.files, tmp_path)
+    quick = [
+        "--model",
+        "preact-resnet18-w8",
+        "--epochs",
+        "1",
+        "--set",
+        "train_fraction=0.2",
+        "--out",
+        tmp_path / "runs",
+    ]
+    ended = alr("train", "cifar100", "--data-dir", tmp_path, *quick)
+    assert ended.status == 0, ended.err
+    assert "8 train, 4 validation, 12 test." in ended.out
+    assert "8 training images of 36 are kept: 0.2 of each class, rounded, at least 1 (split seed 0)." in ended.out
+    refused = alr("train", "cifar100", "--data-dir", tmp_path, "--set", "train_fraction=0")
+    assert (refused.status, "train_fraction is 0.0: allowed is a number above 0" in refused.err) == (2, True)
