@@ -1,0 +1,90 @@
+"""`alr study` on a tiny study: runs, records, tables, and nothing done twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cli_parts import Alr
+
+BENCH = """
+[data]
+name = "{name}"
+[model]
+name = "fasttext"
+options = {{ buckets = 512, dim = 16, hidden = 0, dropout = 0.5, char_ngrams = [1, 3], word_ngrams = 1 }}
+[training]
+epochs = 2
+batch_size = 32
+optimizer = "adamw"
+lr = 0.02
+weight_decay = 0.0
+schedule = "linear"
+augment = false
+threads = 1
+"""
+STUDY = """
+title = "Tiny"
+question = "Does it run?"
+benches = ["small"]
+seeds = 3
+[[variant]]
+name = "baseline"
+method = "baseline"
+[[variant]]
+name = "label smoothing"
+method = "slr"
+tune = 2
+[[variant]]
+name = "S fixed to confusions"
+method = "alr"
+options.attraction = -1.0
+fixed_to_confusions = true
+[[variant]]
+name = "weight decay on S"
+method = "alr"
+training.residual_weight_decay = 0.1
+training.residual_schedule = "constant"
+"""
+
+
+def test_a_study_runs_records_and_resumes(alr: Alr, texts: Path, tmp_path: Path) -> None:
+    (tmp_path / "experiments" / "benches").mkdir(parents=True)
+    (tmp_path / "experiments" / "benches" / "small.toml").write_text(BENCH.format(name=texts.name), encoding="utf-8")
+    file = tmp_path / "experiments" / "tiny.toml"
+    file.write_text(STUDY, encoding="utf-8")
+    arguments = ("study", "run", file, "--data-dir", texts.parent, "--workers", "1")
+
+    assert "14 runs, 0 recorded" in alr(*arguments, "--dry-run").out
+    done = alr(*arguments)
+    assert done.status == 0, done.err
+    # 3 seeds each of baseline, fixed and decayed; 2 trials × 2 seeds, and the third seed of the better one
+    records = [json.loads(line) for line in (tmp_path / "results/records/small.jsonl").read_text().splitlines()]
+    assert len(records) == 14
+    assert all(record["config"]["data"]["name"] == texts.name for record in records)
+    assert str(tmp_path) not in json.dumps([record["config"] for record in records])
+    fixed = [record for record in records if "fixed_to_confusions" in record["variant"]]
+    assert len(fixed) == 3
+    assert len({json.dumps(record["residual_labels"]) for record in fixed}) == 1  # held where they were put
+    assert all(len(row) == 2 for row in fixed[0]["residual_labels"]["largest"])
+    learned = [record for record in records if "residual_weight_decay" in record["variant"]]
+    assert learned[0]["config"]["training"]["residual_schedule"] == "constant"
+
+    again = alr(*arguments)
+    assert "14 runs, 14 recorded already" in again.out
+    assert len((tmp_path / "results/records/small.jsonl").read_text().splitlines()) == 14
+    tables = alr("study", "tables")
+    assert tables.out.split() == ["results/tables/tiny.md"]
+    page = (tmp_path / "results/tables/tiny.md").read_text(encoding="utf-8")
+    assert page.startswith("# Tiny\n\nDoes it run?\n\n## small\n")
+    assert page.count("\n| ") == 6  # a head, a rule and four rows
+    assert "label smoothing (label_smoothing 0." in page
+
+
+def test_what_is_wrong_with_a_study_is_one_sentence(alr: Alr, tmp_path: Path) -> None:
+    file = tmp_path / "tiny.toml"
+    file.write_text(STUDY, encoding="utf-8")
+    ended = alr("study", "run", file)
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert "names the bench 'small', but there is no" in ended.err
+    assert "'big' is none of the study's benches (small)" in alr("study", "run", file, "--on", "big").err

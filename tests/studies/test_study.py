@@ -1,0 +1,153 @@
+"""Studies: what a file may say, what their runs leave behind, and the tables made of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adaptive_labels.studies import StudyError, Variant, load_study, study_table
+from adaptive_labels.studies.choosing import best_trial, trials_of
+from adaptive_labels.studies.conduct import soft_confusions
+from adaptive_labels.studies.mechanism import describe_mechanism
+from adaptive_labels.studies.records import append_record, read_all_records, read_records, records_file
+from adaptive_labels.studies.tables import rows_of
+
+HEAD = 'title = "T"\nquestion = "Q?"\nbenches = ["b"]\nseeds = 3\n'
+BASELINE = '[[variant]]\nname = "baseline"\nmethod = "baseline"\n'
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def record(variant: Variant, seed: int, validation: float, test: float, bench: str = "b") -> dict:
+    metrics = {"validation": {"top1": validation}, "test": {"top1": test, "nll": 1.0, "ece": 0.1}}
+    return {"bench": bench, "variant": variant.key, "seed": seed, "status": "finished", "metrics": metrics}
+
+
+def by_key(records: list[dict]) -> dict:
+    return {(r["bench"], r["variant"], r["seed"]): r for r in records}
+
+
+def test_a_grid_is_every_combination_with_a_name_of_its_own(tmp_path: Path) -> None:
+    grid = (
+        '[[variant]]\nname = "τ {attraction}, rate {residual_lr}"\nmethod = "alr"\noptions.frozen = false\n'
+        '[variant.grid]\nattraction = [-2.0, 1.0]\n"training.residual_lr" = [0.5, 10.0]\n'
+    )
+    study = load_study(write(tmp_path / "s.toml", HEAD + BASELINE + grid))
+    assert [v.name for v in study.variants[1:]] == ["τ −2, rate 0.5", "τ −2, rate 10", "τ 1, rate 0.5", "τ 1, rate 10"]
+    assert study.variants[2].options == {"frozen": False, "attraction": -2.0}
+    assert study.variants[2].training == {"residual_lr": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("title = ", "cannot be read"),
+        ('title = "T"\n', "has no question"),
+        (HEAD + BASELINE + 'refrence = "x"\n', "unknown key 'refrence'"),
+        (HEAD + BASELINE + BASELINE, "two variants called 'baseline'"),
+        ('reference = "alr"\n' + HEAD + BASELINE, "the reference 'alr', which is none of its variants"),
+        (HEAD + '[[variant]]\nname = "a"\n', "has no method"),
+    ],
+)
+def test_what_a_study_may_not_say_is_said(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(StudyError, match=sentence):
+        load_study(write(tmp_path / "s.toml", text))
+
+
+def test_a_run_is_recorded_once(tmp_path: Path) -> None:
+    one = record(Variant("x", "alr"), 0, 0.5, 0.5)
+    for _ in range(2):
+        append_record(tmp_path, one)
+    append_record(tmp_path, {**one, "seed": 1})
+    assert [r["seed"] for r in read_records(records_file(tmp_path, "b"))] == [0, 1]
+    assert read_all_records(tmp_path, ["b", "none"]) == by_key([one, {**one, "seed": 1}])
+
+
+def test_the_trial_is_chosen_on_validation_and_shown_on_test(tmp_path: Path) -> None:
+    tuned = Variant("slr", "slr", tune=3)
+    trials = trials_of(tuned)
+    assert [t.options["label_smoothing"] for t in trials] == [0.02, 0.1, 0.5]
+    scores = {0.02: (0.60, 0.9), 0.1: (0.62, 0.5), 0.5: (0.61, 0.8)}  # the best on validation is the worst on test
+    records = by_key(
+        [record(t, seed, *scores[t.options["label_smoothing"]]) for t in trials for seed in range(2)]
+        + [record(trials[0], 2, 0.99, 0.99)]  # a seed beyond the tuning ones has no say
+    )
+    best = best_trial(tuned, "b", records)
+    assert best is not None
+    assert best.options == {"label_smoothing": 0.1}
+    study = load_study(write(tmp_path / "s.toml", HEAD + BASELINE + '[[variant]]\nname="slr"\nmethod="slr"\ntune=3\n'))
+    (row,) = rows_of(study, "b", records)
+    assert row.name == "slr (label_smoothing 0.1)"
+    assert row.values("test", "top1") == {0: 0.5, 1: 0.5}
+    del records["b", trials[2].key, 1]
+    assert best_trial(tuned, "b", records) is None
+
+
+def test_the_table_says_n_spread_difference_and_what_validation_prefers(tmp_path: Path) -> None:
+    study = load_study(write(tmp_path / "s.toml", HEAD + BASELINE + '[[variant]]\nname = "alr"\nmethod = "alr"\n'))
+    baseline, alr = study.variants
+    figures = {0: (0.50, 0.53), 1: (0.51, 0.54), 2: (0.52, 0.56)}
+    records = by_key(
+        [record(baseline, seed, low, low) for seed, (low, _) in figures.items()]
+        + [record(alr, seed, high, high) for seed, (_, high) in figures.items()]
+    )
+    lines = study_table(study, records).splitlines()
+    assert "| baseline | 3 | 51.0 ± 1.0 | 51.0 ± 1.0 |  |  | 1.000 | 0.100 | – | – |" in lines
+    # differences 3, 3, 4: mean 3.33, std 0.577, t(2) 4.303 · 0.577/√3 = 1.43; p = 0.0099 by scipy.stats.ttest_rel
+    assert "| **alr** | 3 | 54.3 ± 1.5 | 54.3 ± 1.5 | +3.3 [+1.9, +4.8] | 0.010 | 1.000 | 0.100 | – | – |" in lines
+
+
+def test_margins_by_hand() -> None:
+    # Class 0 is confused with 1, class 1 with 0, class 2 with 1. One error: the fourth example, of class 1, taken for 0.
+    z = np.array([[4.0, 2.0, 0.0], [1.0, 4.0, 0.0], [0.0, 2.0, 4.0], [3.0, 2.0, 0.0]])
+    y = np.array([0, 1, 2, 1])
+    found = describe_mechanism(z, y)
+    scale = z.std()
+    assert found["rival_margin"] == pytest.approx(np.mean([2, 3, 2, -1]) / scale)
+    assert found["confused_margin"] == pytest.approx(np.mean([2, 3, 2, -1]) / scale)
+    assert found["other_margin"] == pytest.approx(np.mean([3, 3.5, 3, 0.5]) / scale)
+    assert found["errors_to_confused"] == 1.0
+    assert 0 < found["residual_entropy"] < 1
+    assert describe_mechanism(3 * z, y)["rival_margin"] == pytest.approx(found["rival_margin"])
+
+
+def test_soft_confusions_are_where_the_update_loss_comes_to_rest() -> None:
+    import torch
+
+    from adaptive_labels import functional as AF
+
+    torch.manual_seed(0)
+    z, y = torch.randn(40, 4).double(), torch.arange(40) % 4
+    s = torch.zeros(4, 3, dtype=torch.float64, requires_grad=True)
+    for _ in range(2000):
+        (gradient,) = torch.autograd.grad(AF.update_loss(z, y, s).mean(), s)
+        with torch.no_grad():
+            s -= 2.0 * gradient
+    labels = AF.restore(torch.softmax(s.detach(), 1), torch.arange(4)).numpy()
+    assert np.allclose(soft_confusions(z.numpy(), y.numpy()), labels, atol=1e-6)
+
+
+def test_the_committed_tables_are_what_the_records_give() -> None:
+    root = Path(__file__).parents[2]
+    studies = sorted((root / "experiments").glob("*.toml"))
+    assert studies
+    for file in studies:
+        study = load_study(file)
+        expected = study_table(study, read_all_records(root / "results", study.benches))
+        assert (root / "results" / "tables" / f"{study.name}.md").read_text(encoding="utf-8") == expected, study.name
+
+
+def test_no_record_holds_a_path_of_the_machine() -> None:
+    root = Path(__file__).parents[2]
+    files = sorted((root / "results" / "records").glob("*.jsonl"))
+    assert files
+    for file in files:
+        for line in file.read_text(encoding="utf-8").splitlines():
+            one = json.loads(line)
+            assert "/" not in json.dumps({key: one[key] for key in ("config", "environment")}), one["variant"]
