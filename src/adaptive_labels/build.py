@@ -128,7 +128,7 @@ def make_model(config: RunConfig, num_classes: int, channels: int | None) -> nn.
     except (TypeError, ValueError) as error:
         raise ConfigError(f"model: {error}") from error
     # The layout that convolutions are fastest in: it decides how the images are laid out, too.
-    return model if channels is None else model.to(memory_format=torch.channels_last)
+    return model if channels is None else model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:

@@ -104,7 +104,7 @@ def test_the_table_says_n_spread_difference_and_what_validation_prefers(tmp_path
 
 
 def test_margins_by_hand() -> None:
-    # Class 0 is confused with 1, class 1 with 0, class 2 with 1. One error: the fourth example, of class 1, taken for 0.
+    # Class 0 is confused with 1, class 1 with 0, class 2 with 1. One error: the fourth, of class 1, taken for 0.
     z = np.array([[4.0, 2.0, 0.0], [1.0, 4.0, 0.0], [0.0, 2.0, 4.0], [3.0, 2.0, 0.0]])
     y = np.array([0, 1, 2, 1])
     found = describe_mechanism(z, y)
