@@ -69,6 +69,15 @@ METHODS: dict[str, Method] = {
             (0.02, 0.5),
         ),
         Method(
+            "alr-repel",
+            "ALR that pushes away from what each class is mistaken for",
+            AdaptiveLabelLoss,
+            # By class, so that S learns under SGD at any K as it does under Adam: repelling needs an S that has learned.
+            {"attraction": -2.0, "residual_reduction": "class"},
+            "attraction",
+            (-8.0, -0.5),
+        ),
+        Method(
             "disturb-label",
             "a share of the labels drawn at random in each step",
             DisturbLabel,

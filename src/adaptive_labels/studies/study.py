@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-_STUDY_KEYS = {"title", "question", "reading", "reference", "benches", "seeds", "seeds_on", "columns", "variant"}
+_STUDY_KEYS = {"title", "question", "reference", "benches", "seeds", "seeds_on", "columns", "variant", "figure"}
 _VARIANT_KEYS = {"name", "method", "options", "training", "grid", "tune", "fixed_to_confusions", "benches"}
 DEFAULT_COLUMNS = ("nll", "ece", "ece_scaled", "aurc")
 
@@ -71,6 +71,18 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class Figure:
+    """What a study's picture shows: a method's option, at these values, against the baseline."""
+
+    title: str
+    label: str
+    method: str
+    option: str
+    default: float
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Study:
     """A question, and what is run to answer it."""
 
@@ -83,6 +95,7 @@ class Study:
     seeds: int
     seeds_on: Mapping[str, int]
     columns: tuple[str, ...] = DEFAULT_COLUMNS
+    figure: Figure | None = None
 
     def seeds_for(self, bench: str) -> range:
         """The seeds of every variant on a bench."""
@@ -122,7 +135,19 @@ def load_study(path: str | Path) -> Study:
         seeds=values.get("seeds", 5),
         seeds_on=values.get("seeds_on", {}),
         columns=tuple(values.get("columns", DEFAULT_COLUMNS)),
+        figure=_figure(path, values.get("figure")),
     )
+
+
+def _figure(path: Path, values: Mapping[str, Any] | None) -> Figure | None:
+    if values is None:
+        return None
+    try:
+        return Figure(**{**values, "values": tuple(values["values"])})
+    except (KeyError, TypeError) as error:
+        raise StudyError(
+            f"the figure of {path} needs title, label, method, option, default and values: {error}"
+        ) from error
 
 
 def bench_file(study_path: str | Path, bench: str) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 from adaptive_labels.analysis.statistics import Comparison, compare_all, summarise
 from adaptive_labels.analysis.words import difference, p_value
 from adaptive_labels.studies.choosing import best_trial
+from adaptive_labels.studies.figure import draw, lines_of
 from adaptive_labels.studies.records import Record, read_all_records
 from adaptive_labels.studies.study import Study, Variant, load_study
 
@@ -154,4 +155,8 @@ def write_tables(studies: Path, results: Path) -> list[Path]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(study_table(study, records), encoding="utf-8")
             written.append(path)
+            if study.figure is not None and (lines := lines_of(study, study.figure, records)):
+                picture = path.with_suffix(".svg")
+                picture.write_text(draw(study.figure, lines), encoding="utf-8")
+                written.append(picture)
     return written
