@@ -1,8 +1,9 @@
 """Run folders → statistics, tables, confusions and a report; torch is never needed."""
 
-from .confusions import Confusions, format_confusions, read_confusions
+from .confusions import Confusions, read_confusions
 from .examples import bootstrap_runs
 from .groups import AsymmetricPair, ConfusedGroup, asymmetric_pairs, confused_groups
+from .listing import format_confusions, named_groups, one_way_pairs, summarise_confusions
 from .ordering import order_by_similarity
 from .records import Group, Record, group_records, read_records
 from .report import write_report
@@ -37,6 +38,8 @@ __all__ = [
     "format_confusions",
     "group_records",
     "holm",
+    "named_groups",
+    "one_way_pairs",
     "order_by_similarity",
     "read_confusions",
     "read_records",
@@ -44,6 +47,7 @@ __all__ = [
     "row_entropy",
     "sign_flip_p",
     "summarise",
+    "summarise_confusions",
     "summarise_group",
     "table",
     "top_confusions",
