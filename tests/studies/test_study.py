@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import xml.etree.ElementTree
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from adaptive_labels.studies import StudyError, Variant, load_study, study_table
 from adaptive_labels.studies.choosing import best_trial, trials_of
 from adaptive_labels.studies.conduct import soft_confusions
+from adaptive_labels.studies.figure import draw, lines_of
 from adaptive_labels.studies.mechanism import describe_mechanism
 from adaptive_labels.studies.records import append_record, read_all_records, read_records, records_file
 from adaptive_labels.studies.tables import rows_of
@@ -53,6 +55,8 @@ def test_a_grid_is_every_combination_with_a_name_of_its_own(tmp_path: Path) -> N
         (HEAD + BASELINE + BASELINE, "two variants called 'baseline'"),
         ('reference = "alr"\n' + HEAD + BASELINE, "the reference 'alr', which is none of its variants"),
         (HEAD + '[[variant]]\nname = "a"\n', "has no method"),
+        ('columns = ["nil"]\n' + HEAD + BASELINE, "unknown column 'nil'"),
+        (HEAD + '[figure]\ntitle = "T"\n' + BASELINE, "the figure of .* needs title, label, method"),
     ],
 )
 def test_what_a_study_may_not_say_is_said(tmp_path: Path, text: str, sentence: str) -> None:
@@ -151,3 +155,24 @@ def test_no_record_holds_a_path_of_the_machine() -> None:
         for line in file.read_text(encoding="utf-8").splitlines():
             one = json.loads(line)
             assert "/" not in json.dumps({key: one[key] for key in ("config", "environment")}), one["variant"]
+
+
+def test_the_picture_shows_each_bench_at_its_differences(tmp_path: Path) -> None:
+    figure = '[figure]\ntitle = "<T>"\nlabel = "τ"\nmethod = "alr"\noption = "attraction"\ndefault = 1.0\nvalues = [-2.0, 1.0]\n'
+    study = load_study(write(tmp_path / "s.toml", HEAD + figure + BASELINE))
+    assert study.figure is not None
+    repelled = Variant("", "alr", {"attraction": -2.0})
+    records = by_key(
+        [record(Variant("", "baseline"), s, 0.5, 0.50 + s / 100) for s in range(3)]
+        + [record(repelled, s, 0.5, 0.52 + s / 50) for s in range(3)]
+        + [record(Variant("", "alr"), s, 0.5, 0.51 + s / 100) for s in range(3)]
+    )
+    (line,) = lines_of(study, study.figure, records)
+    assert [round(point.difference, 6) for point in line.points] == [3.0, 1.0]
+    assert line.points[1].low == line.points[1].high == pytest.approx(1.0)  # the same on every seed
+    # differences 2, 3, 4: 3 ± 4.303 / √3
+    assert line.points[0].low == pytest.approx(3 - 4.3027 / 3**0.5, abs=1e-3)
+    picture = draw(study.figure, [line])
+    assert "&lt;T&gt;" in picture
+    assert picture.count("<circle") == 2
+    xml.etree.ElementTree.fromstring(picture)

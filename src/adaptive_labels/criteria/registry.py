@@ -72,7 +72,7 @@ METHODS: dict[str, Method] = {
             "alr-repel",
             "ALR that pushes away from what each class is mistaken for",
             AdaptiveLabelLoss,
-            # By class, so that S learns under SGD at any K as it does under Adam: repelling needs an S that has learned.
+            # By class, so that S also learns under SGD with many classes: what repels is what S has learned.
             {"attraction": -2.0, "residual_reduction": "class"},
             "attraction",
             (-8.0, -0.5),

@@ -73,9 +73,11 @@ class Frame:
     values: tuple[float, ...]
 
     def x(self, place: float) -> float:
+        """From the left, for a value by its place."""
         return LEFT + place * (WIDTH - LEFT - RIGHT) / max(len(self.values) - 1, 1)
 
     def y(self, points: float) -> float:
+        """From the top, for points of accuracy."""
         return TOP + (self.high - points) / (self.high - self.low) * (HEIGHT - TOP - BOTTOM)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adaptive_labels.analysis.residuals import agreement, row_entropy
 from adaptive_labels.runs import RunError, RunFolder
 from adaptive_labels.studies.mechanism import describe_mechanism
 from adaptive_labels.studies.study import Variant
@@ -53,6 +54,12 @@ def make_record(run: RunFolder, bench: str, variant: Variant) -> Record:
         record["right_by_class"] = np.bincount(predictions.test_labels[right], minlength=classes).tolist()
     if labels is not None:
         record["residual_labels"] = _largest(labels.matrix())
+        if predictions is not None:
+            counts = np.zeros_like(labels.matrix(), dtype=np.int64)
+            np.add.at(counts, (predictions.test_labels, predictions.test_logits.argmax(1)), 1)
+            found = agreement(labels.matrix(), counts, pairs=0)
+            if found.overall is not None and found.top1 is not None:
+                record["mechanism"] |= _rounded({"label_agreement": found.overall, "label_top1": found.top1})
     return record
 
 
@@ -80,8 +87,7 @@ def _largest(labels: NDArray[np.float32]) -> dict[str, Any]:
     top = np.argsort(-labels, axis=1, kind="stable")[:, : min(KEPT_PER_ROW, size - 1)]
     values = np.rint(np.take_along_axis(labels, top, axis=1) * 1000).astype(int)
     rows = [[[int(i), int(v)] for i, v in zip(*row, strict=True)] for row in zip(top, values, strict=True)]
-    entropy = -(labels * np.log(np.maximum(labels, 1e-12))).sum(1).mean() / np.log(max(size - 1, 2))
-    return {"entropy": float(f"{entropy:.5g}"), "largest": rows}
+    return {"entropy": float(f"{row_entropy(labels, normalised=True).mean():.5g}"), "largest": rows}
 
 
 def record_key(record: Mapping[str, Any]) -> tuple[str, str, int]:

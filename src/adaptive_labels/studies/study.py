@@ -36,6 +36,25 @@ from typing import Any
 _STUDY_KEYS = {"title", "question", "reference", "benches", "seeds", "seeds_on", "columns", "variant", "figure"}
 _VARIANT_KEYS = {"name", "method", "options", "training", "grid", "tune", "fixed_to_confusions", "benches"}
 DEFAULT_COLUMNS = ("nll", "ece", "ece_scaled", "aurc")
+# How a metric is called in a table, and how many digits it is shown with.
+COLUMNS = {
+    "top5": ("top-5 %", 1, 100.0),
+    "nll": ("NLL", 3, 1.0),
+    "nll_scaled": ("NLL, scaled", 3, 1.0),
+    "ece": ("ECE", 3, 1.0),
+    "ece_scaled": ("ECE, scaled", 3, 1.0),
+    "aurc": ("AURC", 4, 1.0),
+    "worst_class": ("worst class %", 1, 100.0),
+    "train_top1": ("train %", 1, 100.0),
+    "residual_entropy": ("entropy of confusions", 3, 1.0),
+    "rival_margin": ("margin to rival", 3, 1.0),
+    "confused_margin": ("to most confused", 3, 1.0),
+    "other_margin": ("to the mean other", 3, 1.0),
+    "errors_to_confused": ("errors to most confused %", 1, 100.0),
+    "label_entropy": ("entropy of S", 3, 1.0),
+    "label_agreement": ("S with test errors, Spearman", 3, 1.0),
+    "label_top1": ("top of S is top error %", 1, 100.0),
+}
 
 
 class StudyError(ValueError):
@@ -125,6 +144,9 @@ def load_study(path: str | Path) -> Study:
     reference = values.get("reference", "baseline")
     if reference not in names:
         raise StudyError(f"the study {path} has the reference {reference!r}, which is none of its variants")
+    for column in values.get("columns", ()):
+        if column not in COLUMNS:
+            raise StudyError(f"the study {path} has the unknown column {column!r}; known are {', '.join(COLUMNS)}")
     return Study(
         name=path.stem,
         title=values["title"],

@@ -12,27 +12,9 @@ from adaptive_labels.analysis.words import difference, p_value
 from adaptive_labels.studies.choosing import best_trial
 from adaptive_labels.studies.figure import draw, lines_of
 from adaptive_labels.studies.records import Record, read_all_records
-from adaptive_labels.studies.study import Study, Variant, load_study
+from adaptive_labels.studies.study import COLUMNS, Study, Variant, load_study
 
 Records = Mapping[tuple[str, str, int], Record]
-
-# How a metric is called in a table, and how many digits it is shown with.
-COLUMNS = {
-    "top5": ("top-5 %", 1, 100.0),
-    "nll": ("NLL", 3, 1.0),
-    "nll_scaled": ("NLL, scaled", 3, 1.0),
-    "ece": ("ECE", 3, 1.0),
-    "ece_scaled": ("ECE, scaled", 3, 1.0),
-    "aurc": ("AURC", 4, 1.0),
-    "worst_class": ("worst class %", 1, 100.0),
-    "train_top1": ("train %", 1, 100.0),
-    "residual_entropy": ("entropy of confusions", 3, 1.0),
-    "rival_margin": ("margin to rival", 3, 1.0),
-    "confused_margin": ("to most confused", 3, 1.0),
-    "other_margin": ("to the mean other", 3, 1.0),
-    "errors_to_confused": ("errors to most confused %", 1, 100.0),
-    "label_entropy": ("entropy of S", 3, 1.0),
-}
 
 
 @dataclass(frozen=True)
