@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup demo test test-slow test-all lint docs bench clean
+.PHONY: help setup demo test test-slow test-all lint docs bench results clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -41,6 +41,9 @@ docs: $(VENV)/.installed-dev ## run every example in the docs and docstrings
 
 bench: $(VENV)/.installed-dev ## time the losses against torch's own, as ratios
 	$(BIN)/python benchmarks/loss.py
+
+results: $(VENV)/.installed-dev ## make the tables of results/ from its records
+	$(BIN)/alr study tables
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -158,7 +158,8 @@ def test_no_record_holds_a_path_of_the_machine() -> None:
 
 
 def test_the_picture_shows_each_bench_at_its_differences(tmp_path: Path) -> None:
-    figure = '[figure]\ntitle = "<T>"\nlabel = "τ"\nmethod = "alr"\noption = "attraction"\ndefault = 1.0\nvalues = [-2.0, 1.0]\n'
+    figure = '[figure]\ntitle = "<T>"\nlabel = "τ"\nmethod = "alr"\noption = "attraction"\ndefault = 1.0\n'
+    figure += "values = [-2.0, 1.0]\n"
     study = load_study(write(tmp_path / "s.toml", HEAD + figure + BASELINE))
     assert study.figure is not None
     repelled = Variant("", "alr", {"attraction": -2.0})
