@@ -15,7 +15,7 @@ from adaptive_labels.studies.conduct import soft_confusions
 from adaptive_labels.studies.figure import draw, lines_of
 from adaptive_labels.studies.mechanism import describe_mechanism
 from adaptive_labels.studies.records import append_record, read_all_records, read_records, records_file
-from adaptive_labels.studies.tables import rows_of
+from adaptive_labels.studies.tables import gains_table, rows_of
 
 HEAD = 'title = "T"\nquestion = "Q?"\nbenches = ["b"]\nseeds = 3\n'
 BASELINE = '[[variant]]\nname = "baseline"\nmethod = "baseline"\n'
@@ -177,3 +177,18 @@ def test_the_picture_shows_each_bench_at_its_differences(tmp_path: Path) -> None
     assert "&lt;T&gt;" in picture
     assert picture.count("<circle") == 2
     xml.etree.ElementTree.fromstring(picture)
+
+
+def test_gains_by_class_are_measured_on_other_seeds_than_the_ranking(tmp_path: Path) -> None:
+    study = load_study(write(tmp_path / "s.toml", HEAD + BASELINE + '[[variant]]\nname = "alr"\nmethod = "alr"\n'))
+    baseline, alr = study.variants
+
+    def with_classes(variant: Variant, seed: int, right: list[int]) -> dict:
+        return record(variant, seed, 0.5, 0.5) | {"right_by_class": right, "test_by_class": [10, 10, 10]}
+
+    records = by_key(
+        # Seeds 0 and 1 say: class 1 is the worst, class 2 the best. Seed 2 alone is compared.
+        [with_classes(baseline, s, right) for s, right in enumerate([[5, 2, 9], [5, 2, 9], [6, 4, 8]])]
+        + [with_classes(alr, s, right) for s, right in enumerate([[0, 0, 0], [0, 0, 0], [7, 7, 6]])]
+    )
+    assert gains_table(rows_of(study, "b", records)).splitlines()[2:] == ["| alr | +30.0 | +10.0 | −20.0 |"]

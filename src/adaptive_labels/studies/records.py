@@ -52,6 +52,7 @@ def make_record(run: RunFolder, bench: str, variant: Variant) -> Record:
         right = predictions.test_logits.argmax(1) == predictions.test_labels
         classes = predictions.test_logits.shape[1]
         record["right_by_class"] = np.bincount(predictions.test_labels[right], minlength=classes).tolist()
+        record["test_by_class"] = np.bincount(predictions.test_labels, minlength=classes).tolist()
     if labels is not None:
         record["residual_labels"] = _largest(labels.matrix())
         if predictions is not None:

@@ -33,7 +33,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-_STUDY_KEYS = {"title", "question", "reference", "benches", "seeds", "seeds_on", "columns", "variant", "figure"}
+_STUDY_KEYS = {
+    "title",
+    "question",
+    "reference",
+    "benches",
+    "seeds",
+    "seeds_on",
+    "columns",
+    "by_class",
+    "variant",
+    "figure",
+}
 _VARIANT_KEYS = {"name", "method", "options", "training", "grid", "tune", "fixed_to_confusions", "benches"}
 DEFAULT_COLUMNS = ("nll", "ece", "ece_scaled", "aurc")
 # How a metric is called in a table, and how many digits it is shown with.
@@ -114,6 +125,7 @@ class Study:
     seeds: int
     seeds_on: Mapping[str, int]
     columns: tuple[str, ...] = DEFAULT_COLUMNS
+    by_class: bool = False  # whether to show in which classes the gain over the baseline lies
     figure: Figure | None = None
 
     def seeds_for(self, bench: str) -> range:
@@ -157,6 +169,7 @@ def load_study(path: str | Path) -> Study:
         seeds=values.get("seeds", 5),
         seeds_on=values.get("seeds_on", {}),
         columns=tuple(values.get("columns", DEFAULT_COLUMNS)),
+        by_class=values.get("by_class", False),
         figure=_figure(path, values.get("figure")),
     )
 

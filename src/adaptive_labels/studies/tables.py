@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from adaptive_labels.analysis.statistics import Comparison, compare_all, summarise
-from adaptive_labels.analysis.words import difference, p_value
+from adaptive_labels.analysis.words import difference, p_value, signed
 from adaptive_labels.studies.choosing import best_trial
 from adaptive_labels.studies.figure import draw, lines_of
 from adaptive_labels.studies.records import Record, read_all_records
@@ -67,6 +69,7 @@ def study_table(study: Study, records: Records) -> str:
         rows = rows_of(study, bench, records)
         if rows:
             parts += [f"## {bench}", bench_table(study, rows), _caption(study, rows)]
+            parts += [gains] if study.by_class and (gains := gains_table(rows)) else []
     return "\n\n".join(parts) + "\n"
 
 
@@ -84,6 +87,34 @@ def bench_table(study: Study, rows: Sequence[Row]) -> str:
         cells += [difference(compared, 1) if compared else "", p_value(compared.p_holm) if compared else ""]
         cells += [_cell(row, column) for column in study.columns]
         lines.append(_line(cells))
+    return "\n".join(lines)
+
+
+RANKING_SEEDS = 2
+
+
+def gains_table(rows: Sequence[Row]) -> str:
+    """In which classes a gain over the baseline lies: the third it knows worst, the middle one, and the best.
+
+    The baseline's first seeds rank the classes and its others are compared with, since the classes that are worst with
+    one seed would be better with another one by chance alone.
+    """
+    baseline = next((row for row in rows if row.name == "baseline"), None)
+    if baseline is None or len(baseline.runs) <= RANKING_SEEDS:
+        return ""
+    seeds = sorted(baseline.runs)
+    right = {seed: np.array(run["right_by_class"]) for seed, run in baseline.runs.items()}
+    counts = np.array(baseline.runs[seeds[0]]["test_by_class"])
+    ranked = np.argsort(sum(right[seed] for seed in seeds[:RANKING_SEEDS]) / np.maximum(counts, 1), kind="stable")
+    thirds = np.array_split(ranked, 3)
+    head = ["gain over the baseline, points", "worst third of classes", "middle third", "best third"]
+    lines = [_line(head), _line(["---"] * len(head))]
+    for row in rows:
+        shared = [seed for seed in seeds[RANKING_SEEDS:] if seed in row.runs and row is not baseline]
+        gains = [np.array(row.runs[seed]["right_by_class"]) - right[seed] for seed in shared]
+        if gains:
+            mean = np.mean(gains, axis=0)
+            lines.append(_line([row.name, *(signed(mean[third].sum() / counts[third].sum()) for third in thirds)]))
     return "\n".join(lines)
 
 
