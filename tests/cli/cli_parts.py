@@ -92,7 +92,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str], seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str], seconds: float = 240) -> None:
     """Wait until a process has done something; it must not end before."""
     end = time.monotonic() + seconds
     while not condition():
@@ -101,7 +101,7 @@ def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str], secon
         time.sleep(0.005)
 
 
-def wait_until(condition: Callable[[], Any], seconds: float = 20) -> None:
+def wait_until(condition: Callable[[], Any], seconds: float = 120) -> None:
     """Wait until something is so."""
     end = time.monotonic() + seconds
     while not condition():

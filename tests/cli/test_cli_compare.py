@@ -118,7 +118,7 @@ def test_an_interrupted_comparison_goes_on(start_alr, alr, texts, tmp_path):
     wait_for(lambda: list((tmp_path / "stopped").glob("*/checkpoint/state.json")), process)
     workers = children_of(process.pid)
     os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C on a terminal does
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert err == "alr: stopped; the same command goes on from where it was\n"
     wait_until(lambda: not any(map(is_running, workers)))
