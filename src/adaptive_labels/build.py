@@ -124,11 +124,9 @@ def make_model(config: RunConfig, num_classes: int, channels: int | None) -> nn.
     else:
         options.setdefault("in_channels", channels)
     try:
-        model = create_model(config.model.name, num_classes, **options)
+        return create_model(config.model.name, num_classes, **options)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"model: {error}") from error
-    # The layout that convolutions are fastest in: it decides how the images are laid out, too.
-    return model if channels is None else model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
@@ -157,7 +155,7 @@ def _read_labels(path: str) -> Tensor:
     try:
         with np.load(path) as arrays:
             labels = np.asarray(arrays["labels"], dtype=np.float32)
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise ConfigError(f"method.options.initial_labels: {path} cannot be read as labels: {error}") from error
     return torch.from_numpy(labels if labels.ndim == 2 else labels[-1])
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
+from pathlib import Path
 
+import numpy as np
 import pytest
 from cli_parts import QUICK, WORDS, files, metrics, results, wait_for, write_texts
 
@@ -191,3 +193,22 @@ def test_an_interrupted_run_goes_on_and_ends_as_if_nothing_had_been(alr, start_a
     alr(*command, "--out", "whole")
     assert metrics(tmp_path / "stopped") == metrics(tmp_path / "whole")
     assert not kept.exists()
+
+
+def test_s_starts_from_the_residual_labels_of_an_earlier_run(alr, texts, compared):
+    before = next(path for path in compared.iterdir() if "-alr-s0-" in path.name) / "residual_labels.npz"
+    frozen = ["--set", f"method.options.initial_labels={before}", "--set", "method.options.frozen=true"]
+    ended = alr("train", texts, "--method", "alr", "--epochs", 1, *QUICK, *frozen)
+    assert ended.status == 0, ended.err
+    (run,) = Path("runs").iterdir()
+    given, kept = (np.load(path)["labels"][-1] for path in (before, run / "residual_labels.npz"))
+    assert np.allclose(given, kept, atol=1e-5)
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive"])
+def test_labels_that_cannot_be_read_are_named(alr, texts, tmp_path, content):
+    file = tmp_path / "labels.npz"
+    file.write_bytes(content)
+    ended = alr("train", texts, "--method", "alr", *QUICK, "--set", f"method.options.initial_labels={file}")
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert f"method.options.initial_labels: {file} cannot be read as labels" in ended.err

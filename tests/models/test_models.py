@@ -104,6 +104,14 @@ def test_preact_resnet_halves_the_image_three_times():
     assert model.blocks(model.stem(torch.randn(1, 3, 32, 32))).shape == (1, 32, 4, 4)
 
 
+def test_a_stem_with_a_stride_halves_the_images_and_keeps_the_weights() -> None:
+    whole, halved = create_model("preact-resnet18-w4", 10), create_model("preact-resnet18-w4", 10, stem_stride=2)
+    images = torch.randn(1, 3, 32, 32)
+    assert whole.blocks(whole.stem(images)).shape == (1, 32, 4, 4)
+    assert halved.blocks(halved.stem(images)).shape == (1, 32, 2, 2)
+    assert {n: p.shape for n, p in whole.named_parameters()} == {n: p.shape for n, p in halved.named_parameters()}
+
+
 def test_preact_block_adds_its_input_unchanged():
     block = preact_resnet.PreActBlock(3, 3, stride=1)
     nn.init.zeros_(block.conv2.weight)

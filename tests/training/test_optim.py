@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 from training_parts import CLASSES, Bag, config_with
 
+from adaptive_labels import AdaptiveLabelLoss
 from adaptive_labels.objectives import Supervised
 from adaptive_labels.training.optim import clip_gradients, make_optimizers, sparse_parameters
 
@@ -144,3 +145,31 @@ def test_parameters_without_a_gradient_are_left_out_of_clipping() -> None:
     assert layer.weight.grad is not None
     assert layer.weight.grad.norm() == pytest.approx(1e-3, rel=1e-2)
     assert layer.bias.grad is None
+
+
+def test_s_has_a_weight_decay_and_a_schedule_of_its_own() -> None:
+    objective = Supervised(nn.Linear(4, 3), AdaptiveLabelLoss(3))
+    config = config_with(
+        weight_decay=0.01, residual_lr=10.0, residual_weight_decay=0.3, residual_schedule="constant", lr=0.1
+    )
+    network, criterion = make_optimizers(objective, config).param_groups
+    assert (network["weight_decay"], criterion["weight_decay"]) == (0.01, 0.3)
+    optimizers = make_optimizers(objective, config)
+    optimizers.set_rate_factor(0.25)
+    assert [group["lr"] for group in optimizers.param_groups] == [0.025, 1.0]
+    following = make_optimizers(objective, config_with(residual_lr=10.0, lr=0.1))
+    following.set_rate_factor(0.25)
+    assert [group["lr"] for group in following.param_groups] == [0.025, 0.25]
+    assert following.param_groups[1]["weight_decay"] == 0.0
+
+
+def test_weight_decay_on_s_draws_it_to_uniform() -> None:
+    objective = Supervised(nn.Linear(4, 3), AdaptiveLabelLoss(3, initial_labels=torch.eye(3)[[1, 2, 0]] + 0.1))
+    config = config_with(optimizer="sgd", momentum=0.0, weight_decay=0.0, residual_weight_decay=0.5, lr=0.1)
+    optimizers = make_optimizers(objective, config)
+    before = objective.criterion.residual_logits.detach().clone()  # type: ignore[operator, union-attr]
+    loss, _ = objective(torch.randn(2, 4), torch.tensor([0, 0]))
+    loss.backward()
+    optimizers.step()
+    after = objective.criterion.residual_logits.detach()  # type: ignore[operator, union-attr]
+    torch.testing.assert_close(after[1:], before[1:] * (1 - 0.1 * 0.5))  # rows that the batch did not touch

@@ -123,6 +123,8 @@ class TrainingConfig:
     ema: decay of an average of the weights, which is then what is evaluated and kept.
     early_stop: epochs without a lower validation loss before the run stops.
     residual_lr, residual_weight_decay: the criterion's rate as a multiple of lr, and its weight decay.
+    channels_last: the layout in which convolutions are often faster (15 to 35% for the narrow networks on a CPU). Off
+        unless asked for: torch 2.13 on a CPU aborts in it for images as small as 8×8.
     residual_schedule: whether the criterion's rate follows the network's schedule, or stays constant.
     """
 
@@ -147,6 +149,7 @@ class TrainingConfig:
     class_weights: Literal["none", "balanced"] = "none"
     early_stop: int | None = _setting(None, _AT_LEAST_ONE)
     augment: bool | None = _chosen()
+    channels_last: bool = False
     residual_lr: float = _setting(1.0, _POSITIVE)
     residual_weight_decay: float = _setting(0.0, _NOT_NEGATIVE)
     residual_schedule: Literal["network", "constant"] = "network"

@@ -47,6 +47,8 @@ class Session:
             plugins=[LightningEnvironment()],  # one process, also where a scheduler's variables suggest more
         )
         self.objective = objective
+        if config.channels_last:
+            objective.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         # The module that `setup` returns is left aside: there is one process, so nothing to keep in step, and its
         # hooks cost as much time as a small layer. `setup` has moved the objective itself to the device.
         _, *members = self.fabric.setup(objective, *make_optimizers(objective, config).members)

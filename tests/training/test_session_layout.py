@@ -1,0 +1,26 @@
+"""The layout of image networks changes how fast they are, not what they are."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from training_parts import config_with
+
+from adaptive_labels.criteria import create_criterion
+from adaptive_labels.models import create_model
+from adaptive_labels.objectives import Supervised
+from adaptive_labels.training.session import Session
+
+
+def test_channels_last_changes_the_layout_and_not_the_logits() -> None:
+    images = torch.randn(4, 3, 32, 32)
+    logits = []
+    for channels_last in (False, True):
+        torch.manual_seed(0)
+        objective = Supervised(create_model("preact-resnet18-w4", 5), create_criterion("alr", 5))
+        Session(objective, dataclasses.replace(config_with(), channels_last=channels_last))
+        weight = objective.model.stem.weight  # type: ignore[union-attr]
+        assert weight.is_contiguous(memory_format=torch.channels_last) == channels_last  # type: ignore[operator]
+        logits.append(objective.model(images))
+    torch.testing.assert_close(*logits, rtol=1e-3, atol=1e-4)
