@@ -43,7 +43,7 @@ bench: $(VENV)/.installed-dev ## time the losses against torch's own, as ratios
 	$(BIN)/python benchmarks/loss.py
 
 results: $(VENV)/.installed-dev ## make the tables of results/ from its records
-	$(BIN)/alr study tables
+	$(BIN)/alr study tables --template experiments/ablations.md --page docs/ablations.md
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis

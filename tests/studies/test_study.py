@@ -14,6 +14,7 @@ from adaptive_labels.studies.choosing import best_trial, trials_of
 from adaptive_labels.studies.conduct import soft_confusions
 from adaptive_labels.studies.figure import draw, lines_of
 from adaptive_labels.studies.mechanism import describe_mechanism
+from adaptive_labels.studies.page import render_page
 from adaptive_labels.studies.records import append_record, read_all_records, read_records, records_file
 from adaptive_labels.studies.tables import gains_table, rows_of
 
@@ -145,6 +146,27 @@ def test_the_committed_tables_are_what_the_records_give() -> None:
         study = load_study(file)
         expected = study_table(study, read_all_records(root / "results", study.benches))
         assert (root / "results" / "tables" / f"{study.name}.md").read_text(encoding="utf-8") == expected, study.name
+
+
+def test_the_committed_page_is_what_the_records_give() -> None:
+    root = Path(__file__).parents[2]
+    expected = render_page(root / "experiments" / "ablations.md", root / "experiments", root / "results")
+    assert (root / "docs" / "ablations.md").read_text(encoding="utf-8") == expected
+    assert "{{" not in expected
+
+
+def test_a_page_asks_for_all_tables_of_a_study_or_for_one(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    study = write(tmp_path / "s.toml", HEAD.replace('["b"]', '["b", "c"]') + BASELINE)
+    template = write(tmp_path / "page.md", "All:\n{{s}}\nOne:\n{{s:c}}\n")
+    with pytest.raises(StudyError, match="no records of it"):
+        render_page(template, study.parent, tmp_path / "results")
+    for bench in ("b", "c"):
+        append_record(tmp_path / "results", record(Variant("", "baseline"), 0, 0.5, 0.25, bench))
+    text = render_page(template, study.parent, tmp_path / "results")
+    assert text.count("**b**") == 1
+    assert text.count("**c**") == 2
+    assert text.count("| **baseline** | 1 | 50.0 | 25.0 |") == 3
 
 
 def test_no_record_holds_a_path_of_the_machine() -> None:

@@ -70,8 +70,18 @@ def _listening(plan: Plan) -> Any:
 def _tables(
     studies: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the studies.")] = Path("experiments"),
     results: Results = Path("results"),
+    template: Annotated[
+        Path | None, typer.Option(help="A page with {{study}} where its tables go.", metavar="FILE")
+    ] = None,
+    page: Annotated[Path | None, typer.Option(help="Where the filled template goes.", metavar="FILE")] = None,
 ) -> None:
     from adaptive_labels.studies import write_tables
+    from adaptive_labels.studies.page import render_page
 
+    if (template is None) != (page is None):
+        raise ValueError("--template and --page belong together: what to fill, and where it goes")
     for path in write_tables(studies, results):
         typer.echo(str(path))
+    if template is not None and page is not None:
+        page.write_text(render_page(template, studies, results), encoding="utf-8")
+        typer.echo(str(page))
