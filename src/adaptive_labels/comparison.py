@@ -27,7 +27,7 @@ from adaptive_labels.training.batching import batches
 from adaptive_labels.training.evaluate import to_device
 from adaptive_labels.training.session import Session, contained
 
-DEFAULT_METHODS = ("baseline", "slr", "alr", "alr-s", "alr-repel")
+DEFAULT_METHODS = ("baseline", "slr", "alr", "alr-s")
 DEFAULT_SEEDS = 3
 IMPORT_SECONDS = 3.0  # what a new process takes to start and to import torch
 BUDGETS = "time-budgets.json"

@@ -7,7 +7,7 @@ from typing import Any
 
 from adaptive_labels.runs import RunError, RunFolder, names_of
 
-METHOD_ORDER = ("baseline", "slr", "alr", "alr-s", "alr-repel")
+METHOD_ORDER = ("baseline", "slr", "alr", "alr-s")
 
 # Settings of the method rather than of the recipe: two runs that differ in these can share a baseline.
 _METHOD_KEYS = ("method", "training.residual_lr", "training.residual_weight_decay", "training.residual_schedule")
@@ -76,7 +76,7 @@ class Group:
 
 
 def method_order(method: str) -> tuple[int, str]:
-    """Sort key: baseline, slr, alr, alr-s, alr-repel, then the others by name."""
+    """Sort key: baseline, slr, alr, alr-s, then the others by name."""
     return (METHOD_ORDER.index(method) if method in METHOD_ORDER else len(METHOD_ORDER), method)
 
 

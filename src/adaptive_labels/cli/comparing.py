@@ -40,7 +40,7 @@ def _compare(
     data: Data = "towns",
     methods: Annotated[
         str, typer.Option(help="Names with commas between.", metavar="A,B,…")
-    ] = "baseline,slr,alr,alr-s,alr-repel",
+    ] = "baseline,slr,alr,alr-s",
     seeds: Annotated[int, typer.Option(help="How many seeds for each method.", metavar="N", parser=at_least_one)] = 3,
     workers: Workers = None,
     executor: Annotated[str, typer.Option(help="Where runs go: local.", metavar="local")] = "local",

@@ -69,15 +69,6 @@ METHODS: dict[str, Method] = {
             (0.02, 0.5),
         ),
         Method(
-            "alr-repel",
-            "ALR that pushes away from what each class is mistaken for",
-            AdaptiveLabelLoss,
-            # By class, so that S also learns under SGD with many classes: what repels is what S has learned.
-            {"attraction": -2.0, "residual_reduction": "class"},
-            "attraction",
-            (-8.0, -0.5),
-        ),
-        Method(
             "disturb-label",
             "a share of the labels drawn at random in each step",
             DisturbLabel,
