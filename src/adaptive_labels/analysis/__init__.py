@@ -3,7 +3,7 @@
 from .confusions import Confusions, format_confusions, read_confusions
 from .examples import bootstrap_runs
 from .records import Group, Record, group_records, read_records
-from .report import write_report
+from .report import write_figures, write_report
 from .statistics import Comparison, Summary, bootstrap_difference, compare, compare_all, holm, sign_flip_p, summarise
 from .summary import Row, summarise_group
 from .table import table
@@ -30,5 +30,6 @@ __all__ = [
     "summarise_group",
     "table",
     "verdict",
+    "write_figures",
     "write_report",
 ]

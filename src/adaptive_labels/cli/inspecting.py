@@ -64,10 +64,23 @@ def _report(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where to write it.")] = Path(
         "report.html"
     ),
+    figures: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write each figure as SVG and PNG as well, each table as LaTeX.")
+    ] = None,
+    no_examples: Annotated[
+        bool,
+        typer.Option("--no-examples", help="Leave out the inputs that were mistaken, as data not to be passed on."),
+    ] = False,
 ) -> None:
-    from adaptive_labels.analysis import write_report
+    from adaptive_labels.analysis import write_figures, write_report
 
-    typer.echo(f"Report: {write_report(_found(runs), output)}")
+    found = _found(runs)
+    typer.echo(f"Report: {write_report(found, output, examples=not no_examples)}")
+    if figures is not None:
+        files, problem = write_figures(found, figures)
+        typer.echo(f"Figures: {counted(len(files), 'file')} in {figures}")
+        if problem is not None:
+            typer.echo(problem, err=True)
 
 
 def _confusions(
