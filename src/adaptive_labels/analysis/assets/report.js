@@ -5,6 +5,7 @@
 const SVG = "http://www.w3.org/2000/svg";
 const STRENGTHS = 9; // as in heatmap.py
 const LONGEST_NAME = 20;
+const LETTER = 0.6; // the width of a letter in font sizes
 const SMALLEST_FONT = 9.5;
 const FEWEST_SHOWN = 4; // classes at the closest zoom
 const FOUND_SHOWN = 15; // classes around one that was searched for
@@ -28,6 +29,7 @@ function explore(root, data) {
   controls.hidden = false;
   say(["Point at a square for its figures, or go to a map with Tab and use the arrow keys, + and −."]);
   connect();
+  addEventListener("resize", draw);
 
   function showMethod() {
     const method = data.methods[state.method];
@@ -118,8 +120,11 @@ function explore(root, data) {
   function labels(svg, cells) {
     const [left, top, side] = ["x", "y", "width"].map((name) => Number(cells.getAttribute(name)));
     const cell = side / view.count;
-    const font = Math.min(12, Math.max(SMALLEST_FONT, cell * 0.95));
-    const step = Math.max(1, Math.ceil(SMALLEST_FONT / cell));
+    // On a narrow screen the figure is drawn smaller: larger letters, and fewer of them, stay readable.
+    const smallest = SMALLEST_FONT * Math.min(1.5, Math.max(1, svg.viewBox.baseVal.width / (svg.clientWidth || Infinity)));
+    const font = Math.max(smallest, Math.min(12, cell * 0.95));
+    const step = Math.max(1, Math.ceil(smallest / cell));
+    const letters = Math.min(LONGEST_NAME, Math.max(4, Math.floor((left - 4) / (font * LETTER))));
     const rows = svg.querySelector(".rows"), columns = svg.querySelector(".columns");
     rows.replaceChildren();
     columns.replaceChildren();
@@ -128,11 +133,11 @@ function explore(root, data) {
       const row = view.row + i, column = view.column + i;
       // Where names are thinned, the one pointed at takes the place of its neighbours.
       if (named(i, row, state.row, step)) {
-        rows.append(label(row, state.row, { x: left - 4, y: top + middle + font * 0.35, "text-anchor": "end" }, font));
+        rows.append(label(row, state.row, { x: left - 4, y: top + middle + font * 0.35, "text-anchor": "end" }, font, letters));
       }
       if (named(i, column, state.column, step)) {
         const x = left + middle + font * 0.3, y = top - 4;
-        columns.append(label(column, state.column, { x, y, transform: `rotate(-60 ${x} ${y})` }, font));
+        columns.append(label(column, state.column, { x, y, transform: `rotate(-60 ${x} ${y})` }, font, letters));
       }
     }
   }
@@ -143,11 +148,11 @@ function explore(root, data) {
     return i % step === 0 && !near;
   }
 
-  function label(position, chosen, attributes, font) {
+  function label(position, chosen, attributes, font, letters) {
     const name = data.classes[state.order[position]];
     const text = element("text", { ...attributes, "font-size": font });
     if (position === chosen) text.setAttribute("class", "found");
-    text.textContent = name.length > LONGEST_NAME ? `${name.slice(0, LONGEST_NAME - 1)}…` : name;
+    text.textContent = name.length > letters ? `${name.slice(0, letters - 1)}…` : name;
     return text;
   }
 

@@ -146,7 +146,9 @@ def _maps(
         rates = without_diagonal(confusions.rates)
         first = " and ".join(f"{p.true} → {p.taken_for}" for p in top_pairs(confusions, 2, by="test"))
         drawing = heat_map(rates[part], ordered, title, f"The largest: {first}." if first else "There are none.")
-        note = "What happened: the share of the row's test examples that were predicted as the column's. Mean over seeds."
+        note = (
+            "What happened: the share of the row's test examples that were predicted as the column's. Mean over seeds."
+        )
         figures.append(("test", title, drawer.figure(f"test-errors-{main.label}", drawing), note))
     drawn = [
         f'<figure data-kind="{kind}">{heading(4, title)}{drawing}<figcaption>{paragraph(note)}</figcaption></figure>'

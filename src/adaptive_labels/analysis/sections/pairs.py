@@ -48,8 +48,7 @@ def _mistakes(method: Method, confusions: Confusions) -> str:
         shown = _inputs(kept.get((pair.true, pair.taken_for), []))
         if not shown:
             continue
-        count = f"{pair.count:.1f}".removesuffix(".0")
-        rate = f"{percent(pair.rate or 0.0)}% of its test examples ({count}) are predicted so."
+        rate = f"{percent(pair.rate or 0.0)}% of its {(pair.count or 0.0) / (pair.rate or 1.0):.0f} test examples"
         cards.append(
             f"<li>{heading(4, f'{pair.true} → {pair.taken_for}')}{paragraph(rate, 'rate')}{''.join(shown)}</li>"
         )
