@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from .calibration import Reliability
 from .svg import LETTER, figure, grid, labelled, legend, line, marker, nice_ticks, points, shorten, stroke, text, window
 
-WIDTH, LEFT, RIGHT, TOP, PLOT = 420.0, 44.0, 12.0, 10.0, 210.0
+WIDTH, LEFT, RIGHT, TOP, PLOT = 420.0, 44.0, 12.0, 28.0, 204.0
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ def line_chart(
     title: str,
     *,
     x_label: str,
+    y_label: str,
     percent: bool,
     skip: int = 0,
     floor: float | None = 0.0,
@@ -77,6 +78,7 @@ def line_chart(
         words = f"{tick:.0f}" if whole else f"{100 * tick:.0f}"
         parts.append(text(x(tick), TOP + PLOT + 16, words, "middle"))
     parts.append(text((LEFT + right) / 2, TOP + PLOT + 32, x_label, "middle"))
+    parts.append(text(8, 14, y_label))
     drawn = []
     for name, curve in lines.items():
         position = place[name]
@@ -136,7 +138,7 @@ def difference_chart(rows: Sequence[Difference], title: str, baseline: str) -> s
 
 def reliability_diagram(before: Reliability, after: Reliability | None, title: str) -> str:
     """Accuracy by confidence, bars before and markers after temperature scaling; on the diagonal it can be believed."""
-    left, top, side = 34.0, 8.0, 180.0
+    left, top, side = 34.0, 24.0, 180.0
     bins = len(before.count)
     most = max(int(before.count.max()), 1)
 
@@ -166,6 +168,7 @@ def reliability_diagram(before: Reliability, after: Reliability | None, title: s
         description += f", and {100 * after.ece:.1f} after temperature scaling"
     parts += [text(left + tick * side, top + side + 15, f"{100 * tick:g}", "middle") for tick in (0.0, 0.5, 1.0)]
     parts.append(text(left + side / 2, top + side + 30, "confidence %", "middle"))
+    parts.append(text(6, 12, "right %"))
     return figure(title, f"{description}.", left + side + 14, top + side + 36, "".join(parts), "reliability")
 
 

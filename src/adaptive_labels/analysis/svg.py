@@ -96,14 +96,18 @@ def grid(
 
 
 def labelled(ticks: Sequence[float], label: Callable[..., str]) -> list[str]:
-    """The labels of ``ticks`` with as few decimals as tell neighbours apart."""
-    for digits in range(4):
-        words = [label(tick, digits) for tick in ticks]
-        numbers = [float(word.replace("−", "-")) for word in words]
-        steps = np.diff(numbers)
-        if len(set(words)) == len(words) and (not len(steps) or np.ptp(steps) < 1e-9):
-            return words
-    return words
+    """The labels of ``ticks`` with as few decimals as say them exactly, four at most.
+
+    >>> labelled([0.625, 0.63], lambda value, digits: f"{100 * value:.{digits}f}")
+    ['62.5', '63.0']
+    """
+
+    def number(tick: float, digits: int) -> float:
+        return float(label(tick, digits).replace("−", "-"))
+
+    exact = (d for d in range(4) if all(abs(number(tick, d) - number(tick, 9)) < 1e-6 for tick in ticks))
+    digits = next(exact, 4)
+    return [label(tick, digits) for tick in ticks]
 
 
 def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:

@@ -67,7 +67,7 @@ def _risk(found: Gathered, drawer: Drawer) -> str:
         return ""
     title = f"Risk by coverage, {found.group.title}"
     along = "coverage: % of the test examples, the most confident first"
-    chart = line_chart(curves, title, x_label=along, percent=True, styles=found.styles)
+    chart = line_chart(curves, title, x_label=along, y_label="wrong %", percent=True, styles=found.styles)
     note = (
         "If only the most confident predictions are kept, this share of them (percent) is wrong; lower is better. The "
         f"area under the curve, AURC × 100: {', '.join(areas)}."

@@ -27,18 +27,28 @@ def learning_section(found: Gathered, name: str, drawer: Drawer) -> str:
         if skip:
             note += f" The scale fits the epochs after {skip}; earlier ones may run off the bottom."
         words = f"Validation accuracy by epoch, {title}"
-        chart = line_chart(curves, words, x_label="epoch", percent=True, skip=skip, styles=found.styles)
+        chart = line_chart(
+            curves,
+            words,
+            x_label="epoch",
+            y_label="validation accuracy %",
+            percent=True,
+            skip=skip,
+            styles=found.styles,
+        )
         figures.append(framed(drawer.figure("validation-accuracy", chart), note, "Validation accuracy"))
     curves = _curves(found, lambda line: line.get("train_accuracy"))
     if curves:
         words = f"Training accuracy by epoch, {title}"
-        chart = line_chart(curves, words, x_label="epoch", percent=True, styles=found.styles)
+        chart = line_chart(
+            curves, words, x_label="epoch", y_label="training accuracy %", percent=True, styles=found.styles
+        )
         note = "Percent of the training examples as they came by in training, augmented where that is on."
         figures.append(framed(drawer.figure("training-accuracy", chart), note, "Training accuracy"))
     weights = _curves(found, lambda line: _part(line, "weight"))
     if weights:
         words = f"Weight on the residual loss, {title}"
-        chart = line_chart(weights, words, x_label="epoch", percent=False, styles=found.styles)
+        chart = line_chart(weights, words, x_label="epoch", y_label="weight", percent=False, styles=found.styles)
         note = "The factor 1 − accuracy on the residual loss: as training gets things right, it lets go."
         figures.append(framed(drawer.figure("residual-weight", chart), note, "Weight on the residual loss"))
     figures += [_loss_parts(method, drawer) for method in found.methods]
@@ -54,7 +64,7 @@ def _loss_parts(method: Method, drawer: Drawer) -> str:
     if len(curves) < 2:
         return ""
     title = f"Parts of the loss of {method.label}"
-    chart = line_chart(curves, title, x_label="epoch", percent=False)
+    chart = line_chart(curves, title, x_label="epoch", y_label="loss", percent=False)
     note = (
         "Cross entropies in nats, each before its weight: of the hard labels, of the residual labels for the network, "
         "and of the network's predictions for the residual labels."

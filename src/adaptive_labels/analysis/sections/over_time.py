@@ -18,7 +18,7 @@ def over_time_section(found: Gathered, name: str, drawer: Drawer) -> str:
         return ""
     entropy = {label: _entropy(residuals) for label, residuals in learned.items()}
     title = f"Entropy of the residual labels, {found.group.title}"
-    chart = line_chart(entropy, title, x_label="epoch", percent=True, styles=found.styles)
+    chart = line_chart(entropy, title, x_label="epoch", y_label="entropy %", percent=True, styles=found.styles)
     note = (
         "100% is an even spread over all other classes, as at the start; 0% is a single one. Mean over classes and "
         "seeds; the band holds the middle 80% of the classes."
@@ -32,11 +32,13 @@ def over_time_section(found: Gathered, name: str, drawer: Drawer) -> str:
             sentences.append(paragraph(sentence))
     if top_share:
         title = f"Classes whose top confusion is that of the last epoch, {found.group.title}"
-        chart = line_chart(top_share, title, x_label="epoch", percent=True, styles=found.styles)
+        chart = line_chart(top_share, title, x_label="epoch", y_label="classes %", percent=True, styles=found.styles)
         note = "Percent of the classes whose most likely confusion is already that of the last epoch; mean over seeds."
         figures.append(framed(drawer.figure("top-confusion-consistency", chart), note, "How early they are settled"))
         title = f"Rank correlation of residual labels with the last epoch's, {found.group.title}"
-        chart = line_chart(correlation, title, x_label="epoch", percent=False, floor=None, styles=found.styles)
+        chart = line_chart(
+            correlation, title, x_label="epoch", y_label="correlation", percent=False, floor=None, styles=found.styles
+        )
         note = "Mean over the classes of the rank correlation between a row and the same row at the last epoch."
         figures.append(framed(drawer.figure("row-correlation", chart), note, "The whole rows"))
     return section("Residual labels over time", name, "".join(sentences) + columns(*figures))
