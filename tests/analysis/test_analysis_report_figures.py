@@ -1,5 +1,5 @@
-import builtins
 import re
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,10 @@ TABLES = {"confused-pairs", "differing-pairs", "paired-tests", "results", "worst
 
 def names(folder: Path, suffix: str) -> set[str]:
     return {path.stem for path in folder.glob(f"*{suffix}")}
+
+
+def forget_resvg(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "resvg_py", None)  # importing it fails, as where it is not installed
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +76,7 @@ def test_tables_are_latex_with_escaped_names(figures: Path) -> None:
 def test_without_the_package_there_is_no_png_but_all_the_rest(
     comparison: list[RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = builtins.__import__
-
-    def missing(name: str, *arguments: Any, **named: Any) -> Any:
-        if name == "resvg_py":
-            raise ImportError(name)
-        return real(name, *arguments, **named)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+    forget_resvg(monkeypatch)
     _, problem = write_figures(comparison, tmp_path)
     assert problem == (
         "PNG files were not written: they need the package resvg-py (pip install 'adaptive-labels[report]')."
@@ -89,7 +86,8 @@ def test_without_the_package_there_is_no_png_but_all_the_rest(
     assert names(tmp_path, ".tex") == TABLES
 
 
-def test_groups_have_files_of_their_own(maker: Any, tmp_path: Path) -> None:
+def test_groups_have_files_of_their_own(maker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_resvg(monkeypatch)  # it takes its time
     runs = [maker.whole("alr", 0, classes=["a", "b", "c"], dataset=name) for name in ("towns", "digits")]
     write_figures(runs, tmp_path / "figures")
     assert {"towns-fasttext-residual-labels-alr", "digits-fasttext-residual-labels-alr"} <= names(
