@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaptive_labels.analysis import bootstrap_runs, write_report
+from adaptive_labels.analysis import bootstrap_runs, group_records, read_records, write_report
 from adaptive_labels.analysis.calibration import reliability
 from adaptive_labels.analysis.charts import Curve, line_chart, zoom_start
+from adaptive_labels.analysis.gather import gather
 from adaptive_labels.analysis.heatmap import heat_map
 from adaptive_labels.analysis.page import asset
 from adaptive_labels.analysis.svg import labelled, nice_ticks, shorten
 from adaptive_labels.runs import RunError, RunFolder
+from adaptive_labels.runs.arrays import save_residual_labels
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
@@ -287,6 +289,26 @@ def test_a_damaged_file_costs_its_figure_only(comparison: list[RunFolder], tmp_p
     assert page.text.count("predictions.npz cannot be read") == 3
     assert page.count("svg", "reliability") == 2
     assert page.count("svg", "heatmap") == 1  # alr's residual labels, without test errors
+
+
+def test_runs_that_disagree_on_their_classes_show_what_they_can(maker: Any, tmp_path: Path) -> None:
+    runs = [maker.whole("alr", seed, classes=classes) for seed, classes in enumerate((list("abcd"), list("abce")))]
+    page = report(runs, tmp_path)
+    assert "the runs have different classes, so their confusions and calibration are not shown" in page.text
+    assert page.count("svg", "heatmap") == page.count("svg", "reliability") == 0
+    assert "Validation accuracy" in page.text
+
+
+def test_a_run_that_stopped_early_ends_with_its_own_last_labels(maker: Any) -> None:
+    runs = [maker.whole("alr", seed, classes=list("abcd")) for seed in range(2)]
+    stored = runs[1].load_residual_labels()
+    (runs[1].path / "residual_labels.npz").unlink()
+    save_residual_labels(runs[1].path / "residual_labels.npz", [1, 2], stored.labels[:2], stored.classes)
+    residuals = gather(group_records(read_records(runs))[0]).methods[0].residuals
+    assert residuals is not None
+    assert residuals.epochs.tolist() == [1, 2, 4]
+    expected = (runs[0].load_residual_labels().matrix(-1).astype(float) + stored.labels[1]) / 2
+    np.testing.assert_allclose(residuals.mean(), expected, atol=1e-7)
 
 
 def test_reliability_against_a_loop() -> None:

@@ -88,8 +88,7 @@ class Method:
             return self.residuals.runs[0].classes
         if not self.predictions:
             return None
-        first = self.predictions[0][0]
-        return first.classes or tuple(str(i) for i in range(first.test_logits.shape[1]))
+        return _names(self.predictions[0][0])
 
 
 @dataclass(frozen=True)
@@ -110,11 +109,20 @@ def gather(group: Group) -> Gathered:
     """Read the files of a group's counted runs."""
     problems: list[str] = []
     methods = tuple(_method(label, records, problems) for label, records in group.by_label().items())
-    sizes = {method.classes for method in methods if method.classes is not None}
-    if len(sizes) > 1:
-        problems.append("its runs have different classes, so that their confusions cannot be shown together.")
+    if len({classes for method in methods for classes in _classes(method)}) > 1:
+        problems.append("the runs have different classes, so their confusions and calibration are not shown.")
         methods = tuple(Method(m.label, m.records, m.histories, None, (), ()) for m in methods)
     return Gathered(group, methods, tuple(problems))
+
+
+def _classes(method: Method) -> list[tuple[str, ...]]:
+    """The class names of every file that has them."""
+    found = [] if method.residuals is None else [labels.classes for labels in method.residuals.runs]
+    return found + [_names(predictions) for predictions, _ in method.predictions]
+
+
+def _names(predictions: Predictions) -> tuple[str, ...]:
+    return predictions.classes or tuple(str(i) for i in range(predictions.test_logits.shape[1]))
 
 
 def _method(label: str, records: Sequence[Record], problems: list[str]) -> Method:
@@ -143,7 +151,7 @@ def _examples(run: RunFolder) -> dict[str, Any] | None:
 
 
 def _shared(residuals: Sequence[ResidualLabels]) -> Residuals | None:
-    if not residuals or len({labels.classes for labels in residuals}) > 1:
+    if not residuals:
         return None
     epochs = set.intersection(*(set(labels.epochs.tolist()) for labels in residuals))
     # The last of each run stands at the end, even where one stopped early.

@@ -42,7 +42,7 @@ def _mistakes(method: Method, confusions: Confusions) -> str:
         for pair in content["pairs"]:
             if isinstance(pair, dict):
                 known = kept.setdefault((str(pair.get("true")), str(pair.get("predicted"))), [])
-                known += [e for e in pair.get("examples", []) if isinstance(e, dict)]
+                known += [e for e in pair.get("examples") or [] if isinstance(e, dict)]
     cards = []
     for pair in top_pairs(confusions, _PAIRS, by="test"):
         shown = _inputs(kept.get((pair.true, pair.taken_for), []))
@@ -65,12 +65,12 @@ def _inputs(examples: Sequence[dict[str, Any]]) -> list[str]:
     """A list of texts or thumbnails, each once, the most confident first."""
     seen: set[str] = set()
     texts, images = [], []
-    for example in sorted(examples, key=lambda e: -float(e.get("confidence") or 0.0)):
+    for example in sorted(examples, key=lambda e: -_confidence(e)):
         content = example.get("text") or example.get("png")
         if not isinstance(content, str) or content in seen or len(seen) >= _EXAMPLES:
             continue
         seen.add(content)
-        sure = f'<span class="sure">{percent(float(example.get("confidence") or 0.0), 0)}%</span>'
+        sure = f'<span class="sure">{percent(_confidence(example), 0)}%</span>'
         if "text" in example:
             texts.append(f"<li><q>{escape(content)}</q> {sure}</li>")
         elif _is_png(content):
@@ -81,6 +81,11 @@ def _inputs(examples: Sequence[dict[str, Any]]) -> list[str]:
         *([f"<ul>{''.join(texts)}</ul>"] if texts else []),
         *([f'<ul class="images">{"".join(images)}</ul>'] if images else []),
     ]
+
+
+def _confidence(example: dict[str, Any]) -> float:
+    value = example.get("confidence")
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _is_png(content: str) -> bool:
