@@ -13,12 +13,12 @@ from adaptive_labels.analysis.confusions import (
     agreement,
     cluster_order,
     confusion_matrix,
-    format_confusions,
     most_confused,
     mutual_groups,
     read_confusions,
     top_pairs,
 )
+from adaptive_labels.analysis.listing import format_confusions, named_groups, one_way_pairs, summarise_confusions
 from adaptive_labels.runs import RunError, RunFolder
 
 
@@ -127,20 +127,98 @@ def test_many_classes_are_read_from_the_largest_of_each_row(maker: Any) -> None:
 
 def test_text_csv_and_json(comparison: list[RunFolder]) -> None:
     found = read_confusions([run for run in comparison if run.names.method == "alr"])
-    lines = format_confusions(found, 3).splitlines()
+    lines = summarise_confusions(found, 3).splitlines()
     assert lines[0].split() == ["class", "taken", "for", "residual", "label", "test", "rate", "test", "examples"]
     assert lines[4] == "Mean over 3 runs; last stored epoch."
     assert lines[5].startswith("Residual labels and test errors rank the pairs with a Spearman correlation of 0.")
     assert lines[6].startswith("Confused with each other: ")
     assert "; AT, DE; BE, NL; " in lines[6]
+    assert format_confusions(found, 3).startswith("\n".join(lines[:6]))
     pairs = top_pairs(found, 3)
     data = json.loads(format_confusions(found, 3, "json"))
     assert [pair["true"] for pair in data["pairs"]] == [pair.true for pair in pairs]
+    assert data["agreement"] == agreement(found)
+    assert data["groups"] == mutual_groups(found)
     rows = list(csv.DictReader(io.StringIO(format_confusions(found, 8, "csv"))))
     assert {row["class"] for row in rows} == set(found.classes)
     assert float(rows[0]["residual_label"]) == pairs[0].residual
     with pytest.raises(ValueError, match="format is 'xml'; it must be one of text, json, csv"):
         format_confusions(found, 3, "xml")
+    with pytest.raises(ValueError, match="only is 'all'; it must be one of pairs, one-way, groups"):
+        format_confusions(found, 3, only="all")
+
+
+def test_both_directions_stand_side_by_side(comparison: list[RunFolder]) -> None:
+    found = read_confusions([run for run in comparison if run.names.method == "alr"])
+    assert found.residual is not None
+    assert found.counts is not None
+    assert found.rates is not None
+    for row in csv.DictReader(io.StringIO(format_confusions(found, 8, "csv"))):
+        i, j = found.classes.index(row["class"]), found.classes.index(row["taken_for"])
+        expected = {"residual_label": found.residual, "test_rate": found.rates, "test_count": found.counts}
+        for name, matrix in expected.items():
+            assert float(row[name]) == matrix[i, j]
+            assert float(row[f"reverse_{name}"]) == matrix[j, i]
+
+
+ONE_WAY = Confusions(
+    ("a", "b", "c", "d, e"),
+    np.array([[0, 0.8, 0.1, 0.1], [0.6, 0, 0.2, 0.2], [0.3, 0.3, 0, 0.4], [0.1, 0.1, 0.8, 0]]),
+    np.array([[60.0, 38, 1, 1], [5, 95, 0, 0], [0, 1, 80, 19], [0, 0, 25, 75]]),
+    1,
+    1,
+)
+
+
+def test_pairs_that_are_confused_one_way() -> None:
+    first, *others = one_way_pairs(ONE_WAY)
+    assert (first.true, first.taken_for, first.count, first.reverse_count) == ("a", "b", 38, 5)
+    assert (first.residual, first.reverse_residual) == (0.8, 0.6)
+    assert first.p == pytest.approx(stats.binomtest(38, 43, 0.5).pvalue)
+    assert all(pair.p_holm > 0.05 for pair in others)
+    text = format_confusions(ONE_WAY, only="one-way").splitlines()
+    assert text[0] == "One way more than the other:"
+    assert text[2].split() == ["a", "b", "38.0%", "5.0%", "38", ":", "5", "<", "0.001"]
+    assert text[3] == "Binomial test on the test split, p < 0.05."
+    rows = list(csv.DictReader(io.StringIO(format_confusions(ONE_WAY, 9, "csv", only="one-way"))))
+    assert [float(row["p"]) for row in rows] == [pair.p for pair in one_way_pairs(ONE_WAY)]
+    assert (rows[0]["test_count"], rows[0]["reverse_test_rate"]) == ("38", "0.05")
+    even = Confusions(("a", "b"), None, np.array([[5.0, 5], [4, 6]]))
+    assert format_confusions(even, only="one-way").startswith("No pair is confused one way more than the other")
+    assert one_way_pairs(Confusions(("a", "b"), np.array([[0.0, 1], [1, 0]]), None)) == []
+
+
+def test_groups_by_either_view() -> None:
+    by_test = [group for group in named_groups(ONE_WAY) if group.by == "test"]
+    assert [group.classes for group in by_test] == [("c", "d, e")]
+    assert by_test[0].within == pytest.approx(44 / 45)
+    assert by_test[0].weakest == pytest.approx(0.19)
+    by_residual = named_groups(ONE_WAY, "residual")
+    assert [group.classes for group in by_residual] == [("a", "b")]
+    assert by_residual[0].weakest == pytest.approx(0.6)
+    assert "test      c, d, e" in format_confusions(ONE_WAY, only="groups")
+    rows = list(csv.DictReader(io.StringIO(format_confusions(ONE_WAY, 9, "csv", only="groups"))))
+    assert [(row["group"], row["by"], row["class"]) for row in rows] == [
+        ("1", "residual", "a"),
+        ("1", "residual", "b"),
+        ("2", "test", "c"),
+        ("2", "test", "d, e"),
+    ]
+    data = json.loads(format_confusions(ONE_WAY, 1, "json", only="groups"))
+    assert data.keys() == {"residual_runs", "test_runs", "groups", "group_details"}
+    assert len(data["group_details"]) == 1
+
+
+def test_the_details_of_the_agreement() -> None:
+    data = json.loads(format_confusions(ONE_WAY, 2, "json"))
+    details = data["agreement_details"]
+    assert details["same_top_confusion"] == 1.0
+    assert details["classes"] == 4
+    assert [(pair["true"], pair["taken_for"]) for pair in details["differences"]] == [("c", "d, e"), ("a", "b")]
+    assert details["differences"][0]["expected"] == pytest.approx(0.4 * 20)
+    assert "agreement" not in json.loads(format_confusions(ONE_WAY, 2, "json", only="one-way"))
+    without = Confusions(ONE_WAY.classes, None, ONE_WAY.counts)
+    assert json.loads(format_confusions(without, 2, "json"))["agreement_details"] is None
 
 
 def test_runs_that_do_not_fit_together_are_refused(maker: Any) -> None:

@@ -51,6 +51,7 @@ def test_table_for_papers(alr, compared, format, start, row):
     [
         (["table", "--format", "pdf"], "format is 'pdf'; it must be one of text, markdown, csv, latex, json."),
         (["confusions", "--format", "latex"], "format is 'latex'; it must be one of text, json, csv."),
+        (["confusions", "--only", "all"], "only is 'all'; it must be one of pairs, one-way, groups."),
         (["confusions", "--by", "name"], "by is 'name'; it must be residual or test."),
         (["confusions", "--top", "none"], "invalid value for '--top': 'none' is not a whole number"),
     ],
@@ -97,13 +98,17 @@ def test_figures_where_a_file_is_in_the_way(alr, compared, tmp_path):
 def test_confusions(alr, compared):
     shown = alr("confusions", compared, "--top", 2).out.splitlines()
     assert shown[0].split() == ["class", "taken", "for", "residual", "label", "test", "rate", "test", "examples"]
-    assert len([line for line in shown[1:] if line.startswith(("food", "music", "sport"))]) == 2
+    assert all(line.startswith(("food", "music", "sport")) for line in shown[1:3])
+    assert shown[3] == "Mean over 4 runs; last stored epoch."
     pairs = alr("confusions", compared, "--top", 6, "--format", "json").json["pairs"]
     rows = list(csv.DictReader(io.StringIO(alr("confusions", compared, "--top", 6, "--format", "csv").out)))
     assert len(pairs) == len(rows) == 6
     for pair, row in zip(pairs, rows, strict=True):
         assert (pair["true"], pair["taken_for"]) == (row["class"], row["taken_for"])
         assert pair["residual"] == float(row["residual_label"])
+    for only, columns in (("one-way", {"p_holm", "reverse_test_count"}), ("groups", {"group", "by", "within"})):
+        table = csv.DictReader(io.StringIO(alr("confusions", compared, "--only", only, "--format", "csv").out))
+        assert {"class", *columns} <= set(table.fieldnames)
     by_class = {name: sum(pair["residual"] for pair in pairs if pair["true"] == name) for name in ("food", "music")}
     assert by_class == pytest.approx({"food": 1, "music": 1}, abs=1e-5)
 

@@ -1,15 +1,18 @@
 """Run folders → statistics, tables, confusions and a report; torch is never needed."""
 
-from .confusions import Confusions, format_confusions, read_confusions
+from .confusions import Confusions, read_confusions
 from .examples import bootstrap_runs
 from .groups import AsymmetricPair, ConfusedGroup, asymmetric_pairs, confused_groups
+from .listing import format_confusions, named_groups, one_way_pairs, summarise_confusions
 from .ordering import order_by_similarity
+from .ranking import average_precision, precision_at
 from .records import Group, Record, group_records, read_records
 from .report import write_figures, write_report
 from .residuals import Agreement, Consistency, agreement, consistency, row_entropy, top_confusions
 from .selective import RiskCoverage, confidence_and_correct, risk_coverage
 from .statistics import Comparison, Summary, bootstrap_difference, compare, compare_all, holm, sign_flip_p, summarise
 from .summary import Row, summarise_group
+from .suspects import Suspect, Suspects, read_suspects, write_suspects
 from .table import table
 from .verdict import verdict
 
@@ -25,8 +28,11 @@ __all__ = [
     "RiskCoverage",
     "Row",
     "Summary",
+    "Suspect",
+    "Suspects",
     "agreement",
     "asymmetric_pairs",
+    "average_precision",
     "bootstrap_difference",
     "bootstrap_runs",
     "compare",
@@ -37,17 +43,23 @@ __all__ = [
     "format_confusions",
     "group_records",
     "holm",
+    "named_groups",
+    "one_way_pairs",
     "order_by_similarity",
+    "precision_at",
     "read_confusions",
     "read_records",
+    "read_suspects",
     "risk_coverage",
     "row_entropy",
     "sign_flip_p",
     "summarise",
+    "summarise_confusions",
     "summarise_group",
     "table",
     "top_confusions",
     "verdict",
     "write_figures",
     "write_report",
+    "write_suspects",
 ]

@@ -4,22 +4,18 @@ Shapes: K classes. Row k of a matrix is the true class k. The residual label of 
 probability that goes to j, as training left it; the test rate is the share of k's test examples predicted as j.
 """
 
-import csv
-import io
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy import stats
-from scipy.cluster import hierarchy
+from numpy.typing import ArrayLike
 
 from adaptive_labels.runs import RunError, RunFolder
 
-FORMATS = ("text", "json", "csv")
-Matrix = NDArray[np.float64]
+from . import residuals
+from .groups import ConfusedGroup, confused_groups
+from .matrices import Matrix, row_shares
+from .ordering import order_by_similarity
 
 
 @dataclass(frozen=True)
@@ -43,18 +39,30 @@ class Confusions:
     @property
     def rates(self) -> Matrix | None:
         """(K, K) test counts as shares of the row's examples; rows of classes without examples are 0."""
-        return None if self.counts is None else _shares(self.counts)
+        return None if self.counts is None else row_shares(self.counts)
 
 
 @dataclass(frozen=True)
 class Pair:
-    """``true`` is taken for ``taken_for``; the reverse is another pair."""
+    """``true`` is taken for ``taken_for``; the reverse is another pair, and its figures stand beside this one's.
+
+    Attributes:
+        residual: the residual label, or None without any.
+        rate: the share of the test examples of ``true`` predicted as ``taken_for``, or None without predictions.
+        count: the number of those examples, a mean over the runs.
+        reverse_residual: the residual label of the reverse pair.
+        reverse_rate: the rate of the reverse pair.
+        reverse_count: the count of the reverse pair.
+    """
 
     true: str
     taken_for: str
     residual: float | None
     rate: float | None
     count: float | None
+    reverse_residual: float | None
+    reverse_rate: float | None
+    reverse_count: float | None
 
 
 def read_confusions(runs: Sequence[RunFolder]) -> Confusions:
@@ -106,71 +114,50 @@ def top_pairs(confusions: Confusions, top: int = 10, by: str | None = None) -> l
     """
     ranking = _ranking(confusions, by).copy()
     np.fill_diagonal(ranking, 0.0)
-    rates, size = confusions.rates, len(confusions.classes)
+    size = len(confusions.classes)
     order = np.argsort(-ranking, axis=None, kind="stable")[:top]
+    views = [confusions.residual, confusions.rates, confusions.counts]
     pairs = []
     for i, j in (divmod(int(cell), size) for cell in order):
         if ranking[i, j] > 0:
-            pairs.append(
-                Pair(
-                    confusions.classes[i],
-                    confusions.classes[j],
-                    None if confusions.residual is None else float(confusions.residual[i, j]),
-                    None if rates is None else float(rates[i, j]),
-                    None if confusions.counts is None else float(confusions.counts[i, j]),
-                )
-            )
+            cells = [None if view is None else float(view[i, j]) for view in views]
+            reverse = [None if view is None else float(view[j, i]) for view in views]
+            pairs.append(Pair(confusions.classes[i], confusions.classes[j], *cells, *reverse))
     return pairs
 
 
 def agreement(confusions: Confusions) -> float | None:
     """Spearman's rank correlation of residual labels and test errors over the off-diagonal pairs.
 
-    Both are distributions over the wrong classes, row by row: the errors of a class are divided by their number, and
-    classes without a test error are left out. None where one of the two is missing or does not vary.
+    See `residuals.agreement`, which says more. None where one of the two is missing or does not vary.
     """
     if confusions.residual is None or confusions.counts is None:
         return None
-    off_diagonal = ~np.eye(len(confusions.classes), dtype=bool)
-    errors = np.where(off_diagonal, confusions.counts, 0.0)
-    wrong = errors.sum(axis=1) > 0
-    chosen = off_diagonal & wrong[:, None]
-    first, second = confusions.residual[chosen], _shares(errors)[chosen]
-    if first.size < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
-        return None
-    return float(stats.spearmanr(first, second).statistic)
+    return residuals.agreement(confusions.residual, confusions.counts, pairs=0).overall
+
+
+def groups_of(confusions: Confusions, threshold: float | None = None, by: str | None = None) -> list[ConfusedGroup]:
+    """Sets of classes in which every two are confused with each other, most confusion first.
+
+    See `groups.confused_groups`. Of test rates the smallest threshold is 0.05, a share of a class's examples; of
+    residual labels it is 0.1, a share of what a class is taken for.
+    """
+    ranking = _ranking(confusions, by)
+    if ranking is confusions.residual:
+        return confused_groups(ranking, threshold=threshold, least=0.1)
+    assert confusions.counts is not None
+    return confused_groups(confusions.counts, threshold=threshold)
 
 
 def mutual_groups(confusions: Confusions, threshold: float | None = None, by: str | None = None) -> list[list[str]]:
-    """Sets of classes in which every two are confused with each other, largest first.
-
-    Two classes are when each is taken for the other with at least ``threshold``: unless given, 0.1 or twice the uniform
-    residual label 2 / (K − 1), whichever is larger, and 0.05 for test rates. Complete linkage, so that a chain of
-    neighbours does not become one set.
-    """
-    ranking = _ranking(confusions, by)
-    size = len(confusions.classes)
-    if size < 3:
-        return []
-    uses_residual = ranking is confusions.residual
-    least = threshold if threshold is not None else (max(0.1, 2 / (size - 1)) if uses_residual else 0.05)
-    apart = 1.0 - np.minimum(ranking, ranking.T)
-    linkage = hierarchy.linkage(apart[np.triu_indices(size, 1)], method="complete")
-    member_of = hierarchy.fcluster(linkage, t=1.0 - least + 1e-9, criterion="distance")
-    sets = [[confusions.classes[i] for i in np.flatnonzero(member_of == c)] for c in np.unique(member_of)]
-    return sorted((members for members in sets if len(members) > 1), key=lambda members: (-len(members), members))
+    """The names of the classes in each of `groups_of`, the largest set first."""
+    names = [[confusions.classes[i] for i in group.members] for group in groups_of(confusions, threshold, by)]
+    return sorted(names, key=lambda members: (-len(members), members))
 
 
 def cluster_order(matrix: Matrix) -> list[int]:
-    """An order of the classes in which confused ones are neighbours (average linkage, leaves ordered optimally)."""
-    size = len(matrix)
-    if size < 3:
-        return list(range(size))
-    similar = (matrix + matrix.T) / 2
-    distance = similar.max() - similar
-    condensed = distance[np.triu_indices(size, 1)]
-    linkage = hierarchy.linkage(condensed, method="average", optimal_ordering=True)
-    return [int(leaf) for leaf in hierarchy.leaves_list(linkage)]
+    """An order of the classes in which confused ones are neighbours, see `ordering.order_by_similarity`."""
+    return [int(i) for i in order_by_similarity(matrix)]
 
 
 def most_confused(matrix: Matrix, n: int) -> list[int]:
@@ -179,29 +166,6 @@ def most_confused(matrix: Matrix, n: int) -> list[int]:
     np.fill_diagonal(off_diagonal, 0.0)
     strength = np.maximum(off_diagonal.max(axis=0), off_diagonal.max(axis=1))
     return sorted(int(i) for i in np.argsort(-strength, kind="stable")[:n])
-
-
-def format_confusions(confusions: Confusions, top: int = 10, format: str = "text", by: str | None = None) -> str:
-    """The most confused pairs, the agreement of the two views, and the mutual groups, as text, JSON or CSV (pairs)."""
-    if format not in FORMATS:
-        raise ValueError(f"format is {format!r}; it must be one of {', '.join(FORMATS)}.")
-    pairs = top_pairs(confusions, top, by)
-    if format == "json":
-        data: dict[str, Any] = {
-            "pairs": [vars(pair) for pair in pairs],
-            "agreement": agreement(confusions),
-            "groups": mutual_groups(confusions, by=by),
-            "residual_runs": confusions.residual_runs,
-            "test_runs": confusions.test_runs,
-        }
-        return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
-    if format == "csv":
-        file = io.StringIO()
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["class", "taken_for", "residual_label", "test_rate", "test_count"])
-        writer.writerows([pair.true, pair.taken_for, pair.residual, pair.rate, pair.count] for pair in pairs)
-        return file.getvalue()
-    return _text(confusions, pairs, by)
 
 
 def agreement_sentence(confusions: Confusions) -> str | None:
@@ -224,35 +188,6 @@ def groups_sentence(confusions: Confusions, by: str | None = None, most: int = 8
     return f"Confused with each other: {'; '.join(', '.join(members) for members in groups[:most])}{more}."
 
 
-def _text(confusions: Confusions, pairs: Sequence[Pair], by: str | None) -> str:
-    if not pairs:
-        return "No class is taken for another.\n"
-    columns = [
-        ["class", *(pair.true for pair in pairs)],
-        ["taken for", *(pair.taken_for for pair in pairs)],
-    ]
-    if confusions.residual is not None:
-        columns.append(["residual label", *(f"{pair.residual:.3f}" for pair in pairs)])
-    if confusions.counts is not None:
-        columns.append(["test rate", *(f"{100 * (pair.rate or 0):.1f}%" for pair in pairs)])
-        columns.append(["test examples", *(f"{pair.count:.1f}".removesuffix(".0") for pair in pairs)])
-    widths = [max(len(cell) for cell in column) for column in columns]
-    lines = []
-    for cells in zip(*columns, strict=True):
-        aligned = [
-            cell.ljust(width) if i < 2 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        ]
-        lines.append("  ".join(aligned).rstrip())
-    runs = max(confusions.residual_runs, confusions.test_runs)
-    lines.append(f"Mean over {runs} runs; last stored epoch." if runs > 1 else "One run; last stored epoch.")
-    sentence = agreement_sentence(confusions)
-    lines += [sentence] if sentence else []
-    groups = groups_sentence(confusions, by=by)
-    lines += [groups] if groups else []
-    return "\n".join(lines) + "\n"
-
-
 def _ranking(confusions: Confusions, by: str | None) -> Matrix:
     if by not in (None, "residual", "test"):
         raise ValueError(f"by is {by!r}; it must be residual or test.")
@@ -261,12 +196,6 @@ def _ranking(confusions: Confusions, by: str | None) -> Matrix:
     if by != "residual" and confusions.rates is not None:
         return confusions.rates
     raise RunError(f"These runs have no {'residual labels' if by == 'residual' else 'test predictions'}.")
-
-
-def _shares(matrix: Matrix) -> Matrix:
-    totals = matrix.sum(axis=1, keepdims=True)
-    shares: Matrix = np.divide(matrix, totals, out=np.zeros_like(matrix), where=totals > 0)
-    return shares
 
 
 def _same(known: tuple[str, ...] | None, names: tuple[str, ...] | None, run: RunFolder) -> tuple[str, ...] | None:

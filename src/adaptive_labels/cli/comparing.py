@@ -169,10 +169,10 @@ def _show_comparison(runs: list[RunFolder], report: Path, as_json: bool) -> None
             typer.echo("[]")
         return
     from adaptive_labels.analysis import (
-        format_confusions,
         group_records,
         read_confusions,
         read_records,
+        summarise_confusions,
         table,
         verdict,
         write_report,
@@ -192,7 +192,7 @@ def _show_comparison(runs: list[RunFolder], report: Path, as_json: bool) -> None
     learned = [run for run in whole if run.load_residual_labels() is not None]
     if whole:
         typer.echo("")
-        block(format_confusions(read_confusions(learned or whole), top=10))
+        block(summarise_confusions(read_confusions(learned or whole), top=10))
     typer.echo("")
     typer.echo(f"Report: {write_report(runs, report)}")
 

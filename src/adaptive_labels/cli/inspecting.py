@@ -28,7 +28,9 @@ def register(app: typer.Typer) -> None:
         "report",
         help="All that runs say, on one offline page. Tables, curves, residual labels, confusions, calibration.",
     )(_report)
-    app.command("confusions", help="Which classes are taken for which.")(_confusions)
+    app.command("confusions", help="Which classes are taken for which. By the residual labels and by the test split.")(
+        _confusions
+    )
     runs = typer.Typer(cls=Group, help="Run folders: list, check, rm.", rich_markup_mode=None)
     runs.command("list", help="What is there, a line each.")(_list)
     runs.command("check", help="Whether it is whole.")(_check)
@@ -85,13 +87,16 @@ def _report(
 
 def _confusions(
     runs: Runs,
-    top: Annotated[int, typer.Option(metavar="N", help="How many pairs.", parser=at_least_one)] = 10,
+    top: Annotated[int, typer.Option(metavar="N", help="How many of each list.", parser=at_least_one)] = 10,
     format: Annotated[str, typer.Option("--format", metavar="text|json|csv", help="How to print it.")] = "text",
     by: Annotated[str | None, typer.Option(metavar="residual|test", help="Which of the two to rank by.")] = None,
+    only: Annotated[
+        str | None, typer.Option(metavar="pairs|one-way|groups", help="One list only; CSV holds one, pairs first.")
+    ] = None,
 ) -> None:
     from adaptive_labels.analysis import format_confusions, read_confusions
 
-    block(format_confusions(read_confusions(_found(runs)), top=top, format=format, by=by))
+    block(format_confusions(read_confusions(_found(runs)), top=top, format=format, by=by, only=only))
 
 
 def _list(folder: Annotated[Path, typer.Argument(metavar="DIR")] = Path("runs"), as_json: Json = False) -> None:
