@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from adaptive_labels.analysis.charts import Curve, line_chart, zoom_start
 from adaptive_labels.analysis.gather import gather
 from adaptive_labels.analysis.heatmap import heat_map
 from adaptive_labels.analysis.page import asset
+from adaptive_labels.analysis.suspects import Suspect, Suspects
 from adaptive_labels.analysis.svg import labelled, nice_ticks, shorten
 from adaptive_labels.runs import RunError, RunFolder
 from adaptive_labels.runs.arrays import save_residual_labels
@@ -289,6 +291,30 @@ def test_a_damaged_file_costs_its_figure_only(comparison: list[RunFolder], tmp_p
     assert page.text.count("predictions.npz cannot be read") == 3
     assert page.count("svg", "reliability") == 2
     assert page.count("svg", "heatmap") == 1  # alr's residual labels, without test errors
+
+
+def test_suspicious_labels_are_shown_with_their_run(maker: Any, tmp_path: Path) -> None:
+    run = maker.whole("alr", 0, classes=["a", "b", "<i>"])
+    first = Suspect(1, 7, "train.csv, line 9", "<u>text</u>", None, "a", "<i>", 3.5, 0.02, 0.9, "<i>")
+    ranking = Suspects(run.name, "towns", "alr", 0, "f", "residual", 500, (first,), 50, {"residual": 0.8, "loss": 0.61})
+    write_report([run], tmp_path / "report.html", suspects=[ranking])
+    page = Page((tmp_path / "report.html").read_text())
+    assert "a → <i>?" in page.texts
+    assert "<u>text</u>" in page.texts
+    assert "labelled a (2%), looks like <i> (90%)" in page.texts
+    assert "The 1 most suspicious of 500 training examples, ranked by residual" in page.text
+    cells = page.text.split(" chance ")[-1].split()[:7]
+    assert cells == ["alr,", "seed", "0", "50", "80.0", "61.0", "10.0"]
+    write_report([run], tmp_path / "report.html", suspects=[ranking], examples=False)
+    assert "<u>text</u>" not in Page((tmp_path / "report.html").read_text()).texts
+    other = replace(ranking, run="another")
+    with pytest.raises(RunError, match=r"The suspects are of the run another, which is not among these runs\."):
+        write_report([run], tmp_path / "report.html", suspects=[other])
+
+
+def test_pairs_confused_one_way_are_told(maker: Any, tmp_path: Path) -> None:
+    page = report([maker.whole("alr", 0, classes=list("abcdef"), examples=4000)], tmp_path)
+    assert "pairs that are confused one way more than the other" in page.text  # odd classes are mistaken more
 
 
 def test_runs_that_disagree_on_their_classes_show_what_they_can(maker: Any, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """One offline page that answers: which method, by how much, and what is confused with what."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 
@@ -19,46 +19,63 @@ from .sections.maps import map_section
 from .sections.noise import noise_section
 from .sections.over_time import over_time_section
 from .sections.pairs import pairs_section
+from .sections.suspecting import suspects_section
+from .suspects import Suspects
 from .words import listed
 
 # What the epochs of all maps may take: with it, 12 runs with 100 classes stay well under 2 MB.
 MAP_BYTES = 700_000
 
 
-def write_report(runs: Iterable[RunFolder], path: str | Path, *, examples: bool = True) -> Path:
+def write_report(
+    runs: Iterable[RunFolder], path: str | Path, *, examples: bool = True, suspects: Sequence[Suspects] = ()
+) -> Path:
     """Write the report of ``runs`` as one HTML file that needs nothing else, and return its path.
 
-    ``examples`` shows test inputs that were mistaken; leave them out where the data may not be passed on.
+    Args:
+        runs: what to report on.
+        path: the file.
+        examples: show inputs that were mistaken; leave them out where the data may not be passed on.
+        suspects: rankings of training labels to show with their runs, from `read_suspects`.
     """
-    title, body, _ = _compose(runs, examples)
+    title, body, _ = _compose(runs, examples, suspects)
     write_bytes(path, page(title, body).encode("utf-8", errors="replace"))
     return Path(path)
 
 
-def write_figures(runs: Iterable[RunFolder], folder: str | Path) -> tuple[list[Path], str | None]:
+def write_figures(
+    runs: Iterable[RunFolder], folder: str | Path, *, suspects: Sequence[Suspects] = ()
+) -> tuple[list[Path], str | None]:
     """Write every figure of the report as SVG and PNG and every table as LaTeX into ``folder``.
 
     Returns:
         The files, and a sentence when the PNG files could not be made, else None.
     """
-    _, _, drawer = _compose(runs, examples=False)
+    _, _, drawer = _compose(runs, examples=False, suspects=suspects)
     return drawer.write(folder)
 
 
-def _compose(runs: Iterable[RunFolder], examples: bool) -> tuple[str, str, Drawer]:
+def _compose(runs: Iterable[RunFolder], examples: bool, suspects: Sequence[Suspects]) -> tuple[str, str, Drawer]:
     groups = group_records(read_records(runs))
     if not groups:
         raise RunError("There are no runs to report on, so nothing was written.")
+    known = {record.run.name for group in groups for record in group.records}
+    for ranking in suspects:
+        if ranking.run not in known:
+            raise RunError(f"The suspects are of the run {ranking.run}, which is not among these runs.")
     title = f"Label regularisation on {listed(sorted({group.dataset for group in groups}))}"
     drawer = Drawer()
     body = [heading(1, title)]
     for number, group in enumerate(groups):
         drawer.prefix = f"{group.title}-" if len(groups) > 1 else ""
-        body.append(_group(gather(group), number, drawer, examples, MAP_BYTES // len(groups)))
+        ranked = [ranking for ranking in suspects if ranking.run in {record.run.name for record in group.records}]
+        body.append(_group(gather(group), ranked, number, drawer, examples, MAP_BYTES // len(groups)))
     return title, "\n".join(body), drawer
 
 
-def _group(found: Gathered, number: int, drawer: Drawer, examples: bool, budget: int) -> str:
+def _group(
+    found: Gathered, suspects: Sequence[Suspects], number: int, drawer: Drawer, examples: bool, budget: int
+) -> str:
     def name(part: str) -> str:
         return f"g{number}-{part}"
 
@@ -71,6 +88,7 @@ def _group(found: Gathered, number: int, drawer: Drawer, examples: bool, budget:
         "calibration": calibration_section(found, name("calibration"), drawer),
         "classes": classes_section(found, name("classes"), drawer),
         "wrong labels": noise_section(found, name("wrong-labels"), drawer),
+        "suspects": suspects_section(suspects, name("suspects"), drawer, examples=examples),
         "how it was made": making_section(found.group, name("how-it-was-made")),
     }
     links = "".join(

@@ -9,10 +9,12 @@ from typing import Any
 from adaptive_labels.analysis.confusions import Confusions, groups_sentence, top_pairs
 from adaptive_labels.analysis.drawer import Drawer
 from adaptive_labels.analysis.gather import Gathered, Method
+from adaptive_labels.analysis.listing import one_way_pairs
 from adaptive_labels.analysis.page import heading, paragraph, section
 from adaptive_labels.analysis.residuals import agreement
 from adaptive_labels.analysis.sections.maps import shown_first
-from adaptive_labels.analysis.words import percent
+from adaptive_labels.analysis.verdict import SIGNIFICANCE
+from adaptive_labels.analysis.words import p_value, percent
 
 _PAIRS = 12
 _EXAMPLES = 4
@@ -31,6 +33,7 @@ def pairs_section(found: Gathered, name: str, drawer: Drawer, *, examples: bool)
     parts.append(_pairs_table(main, confusions, drawer))
     groups = groups_sentence(confusions)
     parts += [paragraph(groups)] if groups else []
+    parts.append(_one_way(main, confusions, drawer))
     parts.append(_agreement(main, confusions, drawer))
     return section("The most confused pairs", name, "".join(parts))
 
@@ -73,7 +76,7 @@ def _inputs(examples: Sequence[dict[str, Any]]) -> list[str]:
         sure = f'<span class="sure">{percent(_confidence(example), 0)}%</span>'
         if "text" in example:
             texts.append(f"<li><q>{escape(content)}</q> {sure}</li>")
-        elif _is_png(content):
+        elif is_png(content):
             images.append(
                 f'<li><img src="data:image/png;base64,{content}" alt="a test image that was mistaken">{sure}</li>'
             )
@@ -88,7 +91,8 @@ def _confidence(example: dict[str, Any]) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _is_png(content: str) -> bool:
+def is_png(content: str) -> bool:
+    """Whether ``content`` is a PNG in base64 and nothing else, so that it can stand in an attribute."""
     try:
         return base64.b64decode(content, validate=True).startswith(b"\x89PNG\r\n")
     except (binascii.Error, ValueError):
@@ -114,6 +118,27 @@ def _pairs_table(method: Method, confusions: Confusions, drawer: Drawer) -> str:
     if confusions.counts is not None:
         explained += " Test rate: of the class's test examples, the share predicted as the other."
     return drawer.table("confused-pairs", headings, cells, explained, words=(0, 1)) if cells else ""
+
+
+def _one_way(method: Method, confusions: Confusions, drawer: Drawer) -> str:
+    """The pairs that are confused in one direction more than in the other, by more than chance."""
+    pairs = [pair for pair in one_way_pairs(confusions) if pair.p_holm < SIGNIFICANCE][:_DIFFERENCES]
+    if not pairs:
+        return ""
+    rows = [
+        [
+            pair.true,
+            pair.taken_for,
+            percent(pair.rate),
+            percent(pair.reverse_rate),
+            f"{pair.count} : {pair.reverse_count}",
+            p_value(pair.p_holm),
+        ]
+        for pair in pairs
+    ]
+    headings = ["class", "taken for", "test rate %", "reverse %", "test examples", "p Holm"]
+    caption = f"{method.label}: pairs that are confused one way more than the other (binomial test on the test split)."
+    return drawer.table("one-way-pairs", headings, rows, caption, words=(0, 1))
 
 
 def _agreement(method: Method, confusions: Confusions, drawer: Drawer) -> str:
