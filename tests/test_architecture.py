@@ -25,7 +25,8 @@ ROOMS: dict[str, set[str]] = {
     "analysis": {"runs"},
     "defaults": {"data"},
     "build": {"config", "criteria", "data", "defaults", "models", "objectives"},
-    "execution": {"build", "config", "metrics", "runs", "training"},
+    "mistakes": {"data"},
+    "execution": {"build", "config", "metrics", "mistakes", "runs", "training"},
     "prediction": {"build", "config", "data", "runs", "training"},
     "sweeps": {"config", "runs"},
     "comparison": {"build", "config", "data", "defaults", "execution", "runs", "sweeps", "training"},
@@ -55,9 +56,10 @@ OUTSIDE: dict[str, set[str]] = {
     "config": set(),
     "runs": {"numpy", "torch"},  # torch only to name its version, if something else has imported it
     "training": {"torch", "numpy", "lightning_fabric", "safetensors", "rich"},
-    "analysis": {"numpy", "scipy"},
+    "analysis": {"numpy", "scipy", "resvg_py"},  # the last only to write PNG files, if it is installed
     "defaults": {"torch"},
     "build": {"torch", "numpy"},
+    "mistakes": {"torch", "numpy", "PIL"},
     "execution": {"torch", "numpy", "safetensors"},
     "prediction": {"torch", "safetensors"},
     "sweeps": set(),

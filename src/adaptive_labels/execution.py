@@ -19,6 +19,7 @@ from torch import Tensor
 from adaptive_labels import build
 from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict
 from adaptive_labels.metrics import evaluate, fit_temperature, nll, top_k_accuracy
+from adaptive_labels.mistakes import example_mistakes
 from adaptive_labels.runs import RunFolder, RunRecorder
 from adaptive_labels.training.contracts import Recorder
 from adaptive_labels.training.evaluate import predict_logits
@@ -115,6 +116,7 @@ def _measure(model: torch.nn.Module, prepared: build.Prepared, run: RunFolder) -
         validation_labels=dataset.validation.labels.numpy(),
         classes=dataset.classes,
     )
+    run.write_json("examples.json", example_mistakes(dataset, test))
     return metrics
 
 

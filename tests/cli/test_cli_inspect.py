@@ -77,6 +77,24 @@ def test_report(alr, compared, tmp_path):
     assert files(compared) == before
 
 
+def test_report_with_figures_and_without_inputs(alr, compared, tmp_path):
+    pytest.importorskip("resvg_py")
+    ended = alr("report", compared, "-o", "page.html", "--no-examples", "--figures", "out/figures")
+    files = sorted(path.name for path in (tmp_path / "out" / "figures").iterdir())
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.out == f"Report: page.html\nFigures: {len(files)} files in out/figures\n"
+    assert {"results.tex", "validation-accuracy.svg", "validation-accuracy.png"} <= set(files)
+    assert "<q>" not in (tmp_path / "page.html").read_text()
+    assert "<q>" in (alr("report", compared) and (tmp_path / "report.html").read_text())
+
+
+def test_figures_where_a_file_is_in_the_way(alr, compared, tmp_path):
+    (tmp_path / "taken").write_text("")
+    ended = alr("report", compared, "--figures", "taken")
+    assert ended.status == 2
+    assert ended.err == "alr: Cannot make the folder taken: File exists.\n"
+
+
 def test_confusions(alr, compared):
     shown = alr("confusions", compared, "--top", 2).out.splitlines()
     assert shown[0].split() == ["class", "taken", "for", "residual", "label", "test", "rate", "test", "examples"]

@@ -7,7 +7,7 @@ from .listing import format_confusions, named_groups, one_way_pairs, summarise_c
 from .ordering import order_by_similarity
 from .ranking import average_precision, precision_at
 from .records import Group, Record, group_records, read_records
-from .report import write_report
+from .report import write_figures, write_report
 from .residuals import Agreement, Consistency, agreement, consistency, row_entropy, top_confusions
 from .selective import RiskCoverage, confidence_and_correct, risk_coverage
 from .statistics import Comparison, Summary, bootstrap_difference, compare, compare_all, holm, sign_flip_p, summarise
@@ -59,6 +59,7 @@ __all__ = [
     "table",
     "top_confusions",
     "verdict",
+    "write_figures",
     "write_report",
     "write_suspects",
 ]

@@ -7,16 +7,15 @@ from typing import Any
 
 from adaptive_labels.runs import RunError
 
-from .page import folded, heading, html_table
+from .page import folded, html_table, section
 from .records import Group, Record, describe, differing_settings, flatten
 
 
-def making_section(group: Group) -> str:
+def making_section(group: Group, name: str) -> str:
     """Commands, environments, what differs between the methods, and what they share."""
     records = group.records
     differing = [key for key in differing_settings(records) if key != "method.name"]
-    parts = [heading(3, "How this was made")]
-    parts.append(_methods(group, differing))
+    parts = [_methods(group, differing)]
     environments = [environment for record in records if (environment := _environment(record)) is not None]
     parts.append(_environments(environments))
     shared = {
@@ -31,7 +30,7 @@ def making_section(group: Group) -> str:
     if commands:
         items = "".join(f"<li><code>{escape(command)}</code></li>" for command in commands)
         parts.append(folded(f"Commands ({len(commands)})", f"<ul>{items}</ul>", opened=len(commands) <= 3))
-    return f"<section>{''.join(parts)}</section>"
+    return section("How this was made", name, "".join(parts))
 
 
 def _methods(group: Group, differing: Sequence[str]) -> str:

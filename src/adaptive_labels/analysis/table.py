@@ -160,21 +160,28 @@ def _latex(group: Group) -> str:
         lines = [f"% {_one_line(group.title)}: no run has finished yet."]
     else:
         headings, cells = columns(rows)
-        lines = [
-            "% needs \\usepackage{booktabs}",
-            "\\begin{table}",
-            "\\centering",
-            f"\\caption{{{_latex_escape(' '.join([f'{group.title}.', *caption(rows)]))}}}",
-            f"\\begin{{tabular}}{{l{'r' * (len(headings) - 1)}}}",
-            "\\toprule",
-            _latex_row(headings),
-            "\\midrule",
-            *(_latex_row(line) for line in cells),
-            "\\bottomrule",
-            "\\end{tabular}",
-            "\\end{table}",
-        ]
+        lines = [latex_table(headings, cells, " ".join([f"{group.title}.", *caption(rows)])).rstrip("\n")]
     return "\n".join([*lines, *(f"% left out: {_one_line(sentence)}" for sentence in left_out(group))]) + "\n"
+
+
+def latex_table(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str, words: Sequence[int] = ()) -> str:
+    """A table in LaTeX with booktabs; the first column and those in ``words`` are aligned to the left."""
+    alignment = "".join("l" if i == 0 or i in words else "r" for i in range(len(headings)))
+    lines = [
+        "% needs \\usepackage{booktabs}",
+        "\\begin{table}",
+        "\\centering",
+        f"\\caption{{{_latex_escape(caption)}}}",
+        f"\\begin{{tabular}}{{{alignment}}}",
+        "\\toprule",
+        _latex_row(headings),
+        "\\midrule",
+        *(_latex_row(line) for line in rows),
+        "\\bottomrule",
+        "\\end{tabular}",
+        "\\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _latex_row(cells: Sequence[str]) -> str:

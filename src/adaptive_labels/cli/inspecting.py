@@ -66,10 +66,27 @@ def _report(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where to write it.")] = Path(
         "report.html"
     ),
+    figures: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write each figure as SVG and PNG as well, each table as LaTeX.")
+    ] = None,
+    suspects: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Show what `alr suspects RUN -o FILE` found. Repeatable."),
+    ] = None,
+    no_examples: Annotated[
+        bool,
+        typer.Option("--no-examples", help="Leave out the inputs that were mistaken, as data not to be passed on."),
+    ] = False,
 ) -> None:
-    from adaptive_labels.analysis import write_report
+    from adaptive_labels.analysis import read_suspects, write_figures, write_report
 
-    typer.echo(f"Report: {write_report(_found(runs), output)}")
+    found, ranked = _found(runs), [read_suspects(path) for path in suspects or []]
+    typer.echo(f"Report: {write_report(found, output, examples=not no_examples, suspects=ranked)}")
+    if figures is not None:
+        files, problem = write_figures(found, figures, suspects=ranked)
+        typer.echo(f"Figures: {counted(len(files), 'file')} in {figures}")
+        if problem is not None:
+            typer.echo(problem, err=True)
 
 
 def _confusions(

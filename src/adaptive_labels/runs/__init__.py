@@ -7,6 +7,7 @@
 | ``history.jsonl`` | a line an epoch |
 | ``residual_labels.npz`` | residual labels at selected epochs |
 | ``predictions.npz`` | logits and labels of test and validation |
+| ``examples.json`` | a few test inputs that were taken for another class |
 | ``checkpoint/`` | what resuming needs |
 | ``model.safetensors`` | the final weights |
 | ``result.json`` | written last: a folder without it is unfinished |

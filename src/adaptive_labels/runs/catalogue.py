@@ -37,6 +37,7 @@ def check(run: RunFolder) -> list[str]:
     _try(problems, lambda: run.environment)
     _try(problems, run.load_residual_labels)
     _try(problems, run.load_predictions)
+    _try(problems, lambda: run.examples)
     if not (run.path / "environment.json").exists():
         problems.append("environment.json is missing.")
     if not run.finished:

@@ -68,6 +68,11 @@ class RunFolder:
         return self._object("environment.json") if (self.path / "environment.json").exists() else None
 
     @property
+    def examples(self) -> dict[str, Any] | None:
+        """A few test inputs that were taken for another class (``examples.json``), or None."""
+        return self._object("examples.json") if (self.path / "examples.json").exists() else None
+
+    @property
     def finished(self) -> bool:
         """Whether ``result.json`` is there; true of a run that diverged as well."""
         return (self.path / "result.json").exists()

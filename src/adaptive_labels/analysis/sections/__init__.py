@@ -1,0 +1,1 @@
+"""The parts of a report: each takes what `gather` read, and gives HTML."""

@@ -1,0 +1,86 @@
+"""A few test inputs that were taken for another class, small enough to keep with every run.
+
+Shapes: N test examples, K classes.
+"""
+
+import base64
+import io
+import json
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from adaptive_labels.data import Dataset, Examples
+
+PAIRS = 40
+EXAMPLES_OF_A_PAIR = 3
+LONGEST_TEXT = 200
+THUMBNAIL_SIDE = 32
+LARGEST_FILE = 180_000
+
+
+def example_mistakes(dataset: Dataset, logits: Tensor) -> dict[str, Any]:
+    """The pairs with most test mistakes, each with the inputs that were mistaken most confidently.
+
+    Args:
+        dataset: its test split is what was predicted.
+        logits: (N, K) of the test split.
+
+    Returns:
+        Plain data for ``examples.json``: at most 40 pairs of 3 inputs, fewer where they would exceed 180 kB.
+    """
+    test, predicted = dataset.test, logits.argmax(1)
+    confidence = logits.float().softmax(1).amax(1)
+    pairs: list[dict[str, Any]] = []
+    size = 0
+    for true, taken_for, count in _largest_pairs(test.labels, predicted, dataset.num_classes):
+        members = ((test.labels == true) & (predicted == taken_for)).nonzero().flatten()
+        surest = members[confidence[members].argsort(descending=True, stable=True)][:EXAMPLES_OF_A_PAIR]
+        pair = {
+            "true": dataset.classes[true],
+            "predicted": dataset.classes[taken_for],
+            "count": count,
+            "of": int((test.labels == true).sum()),
+            "examples": [_example(test, int(i), float(confidence[i])) for i in surest],
+        }
+        size += len(json.dumps(pair, indent=2))
+        if size > LARGEST_FILE:
+            break
+        pairs.append(pair)
+    return {"kind": dataset.kind, "split": "test", "pairs": pairs}
+
+
+def _largest_pairs(labels: Tensor, predicted: Tensor, classes: int) -> list[tuple[int, int, int]]:
+    """(true, predicted, count) of the most frequent mistakes, the first class first where counts tie."""
+    counts = torch.bincount(labels * classes + predicted, minlength=classes * classes).view(classes, classes)
+    counts.fill_diagonal_(0)
+    order = counts.flatten().argsort(descending=True, stable=True)[:PAIRS]
+    found = [(*divmod(int(cell), classes), int(counts.flatten()[cell])) for cell in order]
+    return [(true, taken_for, count) for true, taken_for, count in found if count]
+
+
+def _example(examples: Examples, index: int, confidence: float) -> dict[str, Any]:
+    found: dict[str, Any] = {"confidence": round(confidence, 4)}
+    if isinstance(examples.inputs, Tensor):
+        found["png"] = base64.b64encode(thumbnail(examples.inputs[index])).decode("ascii")
+    else:
+        text = examples.inputs[index]
+        found["text"] = text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
+    return found
+
+
+def thumbnail(image: Tensor) -> bytes:
+    """A uint8 image (C, H, W), grey or RGB, as a PNG of at most 32 × 32 pixels.
+
+    >>> thumbnail(torch.zeros(1, 64, 48, dtype=torch.uint8))[:4]
+    b'\\x89PNG'
+    """
+    pixels = image.permute(1, 2, 0).numpy()  # (H, W, C)
+    picture = Image.fromarray(np.ascontiguousarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels))
+    picture.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
+    file = io.BytesIO()
+    picture.save(file, "PNG", optimize=True)
+    return file.getvalue()

@@ -1,0 +1,160 @@
+"""Run folders as training would leave them, made with numpy from a classifier whose mistakes are known."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from adaptive_labels.runs import RunFolder
+
+EPOCHS = 4
+
+
+def _metrics(logits: Any, labels: Any) -> dict[str, float]:
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    log_p = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    place = (logits > np.take_along_axis(logits, labels[:, None], axis=1)).sum(axis=1)
+    found = {"top1": np.mean(place < 1), "nll": -np.mean(log_p[np.arange(len(labels)), labels])}
+    if logits.shape[1] > 5:
+        found["top5"] = np.mean(place < 5)
+    return {
+        **{key: float(value) for key, value in found.items()},
+        "ece": 0.08,
+        "ece_scaled": 0.02,
+        "aurc": 0.11,
+        "temperature": 1.3,
+    }
+
+
+class Maker:
+    """Makes runs under one folder; class i is mistaken for class i ^ 1, more often the other way round."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+
+    def config(self, method: str, seed: int, **changes: Any) -> dict[str, Any]:
+        return {
+            "data": {"name": changes.pop("dataset", "towns"), "data_dir": None},
+            "model": {"name": changes.pop("model", "fasttext"), "options": {}},
+            "method": {"name": method, "options": changes.pop("options", {})},
+            "training": {"epochs": EPOCHS, "lr": 0.5, "device": "cpu", **changes},
+            "seed": seed,
+        }
+
+    def figures(
+        self, method: str, seed: int, test: float, validation: float | None = None, **changes: Any
+    ) -> RunFolder:
+        """A finished run with these accuracies and nothing else."""
+        metrics: dict[str, Any] = {"test": {"top1": test}}
+        if validation is not None:
+            metrics["validation"] = {"top1": validation}
+        return self.finish(RunFolder.create(self.out, self.config(method, seed, **changes)), metrics)
+
+    def finish(self, run: RunFolder, metrics: dict[str, Any], **more: Any) -> RunFolder:
+        names = run.names
+        run.finish(
+            {
+                "dataset": names.dataset,
+                "model": names.model,
+                "method": names.method,
+                "seed": names.seed,
+                "epochs": EPOCHS,
+                "parameters": {"network": 1000, "criterion": 0},
+                "metrics": metrics,
+                "seconds": 2.5,
+                **more,
+            }
+        )
+        return run
+
+    def whole(
+        self, method: str, seed: int, *, classes: list[str], skill: float = 2.0, examples: int = 600, **changes: Any
+    ) -> RunFolder:
+        """A finished run with every file, drawn from a classifier of the given skill."""
+        run = RunFolder.create(self.out, self.config(method, seed, **changes))
+        run.write_environment(["alr", "train", "towns", "--method", method])
+        size = len(classes)
+        generator = np.random.default_rng(seed)
+        partner = np.minimum(np.arange(size) ^ 1, size - 1)
+
+        def split(extra: float) -> tuple[Any, Any]:
+            labels = generator.integers(0, size, examples)
+            logits = generator.normal(size=(examples, size))
+            logits[np.arange(examples), labels] += skill + extra
+            logits[np.arange(examples), partner[labels]] += 1.0 + 0.8 * (labels % 2)
+            return logits, labels
+
+        test, validation = split(0.0), split(0.0)
+        for epoch in range(1, EPOCHS + 1):
+            accuracy = _metrics(*split(-skill * 0.7**epoch))["top1"]
+            run.append_history(
+                {
+                    "epoch": epoch,
+                    "train_loss": 2.0 / epoch,
+                    "train_accuracy": accuracy,
+                    "validation_accuracy": accuracy,
+                    "validation_loss": 2.1 / epoch,
+                    "learning_rate": 0.1,
+                    "seconds": 0.5,
+                    "parts": {"hard": 1.0, "residual": 0.2, "update": 0.3, "weight": 1 - accuracy}
+                    if method.startswith("alr")
+                    else {},
+                }
+            )
+        if method.startswith("alr"):
+            labels = np.full((size, size), 0.2 / (size - 1)) + generator.random((size, size)) * 0.02
+            labels[np.arange(size), partner] += 0.4 + 0.3 * (np.arange(size) % 2)
+            np.fill_diagonal(labels, 0.0)
+            labels /= np.maximum(labels.sum(axis=1, keepdims=True), 1e-9)
+            uniform = (1 - np.eye(size)) / (size - 1)
+            middle = 0.5 * uniform + 0.5 * labels
+            run.save_residual_labels([1, 2, EPOCHS], np.stack([uniform, middle, labels]), classes)
+        run.save_predictions(
+            test_logits=test[0],
+            test_labels=test[1],
+            validation_logits=validation[0],
+            validation_labels=validation[1],
+            classes=classes,
+        )
+        run.write_json("examples.json", self.examples(classes, *test))
+        run.write_bytes("model.safetensors", b"weights")
+        return self.finish(run, {"test": _metrics(*test), "validation": _metrics(*validation)})
+
+    def examples(self, classes: list[str], logits: Any, labels: Any) -> dict[str, Any]:
+        """The first mistakes of every pair, as texts that name their place."""
+        predicted = logits.argmax(axis=1)
+        pairs: dict[tuple[int, int], list[int]] = {}
+        for i in np.flatnonzero(predicted != labels):
+            pairs.setdefault((int(labels[i]), int(predicted[i])), []).append(int(i))
+        return {
+            "kind": "text",
+            "split": "test",
+            "pairs": [
+                {
+                    "true": classes[true],
+                    "predicted": classes[taken],
+                    "count": len(members),
+                    "of": int((labels == true).sum()),
+                    "examples": [{"text": f"<b>input</b> {i} & more", "confidence": 0.9} for i in members[:2]],
+                }
+                for (true, taken), members in sorted(pairs.items(), key=lambda item: -len(item[1]))[:20]
+            ],
+        }
+
+    def diverged(self, method: str, seed: int, reason: str, **changes: Any) -> RunFolder:
+        """A run that ended with a reason and without figures."""
+        run = RunFolder.create(self.out, self.config(method, seed, **changes))
+        return self.finish(run, {}, status="diverged", reason=reason)
+
+
+ODD_CLASSES = ["AT", "DE", "BE", "NL", "<script>alert(1)</script>", "C & A", "MX", "AR"]
+
+
+def three_methods(maker: Maker, classes: list[str] | None = None, seeds: int = 3) -> list[RunFolder]:
+    """Three methods by as many seeds, whole; one class is called ``<script>…``."""
+    skills = {"baseline": 2.0, "slr": 2.1, "alr": 2.4}
+    return [
+        maker.whole(method, seed, classes=classes or ODD_CLASSES, skill=skill)
+        for method, skill in skills.items()
+        for seed in range(seeds)
+    ]
