@@ -115,7 +115,7 @@ class MethodConfig:
 class TrainingConfig:
     """How a run is trained.
 
-    epochs, batch_size, optimizer, lr, weight_decay, schedule, augment: chosen by the data unless given.
+    epochs, batch_size, optimizer, lr, weight_decay, schedule, augment, residual_lr: chosen by the data unless given.
     batch_size: examples an optimizer step; accumulate: the pieces it is computed in, to save memory.
     warmup: epochs of linear warm-up (for one-cycle the epochs of the rise; 0 means 30% of the run).
     milestones, gamma: for schedule "step", the epochs at which the rate is multiplied by gamma.
@@ -150,7 +150,7 @@ class TrainingConfig:
     early_stop: int | None = _setting(None, _AT_LEAST_ONE)
     augment: bool | None = _chosen()
     channels_last: bool = False
-    residual_lr: float = _setting(1.0, _POSITIVE)
+    residual_lr: float | None = _chosen(_POSITIVE)
     residual_weight_decay: float = _setting(0.0, _NOT_NEGATIVE)
     residual_schedule: Literal["network", "constant"] = "network"
     tensorboard: bool = False

@@ -72,7 +72,7 @@ def make_optimizers(objective: Supervised, config: TrainingConfig) -> Optimizers
     groups = objective.parameter_groups(
         lr=config.lr,
         weight_decay=config.weight_decay,
-        residual_lr=config.residual_lr,
+        residual_lr=1.0 if config.residual_lr is None else config.residual_lr,
         residual_weight_decay=config.residual_weight_decay,
         decay_biases=config.decay_biases,
     )
