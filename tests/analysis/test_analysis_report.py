@@ -340,7 +340,7 @@ def test_suspicious_labels_are_shown_with_their_run(maker: Any, tmp_path: Path) 
     assert "a → <i>?" in page.texts
     assert "<u>text</u>" in page.texts
     assert "labelled a (2%), looks like <i> (90%)" in page.texts
-    assert "The 1 most suspicious of 500 training examples, ranked by residual" in page.text
+    assert "The 1 most suspicious of 500 training examples, by the ranking “residual”" in page.text
     assert "residual loss chance alr, seed 0 50 80.0 61.0 10.0" in " ".join(page.text.split())
     write_report([run], tmp_path / "report.html", suspects=[ranking], examples=False)
     assert "<u>text</u>" not in Page((tmp_path / "report.html").read_text()).texts
