@@ -24,7 +24,8 @@ def suspects_section(suspects: Sequence[Suspects], name: str, drawer: Drawer, *,
         content.append(
             paragraph(
                 f"The {shown} most suspicious of {ranking.examples:,} training examples, by the ranking "
-                f"“{ranking.ranked_by}”: the label each has, what the network would say instead, and how sure it is of both.",
+                f"“{ranking.ranked_by}”: the label each has, what the network would say instead, and how sure it is of "
+                "both.",
                 "note",
             )
         )
