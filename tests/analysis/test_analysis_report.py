@@ -322,6 +322,15 @@ def test_the_figures_are_those_of_the_runs(maker: Any, tmp_path: Path) -> None:
     assert f"Entropy of the residual labels, towns, fasttext At the right end: alr {entropy:.1f}%." in text
 
 
+def test_labels_that_have_not_moved_are_not_to_be_read(maker: Any, tmp_path: Path) -> None:
+    run = maker.whole("alr", 0, classes=list("abcdef"))
+    assert "still nearly even" not in report([run], tmp_path).text
+    stored = run.load_residual_labels()
+    (run.path / "residual_labels.npz").unlink()
+    save_residual_labels(run.path / "residual_labels.npz", [1], stored.labels[:1], stored.classes)
+    assert "The residual labels are still nearly even (entropy 100.0% of" in report([run], tmp_path).text
+
+
 def test_suspicious_labels_are_shown_with_their_run(maker: Any, tmp_path: Path) -> None:
     run = maker.whole("alr", 0, classes=["a", "b", "<i>"])
     first = Suspect(1, 7, "train.csv, line 9", "<u>text</u>", None, "a", "<i>", 3.5, 0.02, 0.9, "<i>")
@@ -331,7 +340,7 @@ def test_suspicious_labels_are_shown_with_their_run(maker: Any, tmp_path: Path) 
     assert "a → <i>?" in page.texts
     assert "<u>text</u>" in page.texts
     assert "labelled a (2%), looks like <i> (90%)" in page.texts
-    assert "The 1 most suspicious of 500 training examples, ranked by residual" in page.text
+    assert "The 1 most suspicious of 500 training examples, by the ranking “residual”" in page.text
     assert "residual loss chance alr, seed 0 50 80.0 61.0 10.0" in " ".join(page.text.split())
     write_report([run], tmp_path / "report.html", suspects=[ranking], examples=False)
     assert "<u>text</u>" not in Page((tmp_path / "report.html").read_text()).texts

@@ -1,5 +1,5 @@
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ SUSPECTS = Suspects(
     method="alr",
     seed=0,
     fingerprint="ab12",
-    score="residual",
+    ranked_by="residual",
     examples=420,
     suspects=(
         Suspect(1, 17, "notes.csv, line 19", "<b>snow</b>", None, "sport", "weather", 7.5, 0.001, 0.98, "weather"),
@@ -55,6 +55,9 @@ SUSPECTS = Suspects(
     wrong_labels=42,
     average_precision={"loss": 0.9, "residual": 0.95},
 )
+
+
+ENTRY = asdict(SUSPECTS.suspects[0])
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
@@ -73,6 +76,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         ({"suspects": [{"rank": 1}]}, "suspect 1 must have the keys .* missing or too many: index, "),
         ({"extra": 1}, "missing or too many: extra"),
         ({"examples": "many"}, "has 'many' as its examples"),
+        ({"suspects": [{**ENTRY, "score": "high"}]}, "suspect 1 has 'high' as its score"),
         ({"seed": True}, "has True as its seed"),
     ],
 )

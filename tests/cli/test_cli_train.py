@@ -31,6 +31,7 @@ def test_a_run_is_a_folder_with_all_its_files(alr, texts, tmp_path):
         "config.json",
         "encoder.json",
         "environment.json",
+        "examples.json",
         "history.jsonl",
         "model.safetensors",
         "predictions.npz",

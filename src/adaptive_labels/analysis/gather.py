@@ -5,6 +5,7 @@ Shapes: E stored epochs, K classes, N test examples.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -63,7 +64,7 @@ class Method:
     predictions: tuple[tuple[Predictions, float | None], ...]
     examples: tuple[dict[str, Any], ...]
 
-    @property
+    @cached_property
     def confusions(self) -> Confusions | None:
         """Residual labels and test counts, means over the runs; None without either."""
         counts = [

@@ -27,7 +27,7 @@ class Suspect:
         png: a small picture of an image, PNG in base64, or None for texts.
         label: the label it has.
         suggested: the class that the network prefers among the others.
-        score: how suspicious the label is; what it means depends on ``Suspects.score``.
+        score: how suspicious the label is; what it means depends on ``Suspects.ranked_by``.
         label_probability: what the network gives the label.
         suggested_probability: what it gives the suggestion.
         true_label: the label before noise was injected, or None where none was.
@@ -56,7 +56,7 @@ class Suspects:
         method: what the run was trained with.
         seed: the run's seed.
         fingerprint: of the data's content.
-        score: the name of the ranking.
+        ranked_by: the name of the ranking.
         examples: how many training examples were ranked.
         suspects: the first of them.
         wrong_labels: how many labels injected noise made wrong, or None without it.
@@ -69,7 +69,7 @@ class Suspects:
     method: str
     seed: int
     fingerprint: str
-    score: str
+    ranked_by: str
     examples: int
     suspects: tuple[Suspect, ...]
     wrong_labels: int | None = None
@@ -105,7 +105,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "seed": (int,),
     "examples": (int,),
     "wrong_labels": (int, type(None)),
-    "score": (int, float, str),
+    "score": (int, float),
     "label_probability": (int, float),
     "suggested_probability": (int, float),
     "average_precision": (dict, type(None)),

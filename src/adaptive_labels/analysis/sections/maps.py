@@ -13,6 +13,7 @@ from adaptive_labels.analysis.heatmap import Matrix, heat_map, pack
 from adaptive_labels.analysis.matrices import without_diagonal
 from adaptive_labels.analysis.ordering import order_by_similarity
 from adaptive_labels.analysis.page import data_block, heading, paragraph, section
+from adaptive_labels.analysis.residuals import row_entropy
 from adaptive_labels.analysis.sections.answer import main_method
 from adaptive_labels.analysis.svg import shorten
 from adaptive_labels.analysis.words import percent
@@ -20,6 +21,7 @@ from adaptive_labels.analysis.words import percent
 LARGEST_MAP = 120
 SHOWN_OF_MANY = 100
 _ROW_SHOWN = 5
+_EVEN = 0.98
 
 
 def map_section(found: Gathered, name: str, drawer: Drawer, budget: int) -> str:
@@ -32,17 +34,17 @@ def map_section(found: Gathered, name: str, drawer: Drawer, budget: int) -> str:
     assert confusions is not None
     ranking = _ranking(confusions)
     shown = list(range(len(main.classes)))
-    thinned = []
+    notes_below = []
     if len(shown) > LARGEST_MAP:
         shown = most_confused(ranking, SHOWN_OF_MANY)
-        thinned.append(
+        notes_below.append(
             f"Only the {len(shown)} most confused of {len(main.classes):,} classes are drawn; the search finds all."
         )
     part = np.ix_(shown, shown)
     order = order_by_similarity(ranking[part])
     names = [main.classes[i] for i in shown]
     packed, frames_note = _methods_data(methods, shown, budget)
-    thinned += [frames_note] if frames_note else []
+    notes_below += [frames_note] if frames_note else []
     data: dict[str, Any] = {
         "classes": names,
         "first": methods.index(main),
@@ -58,7 +60,8 @@ def map_section(found: Gathered, name: str, drawer: Drawer, budget: int) -> str:
         data |= {"names": list(main.classes), "rows": _row_sentences(main.classes, confusions)}
     maps = _maps(main, confusions, shown, order.tolist(), names, drawer)
     controls = _controls(name, methods, main)
-    notes = "".join(paragraph(sentence, "note") for sentence in thinned)
+    notes_below += _still_even(confusions)
+    notes = "".join(paragraph(sentence, "note") for sentence in notes_below)
     content = (
         f'<div class="explorer" data-source="{name}-data">{controls}'
         f'<div class="readout" aria-live="polite"></div>{maps}</div>{notes}{data_block(data, f"{name}-data")}'
@@ -72,6 +75,19 @@ def shown_first(found: Gathered) -> Method | None:
     if main is None or main.residuals is not None:
         return main
     return next((method for method in found.methods if method.residuals is not None), main)
+
+
+def _still_even(confusions: Confusions) -> list[str]:
+    """A warning where the residual labels have hardly moved from where they start."""
+    if confusions.residual is None or len(confusions.classes) < 3:
+        return []
+    entropy = float(row_entropy(confusions.residual, normalised=True).mean())
+    if entropy < _EVEN:
+        return []
+    return [
+        f"The residual labels are still nearly even (entropy {percent(entropy)}% of the largest possible): there is "
+        "little to read from them yet. Longer training, or a larger residual_lr, would move them."
+    ]
 
 
 def _ranking(confusions: Confusions) -> Matrix:

@@ -23,8 +23,9 @@ def suspects_section(suspects: Sequence[Suspects], name: str, drawer: Drawer, *,
         shown = min(len(ranking.suspects), _SHOWN)
         content.append(
             paragraph(
-                f"The {shown} most suspicious of {ranking.examples:,} training examples, ranked by {ranking.score}: "
-                "the label each has, what the network would say instead, and how sure it is of both.",
+                f"The {shown} most suspicious of {ranking.examples:,} training examples, by the ranking "
+                f"“{ranking.ranked_by}”: the label each has, what the network would say instead, and how sure it is of "
+                "both.",
                 "note",
             )
         )
