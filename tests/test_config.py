@@ -267,11 +267,18 @@ def test_what_the_data_chooses() -> None:
         "training.lr": 99.0,
         "training.weight_decay": 0,
         "training.schedule": "linear",
+        "training.residual_lr": 30.0,
     }
     done = resolve(config, choices)
     assert unresolved(done) == ()
     assert done.training == replace(
-        config.training, epochs=10, batch_size=128, optimizer="adam", weight_decay=0.0, schedule="linear"
+        config.training,
+        epochs=10,
+        batch_size=128,
+        optimizer="adam",
+        weight_decay=0.0,
+        schedule="linear",
+        residual_lr=30.0,
     )
     assert done.training.lr == 0.5
     del choices["training.epochs"]

@@ -213,3 +213,13 @@ def test_labels_that_cannot_be_read_are_named(alr, texts, tmp_path, content):
     ended = alr("train", texts, "--method", "alr", *QUICK, "--set", f"method.options.initial_labels={file}")
     assert (ended.status, ended.err.count("\n")) == (2, 1)
     assert f"method.options.initial_labels: {file} cannot be read as labels" in ended.err
+
+
+def test_the_rate_of_s_grows_with_the_classes_where_sgd_trains(alr, texts, images):
+    planned = [alr("train", data, "--method", "alr", "--dry-run", "--json").json["config"] for data in (texts, images)]
+    of_texts, of_images = (config["training"] for config in planned)
+    assert (of_texts["optimizer"], of_texts["residual_lr"]) == ("adamw", 1.0)
+    classes = sum(path.is_dir() for path in Path(images).iterdir())
+    assert (of_images["optimizer"], of_images["residual_lr"]) == ("sgd", float(classes))
+    given = alr("train", images, "--method", "alr", "--dry-run", "--json", "--set", "residual_lr=2").json["config"]
+    assert given["training"]["residual_lr"] == 2.0
