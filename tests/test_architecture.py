@@ -28,6 +28,7 @@ ROOMS: dict[str, set[str]] = {
     "mistakes": {"data"},
     "execution": {"build", "config", "metrics", "mistakes", "runs", "training"},
     "prediction": {"build", "config", "data", "runs", "training"},
+    "suspects": {"analysis", "build", "config", "data", "mistakes", "prediction", "runs", "training"},
     "sweeps": {"config", "runs"},
     "comparison": {"build", "config", "data", "defaults", "execution", "runs", "sweeps", "training"},
     "studies": {"analysis", "build", "comparison", "config", "criteria", "data", "runs", "sweeps"},
@@ -43,7 +44,7 @@ ROOMS: dict[str, set[str]] = {
         "models",
         "prediction",
     }
-    | {"runs", "studies", "sweeps", "training"},
+    | {"runs", "studies", "suspects", "sweeps", "training"},
 }
 # What a room may import from elsewhere, beside the standard library.
 OUTSIDE: dict[str, set[str]] = {
@@ -56,12 +57,14 @@ OUTSIDE: dict[str, set[str]] = {
     "config": set(),
     "runs": {"numpy", "torch"},  # torch only to name its version, if something else has imported it
     "training": {"torch", "numpy", "lightning_fabric", "safetensors", "rich"},
-    "analysis": {"numpy", "scipy", "resvg_py"},  # the last only to write PNG files, if it is installed
+    # The last two only to write PNG files and to give data frames, if they are installed.
+    "analysis": {"numpy", "scipy", "resvg_py", "pandas"},
     "defaults": {"torch"},
     "build": {"torch", "numpy"},
     "mistakes": {"torch", "numpy", "PIL"},
     "execution": {"torch", "numpy", "safetensors"},
     "prediction": {"torch", "safetensors"},
+    "suspects": {"torch", "numpy"},
     "sweeps": set(),
     "comparison": {"torch"},
     "studies": {"numpy"},

@@ -49,7 +49,7 @@ SUSPECTS = Suspects(
     ranked_by="residual",
     examples=420,
     suspects=(
-        Suspect(1, 17, "notes.csv, line 19", "<b>snow</b>", None, "sport", "weather", 7.5, 0.001, 0.98, "weather"),
+        Suspect(1, 17, "notes.csv:19", "<b>snow</b>", None, "sport", "weather", 7.5, 0.001, 0.98, "weather"),
         Suspect(2, 3, None, None, "iVBORw0KGgo=", "money", "sport", 2.25, 0.1, 0.8),
     ),
     wrong_labels=42,

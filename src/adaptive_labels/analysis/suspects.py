@@ -78,7 +78,12 @@ class Suspects:
 
 def write_suspects(suspects: Suspects, path: str | Path) -> None:
     """Write the file that `read_suspects` reads, atomically."""
-    write_json(path, {"format": FORMAT, "version": VERSION, **asdict(suspects)})
+    write_json(path, suspects_to_dict(suspects))
+
+
+def suspects_to_dict(suspects: Suspects) -> dict[str, Any]:
+    """What the file holds, as plain data."""
+    return {"format": FORMAT, "version": VERSION, **asdict(suspects)}
 
 
 def read_suspects(path: str | Path) -> Suspects:

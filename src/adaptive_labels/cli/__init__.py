@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from adaptive_labels.cli import comparing, data, inspecting, listing, predicting, studying, training
+from adaptive_labels.cli import comparing, data, inspecting, listing, predicting, studying, suspecting, training
 from adaptive_labels.cli.usage import Group, UsageError, usage_sentence
 
 app = typer.Typer(
@@ -44,6 +44,7 @@ listing.register(app)
 training.register(app)
 comparing.register(app)
 inspecting.register(app)
+suspecting.register(app)
 predicting.register(app)
 data.register(app)
 studying.register(app)

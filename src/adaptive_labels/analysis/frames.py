@@ -1,0 +1,194 @@
+"""Run folders in, columns out: for notebooks, spreadsheets and plots of one's own.
+
+Each function takes a folder of runs, a run, or several of either, and returns `Columns`: named arrays of one length,
+which `Columns.to_frame` turns into a pandas data frame where pandas is installed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from adaptive_labels.runs import RunError, RunFolder, list_runs
+
+from .confusions import read_confusions
+from .records import Record, read_records
+from .residuals import consistency, row_entropy
+from .selective import confidence_and_correct
+
+Runs = str | Path | RunFolder | Iterable[str | Path | RunFolder]
+
+
+class Columns(Mapping[str, NDArray[Any]]):
+    """Named columns of one length, in order; numbers that are not there are NaN.
+
+    >>> table = Columns({"seed": [0, 1], "test_top1": [0.5, 0.75]})
+    >>> table
+    Columns of 2 rows: seed, test_top1
+    >>> float(table["test_top1"].mean()), table.where(seed=1).rows()
+    (0.625, [{'seed': 1, 'test_top1': 0.75}])
+    """
+
+    def __init__(self, columns: Mapping[str, ArrayLike]) -> None:
+        self._columns = {name: np.asarray(values) for name, values in columns.items()}
+        shapes = {name: values.shape for name, values in self._columns.items()}
+        if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
+            raise ValueError(f"columns must be one-dimensional and of one length; their shapes are {shapes}.")
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __repr__(self) -> str:
+        return f"Columns of {self.height:,} rows: {', '.join(self._columns)}"
+
+    @property
+    def height(self) -> int:
+        """The number of rows."""
+        return len(next(iter(self._columns.values()), ()))
+
+    def where(self, **values: Any) -> "Columns":
+        """The rows in which every named column has the given value: ``where(method="alr", seed=0)``."""
+        kept = np.ones(self.height, dtype=bool)
+        for name, value in values.items():
+            if name not in self._columns:
+                raise ValueError(f"there is no column {name!r}; there are {', '.join(self._columns)}.")
+            kept &= self._columns[name] == value
+        return Columns({name: column[kept] for name, column in self._columns.items()})
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A dict a row, of plain Python values."""
+        lists = [column.tolist() for column in self._columns.values()]
+        return [dict(zip(self._columns, row, strict=True)) for row in zip(*lists, strict=True)]
+
+    def to_frame(self) -> Any:
+        """The same as a pandas DataFrame; pandas is imported here and only here."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError("to_frame needs pandas, which is not installed: pip install pandas") from error
+        return pandas.DataFrame(self._columns)
+
+
+def metrics_of(runs: Runs) -> Columns:
+    """A row a run: names, status and every figure of its ``result.json`` as ``split_metric``, test_top1 for example."""
+    records = read_records(open_runs(runs))
+    splits = {(split, metric) for record in records for split in record.metrics for metric in record.metrics[split]}
+    figures = sorted(f"{split}_{metric}" for split, metric in splits)
+    values = {name: [_figure(record, name) for record in records] for name in figures}
+    return Columns({**_names(records), "seconds": [_number(record.seconds) for record in records], **values})
+
+
+def histories_of(runs: Runs) -> Columns:
+    """A row an epoch of every run: its number, losses, accuracies, rate, seconds, and the loss parts as ``part_…``."""
+    records = read_records(open_runs(runs))
+    lines = [(record, _flat(line)) for record in records for line in record.run.history()]
+    keys = list(dict.fromkeys(key for _, line in lines for key in line))
+    names = _names([record for record, _ in lines])
+    kept = {key: names[key] for key in ("run", "dataset", "model", "method", "label", "seed")}
+    columns: dict[str, ArrayLike] = {key: [_number(line.get(key)) for _, line in lines] for key in keys}
+    if "epoch" in columns:
+        columns["epoch"] = np.asarray(columns["epoch"], dtype=np.int64)
+    return Columns({**kept, **columns})
+
+
+def pairs_of(runs: Runs) -> Columns:
+    """A row a pair of classes, means over the runs as in `read_confusions`: residual label, test rate, test count."""
+    found = read_confusions(open_runs(runs))
+    size = len(found.classes)
+    names = np.asarray(found.classes, dtype=np.str_)
+    true, taken_for = np.nonzero(~np.eye(size, dtype=bool))
+    views = {"residual": found.residual, "rate": found.rates, "count": found.counts}
+    values = {name: matrix[true, taken_for] for name, matrix in views.items() if matrix is not None}
+    return Columns({"true": names[true], "taken_for": names[taken_for], **values})
+
+
+def residuals_of(run: str | Path | RunFolder) -> Columns:
+    """A row a stored epoch of one run: mean entropy of its residual labels, and consistency with the last epoch."""
+    (folder,) = open_runs(run)
+    stored = folder.load_residual_labels()
+    if stored is None or not len(stored.epochs):
+        raise RunError(f"{folder.path} has no residual labels; its method, {folder.names.method}, learns none.")
+    labels = np.stack([stored.matrix(position) for position in range(len(stored.epochs))])  # (E, K, K)
+    same = consistency(labels)
+    return Columns(
+        {
+            "epoch": stored.epochs,
+            "entropy": row_entropy(labels).mean(axis=1),
+            "normalised_entropy": row_entropy(labels, normalised=True).mean(axis=1),
+            "same_top_confusion": same.top_share,
+            "rank_correlation": same.correlation,
+        }
+    )
+
+
+def predictions_of(run: str | Path | RunFolder, split: str = "test") -> Columns:
+    """A row an example of the test or validation split of one run: label, prediction, its probability, right or not."""
+    (folder,) = open_runs(run)
+    if split not in ("test", "validation"):
+        raise ValueError(f"split is {split!r}; it must be test or validation.")
+    stored = folder.load_predictions()
+    logits, labels = (None, None) if stored is None else _split(stored, split)
+    if stored is None or logits is None or labels is None:
+        raise RunError(f"{folder.path} keeps no predictions of its {split} split.")
+    names = np.asarray(stored.classes or [str(k) for k in range(logits.shape[1])], dtype=np.str_)
+    confidence, correct = confidence_and_correct(logits, labels)
+    return Columns(
+        {
+            "index": np.arange(len(labels)),
+            "label": names[labels],
+            "predicted": names[logits.argmax(axis=1)],
+            "confidence": confidence,
+            "correct": correct,
+        }
+    )
+
+
+def open_runs(runs: Runs) -> list[RunFolder]:
+    """Run folders from whatever names them: a folder of runs, a run, or several of either."""
+    given = [runs] if isinstance(runs, str | Path | RunFolder) else list(runs)
+    found = list_runs([run.path if isinstance(run, RunFolder) else run for run in given])
+    if not found:
+        raise RunError(f"There is no run in {', '.join(str(run) for run in given) or 'an empty list'}.")
+    return found
+
+
+def _names(records: Sequence[Record]) -> dict[str, ArrayLike]:
+    return {
+        "run": [str(record.run.path) for record in records],
+        "dataset": [record.dataset for record in records],
+        "model": [record.model for record in records],
+        "method": [record.method for record in records],
+        "label": [record.label for record in records],
+        "seed": [record.seed for record in records],
+        "epochs": [_number(record.epochs) for record in records],
+        "status": [record.status for record in records],
+    }
+
+
+def _figure(record: Record, name: str) -> float:
+    split, _, metric = name.partition("_")
+    return _number(record.value(split, metric))
+
+
+def _flat(line: Mapping[str, Any]) -> dict[str, Any]:
+    parts = line.get("parts")
+    flat = {key: value for key, value in line.items() if not isinstance(value, Mapping)}
+    return {**flat, **({f"part_{key}": value for key, value in parts.items()} if isinstance(parts, Mapping) else {})}
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else float("nan")
+
+
+def _split(stored: Any, split: str) -> tuple[NDArray[Any] | None, NDArray[np.int64] | None]:
+    if split == "test":
+        return stored.test_logits, stored.test_labels
+    return stored.validation_logits, stored.validation_labels
