@@ -121,3 +121,8 @@ def test_frames_are_pandas_own() -> None:
     frame = Columns({"method": ["a", "b"], "test_top1": [0.5, 0.75]}).to_frame()
     assert isinstance(frame, pandas.DataFrame)
     assert frame.set_index("method")["test_top1"].to_dict() == {"a": 0.5, "b": 0.75}
+
+
+def test_residuals_are_those_of_one_run(comparison: list[RunFolder], maker: Any) -> None:
+    with pytest.raises(ValueError, match=r"which holds 9 runs; residuals_of takes one of them"):
+        residuals_of(maker.out)

@@ -112,7 +112,10 @@ def pairs_of(runs: Runs) -> Columns:
 
 def residuals_of(run: str | Path | RunFolder) -> Columns:
     """A row a stored epoch of one run: mean entropy of its residual labels, and consistency with the last epoch."""
-    (folder,) = open_runs(run)
+    found = open_runs(run)
+    if len(found) != 1:
+        raise ValueError(f"run is {run}, which holds {len(found)} runs; residuals_of takes one of them.")
+    folder = found[0]
     stored = folder.load_residual_labels()
     if stored is None or not len(stored.epochs):
         raise RunError(f"{folder.path} has no residual labels; its method, {folder.names.method}, learns none.")
