@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from adaptive_labels.analysis.label_scores import mean_residual_labels
 from adaptive_labels.studies import StudyError, Variant, load_study, study_table
 from adaptive_labels.studies.choosing import best_trial, trials_of
-from adaptive_labels.studies.conduct import soft_confusions
 from adaptive_labels.studies.figure import draw, lines_of
 from adaptive_labels.studies.mechanism import describe_mechanism
 from adaptive_labels.studies.page import render_page
@@ -122,7 +122,7 @@ def test_margins_by_hand() -> None:
     assert describe_mechanism(3 * z, y)["rival_margin"] == pytest.approx(found["rival_margin"])
 
 
-def test_soft_confusions_are_where_the_update_loss_comes_to_rest() -> None:
+def test_mean_residual_labels_are_where_the_update_loss_comes_to_rest() -> None:
     import torch
 
     from adaptive_labels import functional as AF
@@ -135,7 +135,7 @@ def test_soft_confusions_are_where_the_update_loss_comes_to_rest() -> None:
         with torch.no_grad():
             s -= 2.0 * gradient
     labels = AF.restore(torch.softmax(s.detach(), 1), torch.arange(4)).numpy()
-    assert np.allclose(soft_confusions(z.numpy(), y.numpy()), labels, atol=1e-6)
+    assert np.allclose(mean_residual_labels(z.numpy(), y.numpy()), labels, atol=1e-6)
 
 
 def test_the_committed_tables_are_what_the_records_give() -> None:

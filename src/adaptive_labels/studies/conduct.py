@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from adaptive_labels import build
+from adaptive_labels.analysis.label_scores import mean_residual_labels
 from adaptive_labels.comparison import Plan, run_plan
 from adaptive_labels.config import RunConfig, from_dict, load_toml, to_dict
 from adaptive_labels.data import Dataset
@@ -134,32 +134,11 @@ def _confusions_file(
         predictions = RunFolder(work.out / run_id(to_dict(one))).load_predictions()
         if predictions is None or predictions.validation_logits is None or predictions.validation_labels is None:
             raise StudyError(f"the baseline's run with seed {one.seed} on {bench} has kept no predictions")
-        found.append(soft_confusions(predictions.validation_logits, predictions.validation_labels))
+        found.append(mean_residual_labels(predictions.validation_logits, predictions.validation_labels))
     labels = np.mean(found, axis=0).astype(np.float32)
     path = work.out / f"confusions-{bench}-{hashlib.sha256(labels.tobytes()).hexdigest()[:12]}.npz"
     write_npz(path, labels=labels)
     return str(path)
-
-
-def soft_confusions(logits: NDArray[Any], labels: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The class means of p_res, (K, K) with a zero diagonal: what S converges to, but on the examples given.
-
-    A class without examples gets a uniform row.
-
-    >>> soft_confusions(np.log([[0.5, 0.4, 0.1], [0.2, 0.2, 0.6]]), np.array([0, 2])).round(2).tolist()
-    [[0.0, 0.8, 0.2], [0.5, 0.0, 0.5], [0.5, 0.5, 0.0]]
-    """
-    classes = logits.shape[1]
-    others = np.asarray(logits, dtype=np.float64).copy()
-    others[np.arange(len(labels)), labels] = -np.inf
-    p_res = np.exp(others - others.max(1, keepdims=True))
-    p_res /= p_res.sum(1, keepdims=True)
-    sums = np.zeros((classes, classes))
-    np.add.at(sums, labels, p_res)
-    sums[np.bincount(labels, minlength=classes) == 0] = 1.0
-    np.fill_diagonal(sums, 0.0)
-    means: NDArray[np.float64] = sums / sums.sum(1, keepdims=True)
-    return means
 
 
 def count_missing(study: Study, bench: str, results: Path) -> Mapping[str, int]:
