@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import sys
 import threading
+import urllib.error
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from adaptive_labels import data
 from adaptive_labels.data.cifar import CIFAR100, Cifar
+from adaptive_labels.data.download import download
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
 from cifar_files import make_cifar, write_archive, write_folder
@@ -134,6 +136,15 @@ def test_a_download_that_is_cut_off_or_changed_leaves_nothing_behind(alr, site, 
     assert ended.status == 2
     assert "cannot be downloaded: File not found" in ended.err
     assert everything(tmp_path) == set()
+
+
+def test_a_refused_download_closes_its_connection(site, tmp_path):
+    site.archive.unlink()
+    with pytest.raises(data.DataError) as caught:
+        download(site.cifar.bundle.url, tmp_path / "x", md5="", progress=lambda done, total: None)
+    answer = caught.value.__cause__
+    assert isinstance(answer, urllib.error.HTTPError)
+    assert answer.fp.closed
 
 
 def test_a_server_that_is_not_there(alr, site, tmp_path, monkeypatch):

@@ -31,6 +31,8 @@ def download(url: str, path: Path, *, md5: str, progress: Callable[[int, int | N
             raise DataError(f"{url} is not the file it should be: its MD5 is {found}, expected is {md5}.")
         part.replace(path)
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # it is the server's answer, too, and holds the connection
         reason = getattr(error, "reason", None) or error
         raise DataError(
             f"{url} cannot be downloaded: {reason}; you can get it another way and put it at {path}."
