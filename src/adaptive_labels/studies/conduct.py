@@ -76,12 +76,13 @@ def _configs(
     found = []
     for variant, seed in pairs:
         if variant.key not in resolved:
-            resolved[variant.key], _ = build.resolve_for(_with_variant(bench, variant, labels), dataset)
+            resolved[variant.key], _ = build.resolve_for(with_variant(bench, variant, labels), dataset)
         found.append((variant, dataclasses.replace(resolved[variant.key], seed=seed)))
     return found
 
 
-def _with_variant(bench: RunConfig, variant: Variant, labels: str | None) -> RunConfig:
+def with_variant(bench: RunConfig, variant: Variant, labels: str | None) -> RunConfig:
+    """A bench's recipe with a variant's method and settings; ``labels`` is the file of fixed confusions, if it has any."""
     options = dict(variant.options)
     if variant.fixed_to_confusions:
         options |= {"initial_labels": labels, "frozen": True}

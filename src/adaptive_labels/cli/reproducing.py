@@ -1,0 +1,137 @@
+"""`alr reproduce`: the paper's tables and figure, ours beside the printed ones."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from adaptive_labels.cli.comparing import Workers
+from adaptive_labels.cli.options import DryRun, Json, Out, at_least_one
+from adaptive_labels.cli.output import check_output, open_output
+from adaptive_labels.cli.show import block, counted, prose
+from adaptive_labels.cli.usage import Group
+
+if TYPE_CHECKING:
+    from adaptive_labels.comparison import Plan
+    from adaptive_labels.reproduction import Reproduction
+
+Scale = Annotated[
+    str,
+    typer.Option(
+        help="smoke: minutes, embedded images; short: narrow networks, up to 20 minutes a cell; paper: the full recipe.",
+        metavar="smoke|short|paper",
+    ),
+]
+DataDir = Annotated[Path | None, typer.Option(help="Where data is looked for.", metavar="DIR")]
+TABLES = {
+    "cifar": "Table 1: CIFAR-10 and CIFAR-100.",
+    "imagenet": "Table 2: ImageNet, top-1 and top-5.",
+    "dml": "Table 4: deep mutual learning and distillation on CIFAR-100.",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(
+        cls=Group, help="The paper's tables and figure, beside its printed figures.", rich_markup_mode=None
+    )
+    for name, words in TABLES.items():
+        group.command(name, help=f"{words} Finished runs are not run again.")(_command(name))
+    app.add_typer(group, name="reproduce")
+
+
+def _command(table: str) -> Callable[..., None]:
+    def command(
+        scale: Scale = "smoke",
+        only: Annotated[
+            str | None,
+            typer.Option(help="Methods, with commas between; the paper's rows unless given, or all.", metavar="A,B,…"),
+        ] = None,
+        networks: Annotated[
+            str | None, typer.Option(help="The paper's networks, with commas between.", metavar="A,B,…")
+        ] = None,
+        data: Annotated[
+            str | None, typer.Option(help="The paper's data sets, with commas between.", metavar="A,B,…")
+        ] = None,
+        seeds: Annotated[
+            int | None, typer.Option(help="How many seeds for each cell.", metavar="N", parser=at_least_one)
+        ] = None,
+        data_dir: DataDir = None,
+        workers: Workers = None,
+        out: Out = Path("runs"),
+        results: Annotated[
+            Path | None, typer.Option(help="Where records are kept; DIR of --out unless given.", metavar="DIR")
+        ] = None,
+        dry_run: DryRun = False,
+        as_json: Json = False,
+    ) -> None:
+        from adaptive_labels.reproduction import Choice, load_reproduction
+        from adaptive_labels.studies.conduct import Work
+
+        check_output(out)
+        reproduction = load_reproduction(table, scale)
+        choice = Choice(_names(only), _names(networks), _names(data))
+        folder = None if data_dir is None else str(data_dir)
+        work = Work(reproduction.file, out, results or out, folder, workers or os.cpu_count() or 1)
+        failed = _conduct(reproduction, choice, seeds, work, dry_run, as_json)
+        _show_table(reproduction, work.results, as_json)
+        if failed:
+            typer.echo(f"alr: {counted(failed, 'run')} failed; the same command does what is missing", err=True)
+            raise typer.Exit(1)
+
+    return command
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return () if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _conduct(
+    reproduction: Reproduction, choice: Any, seeds: int | None, work: Any, dry_run: bool, quiet: bool
+) -> int:
+    """Do what is missing of the chosen cells, or only check that it could be done; how many runs failed."""
+    from adaptive_labels.reproduction.checking import check_cell
+    from adaptive_labels.reproduction.recipes import choose, limited
+    from adaptive_labels.studies.conduct import conduct, count_missing
+
+    failed = 0
+    for bench, variants in choose(reproduction, choice):
+        study = limited(reproduction.study, variants, seeds)
+        count = count_missing(study, bench, work.results)
+        if not quiet:
+            heading = reproduction.column(bench).heading
+            prose(f"{heading}, {bench}: {counted(count['wanted'], 'run')}, {count['done']} recorded already.")
+        if dry_run:
+            for variant in variants:
+                words = check_cell(reproduction.config(bench), variant)
+                if not quiet:
+                    prose(f"{variant.method}: {words}", indent=2)
+        elif count["done"] < count["wanted"]:
+            open_output(work.out)
+            for outcome in conduct(study, bench, work, _listening(quiet)):
+                failed += 1
+                typer.echo(f"alr: {bench}, {outcome.job.name}: {outcome.error}", err=True)
+    return failed
+
+
+def _listening(quiet: bool) -> Callable[[Plan], Any]:
+    from adaptive_labels.cli.live import make_listener
+
+    return lambda plan: make_listener(plan, quiet)
+
+
+def _show_table(reproduction: Reproduction, results: Path, as_json: bool) -> None:
+    from adaptive_labels.reproduction import compare_with_paper, render, to_plain
+    from adaptive_labels.studies import read_all_records
+
+    compared = compare_with_paper(reproduction, read_all_records(results, reproduction.study.benches))
+    if as_json:
+        typer.echo(json.dumps(to_plain(reproduction, compared), indent=2, ensure_ascii=False))
+    else:
+        typer.echo("")
+        block(render(reproduction, compared))
