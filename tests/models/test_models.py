@@ -8,11 +8,25 @@ from torch import nn
 from torch.nn import functional as F
 
 from adaptive_labels.data.encoding import HashedNgrams
-from adaptive_labels.models import MODELS, create_model, fasttext, preact_resnet, register_model, registry
+from adaptive_labels.models import (
+    MODELS,
+    create_model,
+    fasttext,
+    preact_resnet,
+    register_model,
+    registry,
+    resnet,
+    starting,
+)
 
 SMALL = {
     "fasttext": {"buckets": 500, "dim": 8, "dropout": 0.0},
     "preact-resnet18": {"width": 4},
+    "wide-resnet-28-10": {"width": 4},
+    "resnet32": {"width": 4},
+    "resnet50": {"width": 4},
+    "resnet101": {"width": 4},
+    "resnet152": {"width": 4},
 }
 
 
@@ -28,7 +42,7 @@ def count(model):
 
 
 def test_there_are_models():
-    assert {"fasttext", "preact-resnet18"} <= set(MODELS)
+    assert set(SMALL) <= set(MODELS)
     assert all(entry.description for entry in MODELS.values())
 
 
@@ -78,10 +92,20 @@ class TestEveryModel:
 
 @pytest.mark.parametrize(
     ("name", "classes", "parameters"),
-    [("preact-resnet18", 10, 11_172_170), ("preact-resnet18", 100, 11_218_340)],
+    [
+        ("preact-resnet18", 10, 11_172_170),
+        ("preact-resnet18", 100, 11_218_340),
+        ("wide-resnet-28-10", 10, 36_479_194),
+        ("wide-resnet-28-10", 100, 36_536_884),
+        ("resnet32", 10, 464_154),
+        ("resnet50", 1000, 25_557_032),
+        ("resnet101", 1000, 44_549_160),
+        ("resnet152", 1000, 60_192_808),
+    ],
 )
-def test_preact_resnet_has_the_published_number_of_parameters(name, classes, parameters):
-    assert count(create_model(name, num_classes=classes)) == parameters
+def test_image_networks_have_the_published_number_of_parameters(name, classes, parameters):
+    with torch.device("meta"):
+        assert count(create_model(name, num_classes=classes)) == parameters
 
 
 @pytest.mark.parametrize("width", [4, 16])
@@ -226,7 +250,7 @@ def test_a_model_of_ones_own_joins_by_name():
         register_model("x", "sound", "")
 
 
-@pytest.mark.parametrize("module", [registry, fasttext, preact_resnet])
+@pytest.mark.parametrize("module", [registry, fasttext, preact_resnet, resnet, starting])
 def test_docstring_examples_run(module):
     result = doctest.testmod(module, extraglobs={"torch": torch})
     assert result.attempted > 0
