@@ -32,6 +32,7 @@ ROOMS: dict[str, set[str]] = {
     "sweeps": {"config", "runs"},
     "comparison": {"build", "config", "data", "defaults", "execution", "runs", "sweeps", "training"},
     "studies": {"analysis", "build", "comparison", "config", "criteria", "data", "runs", "sweeps"},
+    "reproduction": {"analysis", "build", "comparison", "config", "data", "runs", "studies"},
     "cli": {
         "analysis",
         "build",
@@ -44,7 +45,7 @@ ROOMS: dict[str, set[str]] = {
         "models",
         "prediction",
     }
-    | {"runs", "studies", "suspects", "sweeps", "training"},
+    | {"reproduction", "runs", "studies", "suspects", "sweeps", "training"},
 }
 # What a room may import from elsewhere, beside the standard library.
 OUTSIDE: dict[str, set[str]] = {
@@ -68,6 +69,7 @@ OUTSIDE: dict[str, set[str]] = {
     "sweeps": set(),
     "comparison": {"torch"},
     "studies": {"numpy"},
+    "reproduction": {"numpy", "torch"},
     "cli": {"typer", "rich", "torch"},
 }
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Scale = Annotated[
     str,
     typer.Option(
-        help="smoke: minutes, embedded images; short: narrow networks, up to 20 minutes a cell; paper: the full recipe.",
+        help="smoke: embedded images, minutes; short: narrow networks, 20 minutes a cell at most; paper: in full.",
         metavar="smoke|short|paper",
     ),
 ]
@@ -42,6 +42,8 @@ def register(app: typer.Typer) -> None:
     )
     for name, words in TABLES.items():
         group.command(name, help=f"{words} Finished runs are not run again.")(_command(name))
+    group.command("figure", help="Figure 3: heat maps of the residual labels over the epochs, as SVG and PNG.")(_figure)
+    group.command("tables", help="Make the tables of all recipes that have records, as Markdown.")(_tables)
     app.add_typer(group, name="reproduce")
 
 
@@ -91,9 +93,7 @@ def _names(text: str | None) -> tuple[str, ...]:
     return () if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _conduct(
-    reproduction: Reproduction, choice: Any, seeds: int | None, work: Any, dry_run: bool, quiet: bool
-) -> int:
+def _conduct(reproduction: Reproduction, choice: Any, seeds: int | None, work: Any, dry_run: bool, quiet: bool) -> int:
     """Do what is missing of the chosen cells, or only check that it could be done; how many runs failed."""
     from adaptive_labels.reproduction.checking import check_cell
     from adaptive_labels.reproduction.recipes import choose, limited
@@ -135,3 +135,58 @@ def _show_table(reproduction: Reproduction, results: Path, as_json: bool) -> Non
     else:
         typer.echo("")
         block(render(reproduction, compared))
+
+
+def _figure(
+    scale: Scale = "smoke",
+    data: Annotated[
+        str | None, typer.Option(help="cifar10 unless given; cifar100; at the scale smoke digits.", metavar="NAME")
+    ] = None,
+    data_dir: DataDir = None,
+    out: Out = Path("runs"),
+    figures: Annotated[
+        Path | None, typer.Option(help="Where the picture goes; DIR of --out unless given.", metavar="DIR")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    check_output(out)
+    from adaptive_labels.reproduction import figure, load_reproduction, paper_figure
+    from adaptive_labels.studies.conduct import Work
+
+    reproduction, paper = load_reproduction("cifar", scale), paper_figure()
+    bench = figure.find_bench(reproduction, data)
+    if not as_json:
+        prose(f"Paper: {paper.source}. Scale: {scale}, {figure.METHOD} on {bench}. {reproduction.study.question}")
+    open_output(out)
+    work = Work(reproduction.file, out, out, None if data_dir is None else str(data_dir))
+    maps = figure.read_heat_maps(figure.train(reproduction, bench, work, _listening(as_json)), paper)
+    written, without = figure.write_picture(maps, figures or out, f"figure-{bench}")
+    if as_json:
+        plain = {"source": paper.source, "scale": scale, "recipe": bench, **figure.to_plain(maps)}
+        typer.echo(json.dumps({**plain, "files": [str(path) for path in written]}, ensure_ascii=False))
+        return
+    typer.echo("")
+    for sentence in figure.sentences(maps, paper):
+        prose(sentence)
+    for path in written:
+        typer.echo(str(path))
+    if without is not None:
+        prose(without)
+
+
+def _tables(
+    results: Annotated[Path, typer.Option(help="Where records and tables are.", metavar="DIR")] = Path("results"),
+    template: Annotated[
+        Path | None, typer.Option(help="A page with {{cifar-short}} where that table goes.", metavar="FILE")
+    ] = None,
+    page: Annotated[Path | None, typer.Option(help="Where the filled template goes.", metavar="FILE")] = None,
+) -> None:
+    from adaptive_labels.reproduction.page import render_page, write_tables
+
+    if (template is None) != (page is None):
+        raise ValueError("--template and --page belong together: what to fill, and where it goes")
+    for path in write_tables(results):
+        typer.echo(str(path))
+    if template is not None and page is not None:
+        page.write_text(render_page(template, results), encoding="utf-8")
+        typer.echo(str(page))

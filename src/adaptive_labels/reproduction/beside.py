@@ -30,8 +30,8 @@ HEADINGS = (
     "seeds",
 )
 NOTES = (
-    "Test accuracy of the last epoch, mean ± standard deviation over the seeds. `difference` is ours minus the paper's in "
-    "points; `gain` is over the same column's baseline, ours on the same seeds (with a 95% t interval from two seeds on). "
+    "Test accuracy of the last epoch, mean ± standard deviation over the seeds. `difference` is ours minus the paper's "
+    "in points; `gain` is over the column's baseline, ours on the same seeds, with a 95% t interval from two seeds on. "
     "* the paper took the figure from Zhang et al. 2018. – is not printed in the paper; an empty cell has not been run."
 )
 
@@ -78,7 +78,9 @@ def _compare_column(reproduction: Reproduction, bench: str, records: Records) ->
     column = reproduction.column(bench)
     cells = []
     baseline = _runs(bench, Variant("baseline", "baseline"), records)
-    for variant in reproduction.study.variants_on(bench):
+    variants = reproduction.study.variants_on(bench)
+    printed_first = sorted(variants, key=lambda variant: _place(variant.method, list(column.rows)))
+    for variant in printed_first:
         runs = _runs(bench, variant, records)
         if not runs and variant.method not in column.rows:
             continue
@@ -87,6 +89,10 @@ def _compare_column(reproduction: Reproduction, bench: str, records: Records) ->
     share = "" if config.data.train_fraction == 1 else f", {config.data.train_fraction:.0%} of the training images"
     recipe = f"{config.data.name}{share}; {build.describe(config)}"
     return Comparison(bench, reproduction.study.paper_columns[bench], column.heading, recipe, tuple(cells))
+
+
+def _place(method: str, rows: list[str]) -> int:
+    return rows.index(method) if method in rows else len(rows)
 
 
 def _runs(bench: str, variant: Variant, records: Records) -> dict[int, Record]:
@@ -122,7 +128,8 @@ def parameter_words(parameters: Mapping[str, int]) -> str:
     >>> parameter_words({"network": 11_220_132, "criterion": 9_900}), parameter_words({"network": 464_000})
     ('11.22M + 10K', '0.46M')
     """
-    return " + ".join(_count(count) for count in parameters.values() if count)
+    own = [parameters["network"], *(count for name, count in parameters.items() if name != "network")]
+    return " + ".join(_count(count) for count in own if count)
 
 
 def _count(count: int) -> str:
@@ -158,13 +165,19 @@ def render(reproduction: Reproduction, compared: Sequence[Comparison], markdown:
     study = reproduction.study
     parts = [f"# {study.title}" if markdown else study.title]
     parts.append(f"Paper: {reproduction.table.source}. Scale: {reproduction.scale}. {study.question}")
-    for one in compared:
-        rows = [_words(cell) for cell in one.cells]
-        title = f"{one.heading} ({one.recipe})"
-        parts.append(f"## {title}" if markdown else title)
-        parts.append(_markdown(rows) if markdown else _aligned(rows))
+    parts.append(render_columns(compared, markdown))
     parts.append(NOTES if markdown else NOTES.replace("`", ""))
     return "\n\n".join(parts) + "\n"
+
+
+def render_columns(compared: Sequence[Comparison], markdown: bool = False) -> str:
+    """A small table for each of the paper's columns, under what it is and what stands for it here."""
+    parts = []
+    for one in compared:
+        rows = [_words(cell) for cell in one.cells]
+        parts.append(f"**{one.heading}**: {one.recipe}." if markdown else f"{one.heading}: {one.recipe}.")
+        parts.append(_markdown(rows) if markdown else _aligned(rows))
+    return "\n\n".join(parts)
 
 
 def _shown(rows: Sequence[Sequence[str]]) -> list[list[str]]:

@@ -52,6 +52,19 @@ def tables() -> list[str]:
     return [name for name in paper_tables() if (RECIPES / f"{name}-{SCALES[0]}.toml").exists()]
 
 
+def list_recipes() -> list[tuple[str, str]]:
+    """Every recipe by name, with the cells that it is for: the command that runs them, the column, the methods."""
+    found: dict[str, list[str]] = {}
+    for table in tables():
+        for scale in SCALES:
+            reproduction = load_reproduction(table, scale)
+            for bench in reproduction.study.benches:
+                methods = ", ".join(variant.method for variant in reproduction.study.variants_on(bench))
+                heading = reproduction.column(bench).heading
+                found.setdefault(bench, []).append(f"reproduce {table} --scale {scale}: {heading}; {methods}")
+    return [(bench, " | ".join(uses)) for bench, uses in found.items()]
+
+
 def load_reproduction(table: str, scale: str) -> Reproduction:
     """The study of a table at a scale."""
     if scale not in SCALES:

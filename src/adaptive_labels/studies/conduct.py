@@ -82,7 +82,7 @@ def _configs(
 
 
 def with_variant(bench: RunConfig, variant: Variant, labels: str | None) -> RunConfig:
-    """A bench's recipe with a variant's method and settings; ``labels`` is the file of fixed confusions, if it has any."""
+    """A bench's recipe with a variant's method and settings; ``labels`` is a file of confusions to fix S at."""
     options = dict(variant.options)
     if variant.fixed_to_confusions:
         options |= {"initial_labels": labels, "frozen": True}
