@@ -39,8 +39,10 @@ lint: $(VENV)/.installed-dev ## ruff and mypy
 docs: $(VENV)/.installed-dev ## run every example in the docs and docstrings
 	$(BIN)/python -m pytest -n 2 tests/test_docs.py
 
-bench: $(VENV)/.installed-dev ## time the losses against torch's own, as ratios
+bench: $(VENV)/.installed-dev ## time losses, image pipeline and loop beside plain ones, as ratios
 	$(BIN)/python benchmarks/loss.py
+	$(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/train.py
 
 results: $(VENV)/.installed-dev ## make the tables of results/ from its records
 	$(BIN)/alr study tables --template experiments/ablations.md --page docs/ablations.md

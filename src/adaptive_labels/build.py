@@ -20,6 +20,7 @@ from adaptive_labels.data.augment import random_crop, random_flip
 from adaptive_labels.data.encoding import HashedNgrams, ImageEncoder, ImageTensors, RaggedIds
 from adaptive_labels.defaults import Choice, choose
 from adaptive_labels.models import create_model
+from adaptive_labels.models.pretrained import WeightsError, file_hash, load_weights, match_weights
 from adaptive_labels.models.registry import find_model
 from adaptive_labels.objectives import Inputs, Supervised
 
@@ -74,8 +75,8 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Choice]
     make_criterion(config, dataset)
     make_encoder(config, dataset)
     with torch.device("meta"):  # its shapes only
-        make_model(config, dataset.num_classes, _channels(dataset))
-    return config, choice
+        model = make_model(config, dataset.num_classes, _channels(dataset))
+    return _with_weights(config, choice, model)
 
 
 def prepare(config: RunConfig, dataset: Dataset) -> Prepared:
@@ -165,7 +166,40 @@ def make_objective(config: RunConfig, dataset: Dataset) -> Supervised:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         model = make_model(config, dataset.num_classes, _channels(dataset))
+        start_from_weights(model, config)
         return Supervised(model, make_criterion(config, dataset))
+
+
+def _with_weights(config: RunConfig, choice: Choice, model: nn.Module) -> tuple[RunConfig, Choice]:
+    """The configuration with the hash of its file of weights, if it has one, and a note on how they fit."""
+    if config.model.weights is None:
+        return config, choice
+    try:
+        note = match_weights(model, config.model.weights).note
+        found = file_hash(config.model.weights)
+    except WeightsError as error:
+        raise ConfigError(f"model.weights: {error}") from error
+    _refuse_other_weights(config, found)
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, weights_hash=found))
+    return config, dataclasses.replace(choice, reasons=(*choice.reasons, note))
+
+
+def start_from_weights(model: nn.Module, config: RunConfig) -> None:
+    """Give a network the weights that its configuration names, if it names any; in place."""
+    if config.model.weights is None:
+        return
+    try:
+        _refuse_other_weights(config, file_hash(config.model.weights))
+        load_weights(model, config.model.weights)
+    except WeightsError as error:
+        raise ConfigError(f"model.weights: {error}") from error
+
+
+def _refuse_other_weights(config: RunConfig, found: str) -> None:
+    if config.model.weights_hash not in (None, found):
+        raise ConfigError(
+            f"model.weights: {config.model.weights} has changed: its content is not what model.weights_hash says"
+        )
 
 
 def _channels(dataset: Dataset) -> int | None:

@@ -107,6 +107,8 @@ def _measure(model: torch.nn.Module, prepared: build.Prepared, run: RunFolder) -
         "validation": evaluate(validation, dataset.validation.labels, temperature),
         "test": evaluate(test, dataset.test.labels, temperature),
     }
+    if dataset.num_classes > 5:
+        metrics["train"]["top5"] = top_k_accuracy(train, dataset.train.labels, k=5)
     if dataset.train.true_labels is not None:
         metrics["train"] |= _memorised(train, dataset.train.labels, dataset.train.true_labels)
     run.save_predictions(

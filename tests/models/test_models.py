@@ -1,12 +1,14 @@
 """Every model by its name, then what is particular to each."""
 
 import doctest
+import re
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from adaptive_labels.analysis.words import short_count
 from adaptive_labels.data.encoding import HashedNgrams
 from adaptive_labels.models import (
     MODELS,
@@ -106,6 +108,13 @@ class TestEveryModel:
 def test_image_networks_have_the_published_number_of_parameters(name, classes, parameters):
     with torch.device("meta"):
         assert count(create_model(name, num_classes=classes)) == parameters
+    if f"for {classes:,} classes" in MODELS[name].description:  # `alr list models` says it, too
+        assert f"{short_count(parameters)} parameters for {classes:,} classes" in MODELS[name].description
+
+
+def test_every_image_network_says_how_many_parameters_it_has():
+    described = [entry for entry in MODELS.values() if entry.kind == "image"]
+    assert all(re.search(r"; [\d.]+[KM] parameters for (10|1,000) classes$", entry.description) for entry in described)
 
 
 @pytest.mark.parametrize("width", [4, 16])

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adaptive_labels.runs import RunError, RunFolder, names_of
@@ -27,6 +27,7 @@ class Record:
         status: ``finished``, ``diverged``, ``unfinished``, ``unreadable`` or ``duplicate``.
         reason: why the run is not counted; None when it is.
         metrics: split → metric → value, fractions.
+        parameters: how many there are, by whose they are: the network's, the criterion's.
     """
 
     run: RunFolder
@@ -42,6 +43,7 @@ class Record:
     reason: str | None
     metrics: Mapping[str, Mapping[str, float]]
     seconds: float | None
+    parameters: Mapping[str, int] = field(default_factory=dict)
 
     def value(self, split: str, metric: str) -> float | None:
         """One figure, or None when the run has none."""
@@ -145,6 +147,7 @@ def _read(run: RunFolder) -> Record:
     if status == "finished" and "top1" not in metrics.get("test", {}):
         status, reason = "unreadable", "result.json has no test top1"
     seconds: Any = result.get("seconds")
+    parameters: Any = result.get("parameters")
     return Record(
         run=run,
         dataset=str(result.get("dataset", names.dataset)),
@@ -159,6 +162,9 @@ def _read(run: RunFolder) -> Record:
         reason=reason,
         metrics=metrics,
         seconds=float(seconds) if _is_number(seconds) else None,
+        parameters={name: count for name, count in parameters.items() if isinstance(count, int)}
+        if isinstance(parameters, Mapping)
+        else {},
     )
 
 

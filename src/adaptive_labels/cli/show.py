@@ -38,12 +38,11 @@ def show_metrics(folder: Path, result: Mapping[str, Any]) -> None:
         typer.echo(f"alr: the run diverged: {result['reason']}; it is recorded in {folder}", err=True)
         return
     train = result["metrics"]["train"]
-    typer.echo(f"train: accuracy {train['top1']:.2%}, NLL {train['nll']:.3f}")
+    typer.echo(f"train: accuracy {train['top1']:.2%}{_top5(train)}, NLL {train['nll']:.3f}")
     for split in ("validation", "test"):
         metrics = result["metrics"][split]
-        top5 = f", top-5 {metrics['top5']:.2%}" if "top5" in metrics else ""
         typer.echo(
-            f"{split}: accuracy {metrics['top1']:.2%}{top5}, NLL {metrics['nll']:.3f}, "
+            f"{split}: accuracy {metrics['top1']:.2%}{_top5(metrics)}, NLL {metrics['nll']:.3f}, "
             f"ECE {metrics['ece']:.3f} (15 bins; {metrics['ece_scaled']:.3f} after temperature scaling)"
         )
     if "wrong_labels" in train:
@@ -52,6 +51,10 @@ def show_metrics(folder: Path, result: Mapping[str, Any]) -> None:
             f"{train['recovered']:.1%} predicted as they were before"
         )
     typer.echo(f"{counted(result['epochs'], 'epoch')} in {clock(result['seconds'])}. Run: {folder}")
+
+
+def _top5(metrics: Mapping[str, float]) -> str:
+    return f", top-5 {metrics['top5']:.2%}" if "top5" in metrics else ""
 
 
 def prose(text: str, indent: int = 0) -> None:

@@ -321,7 +321,7 @@ class ImageTensors:
         """
         mean = torch.tensor(self.mean).view(-1, 1, 1)
         std = torch.tensor(self.std).view(-1, 1, 1)
-        return self.images[indices].float().div_(255).sub_(mean).div_(std)
+        return self.images.index_select(0, indices).div(255).sub_(mean).div_(std)
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,11 @@ class PreActResNet(nn.Module):
         return logits
 
 
-@register_model("preact-resnet18", "image", "pre-activation residual network, 18 layers, for images of 8 to 64 pixels")
+@register_model(
+    "preact-resnet18",
+    "image",
+    "pre-activation ResNet-18 for images of 8 to 64 pixels; 11.17M parameters for 10 classes",
+)
 def preact_resnet18(
     num_classes: int, in_channels: int = 3, width: int = 64, stem_stride: int = 1, zero_init_last: bool = False
 ) -> PreActResNet:
@@ -116,7 +120,9 @@ def preact_resnet18(
     return PreActResNet(num_classes, in_channels, width, stem_stride, widths, 2, 0.0, zero_init_last)
 
 
-@register_model("wide-resnet-28-10", "image", "wide residual network, 28 layers, 10 times the width, for small images")
+@register_model(
+    "wide-resnet-28-10", "image", "wide ResNet for images of 8 to 64 pixels; 36.48M parameters for 10 classes"
+)
 def wide_resnet_28_10(
     num_classes: int,
     in_channels: int = 3,

@@ -36,7 +36,7 @@ class BasicBlock(nn.Module):
         return F.relu(changed + kept)
 
 
-@register_model("resnet32", "image", "residual network, 32 layers, of the family for images of 8 to 64 pixels")
+@register_model("resnet32", "image", "ResNet-32 for images of 8 to 64 pixels; 464K parameters for 10 classes")
 class ResNet32(nn.Module):
     """Classify small images by three stages of five residual blocks, the later two at half the size each.
 
@@ -167,7 +167,7 @@ class BottleneckResNet(nn.Module):
         return logits
 
 
-@register_model("resnet50", "image", "residual network, 50 layers, stride 2 on the 3×3 convolution, for large images")
+@register_model("resnet50", "image", "ResNet-50 for large images, stride 2 on 3×3; 25.56M parameters for 1,000 classes")
 def resnet50(num_classes: int, in_channels: int = 3, width: int = 64, zero_init_last: bool = False) -> BottleneckResNet:
     """Return the network with stages of 3, 4, 6 and 3 blocks; see `BottleneckResNet` for the arguments.
 
@@ -181,7 +181,9 @@ def resnet50(num_classes: int, in_channels: int = 3, width: int = 64, zero_init_
     return BottleneckResNet(num_classes, in_channels, width, (3, 4, 6, 3), zero_init_last)
 
 
-@register_model("resnet101", "image", "residual network, 101 layers, stride 2 on the 3×3 convolution, for large images")
+@register_model(
+    "resnet101", "image", "ResNet-101 for large images, stride 2 on 3×3; 44.55M parameters for 1,000 classes"
+)
 def resnet101(
     num_classes: int, in_channels: int = 3, width: int = 64, zero_init_last: bool = False
 ) -> BottleneckResNet:
@@ -189,7 +191,9 @@ def resnet101(
     return BottleneckResNet(num_classes, in_channels, width, (3, 4, 23, 3), zero_init_last)
 
 
-@register_model("resnet152", "image", "residual network, 152 layers, stride 2 on the 3×3 convolution, for large images")
+@register_model(
+    "resnet152", "image", "ResNet-152 for large images, stride 2 on 3×3; 60.19M parameters for 1,000 classes"
+)
 def resnet152(
     num_classes: int, in_channels: int = 3, width: int = 64, zero_init_last: bool = False
 ) -> BottleneckResNet:
