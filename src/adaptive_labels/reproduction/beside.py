@@ -8,7 +8,7 @@ from typing import Any
 
 from adaptive_labels import build
 from adaptive_labels.analysis.statistics import Summary, compare, summarise
-from adaptive_labels.analysis.words import difference, percent_summary, signed
+from adaptive_labels.analysis.words import difference, parameters, percent_summary, signed
 from adaptive_labels.reproduction.paper import Printed
 from adaptive_labels.reproduction.recipes import Reproduction
 from adaptive_labels.studies.records import Record
@@ -111,7 +111,7 @@ def _cell(
         printed=own,
         top1=top1,
         top5=_figures(runs, "top5"),
-        parameters="" if first is None else parameter_words(first["parameters"]),
+        parameters="" if first is None else parameters(first["parameters"]),
         gain=difference(against, 2),
         printed_gain=own.top1 - base.top1 if own and base and method != "baseline" else None,
         diverged=sum(run["status"] == "diverged" for run in runs.values()),
@@ -120,22 +120,6 @@ def _cell(
 
 def _figures(runs: Mapping[int, Record], metric: str) -> dict[int, float]:
     return {seed: found for seed, run in runs.items() if (found := metric_of(run, "test", metric)) is not None}
-
-
-def parameter_words(parameters: Mapping[str, int]) -> str:
-    """Numbers of parameters as the paper writes them: the network's, plus what the method added.
-
-    >>> parameter_words({"network": 11_220_132, "criterion": 9_900}), parameter_words({"network": 464_000})
-    ('11.22M + 10K', '0.46M')
-    """
-    own = [parameters["network"], *(count for name, count in parameters.items() if name != "network")]
-    return " + ".join(_count(count) for count in own if count)
-
-
-def _count(count: int) -> str:
-    if count >= 100_000:
-        return f"{count / 1e6:.2f}M"
-    return f"{count / 1e3:.{0 if count >= 1000 else 1}f}K"
 
 
 def _words(cell: Cell) -> list[str]:
