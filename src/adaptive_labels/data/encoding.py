@@ -16,7 +16,7 @@ spreads the hashes evenly.
 
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -176,6 +176,10 @@ class HashedNgrams:
             kinds += _pieces(codes, words, *self.char_ngrams)
         numbers = [((hashes % np.uint64(self.buckets)).astype(np.int32), text_of) for hashes, text_of in kinds]
         return _join_by_text(numbers, len(texts))
+
+
+ENCODER_OPTIONS = frozenset(field.name for field in fields(HashedNgrams))
+"""The settings of how texts are read; they stand among a model's options."""
 
 
 @dataclass(frozen=True, eq=False)

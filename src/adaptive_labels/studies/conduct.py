@@ -114,7 +114,7 @@ def _run(
 
         def hear(event: Event) -> None:
             tell(event)
-            if event.kind == "done":
+            if event.kind == "done" and Path(event.data).name in variants:  # not what was only learned from
                 record(Path(event.data))
 
         runs, failed = run_plan(plan, hear, sys.argv)
