@@ -46,6 +46,7 @@ bench: $(VENV)/.installed-dev ## time losses, image pipeline and loop beside pla
 
 results: $(VENV)/.installed-dev ## make the tables of results/ from its records
 	$(BIN)/alr study tables --template experiments/ablations.md --page docs/ablations.md
+	$(BIN)/alr reproduce tables --template experiments/reproduce.md --page docs/reproduce.md
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis

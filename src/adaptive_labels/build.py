@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,23 +11,25 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from adaptive_labels.config import ConfigError, DataConfig, RunConfig, resolve, to_dict
+from adaptive_labels import teaching
+from adaptive_labels.config import ConfigError, DataConfig, RunConfig, from_dict, resolve, to_dict
 from adaptive_labels.config.checks import did_you_mean
 from adaptive_labels.criteria import Criterion, create_criterion
 from adaptive_labels.data import Dataset, Examples, inject_noise, load_dataset
 from adaptive_labels.data.augment import random_crop, random_flip
-from adaptive_labels.data.encoding import HashedNgrams, ImageEncoder, ImageTensors, RaggedIds
+from adaptive_labels.data.encoding import ENCODER_OPTIONS, HashedNgrams, ImageEncoder, ImageTensors, RaggedIds
 from adaptive_labels.defaults import Choice, choose
 from adaptive_labels.models import create_model
 from adaptive_labels.models.pretrained import WeightsError, file_hash, load_weights, match_weights
 from adaptive_labels.models.registry import find_model
-from adaptive_labels.objectives import Inputs, Supervised
+from adaptive_labels.objectives import Distilled, Inputs, Mutual, Objective, Refined, Supervised
+from adaptive_labels.runs import RunError, RunFolder
 
 Encoder = HashedNgrams | ImageEncoder
 EncodedExamples = RaggedIds | ImageTensors
-_ENCODER_OPTIONS = {field.name for field in dataclasses.fields(HashedNgrams)}
 
 
 @dataclass(frozen=True)
@@ -68,15 +71,20 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Choice]
     options = {**choice.model_options, **config.model.options}
     config = resolve(config, {**choice.settings, "data.fingerprint": dataset.fingerprint})
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, options=options))
-    assert config.model.name is not None
-    _check_kind(config.model.name, dataset)
     # A misspelt or impossible option is said before anything is trained.
-    _check_options(config, dataset)
+    _check_model(config, dataset)
+    encoder = make_encoder(config, dataset)
+    try:
+        config = teaching.settle(config)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"method: {error}") from error
     make_criterion(config, dataset)
-    make_encoder(config, dataset)
-    with torch.device("meta"):  # its shapes only
-        model = make_model(config, dataset.num_classes, _channels(dataset))
-    return _with_weights(config, choice, model)
+    for other in (*teaching.networks(config)[1:], *(needed.model for needed in teaching.needed_runs(config))):
+        if other != config.model:
+            _check_model(dataclasses.replace(config, model=other), dataset)
+    return _with_weights(teaching.check_teacher(config, dataset, encoder.to_dict()), choice, dataset)
 
 
 def prepare(config: RunConfig, dataset: Dataset) -> Prepared:
@@ -93,7 +101,7 @@ def make_encoder(config: RunConfig, dataset: Dataset) -> Encoder:
     """The encoder of a configuration: hashed n-grams for texts, normalised tensors for images."""
     if isinstance(dataset.train.inputs, Tensor):
         return ImageEncoder.fit(dataset.train.inputs)
-    settings = {name: value for name, value in config.model.options.items() if name in _ENCODER_OPTIONS}
+    settings = {name: value for name, value in config.model.options.items() if name in ENCODER_OPTIONS}
     try:
         return HashedNgrams.from_dict(settings)
     except (TypeError, ValueError) as error:
@@ -120,7 +128,7 @@ def make_model(config: RunConfig, num_classes: int, channels: int | None) -> nn.
     options = dict(config.model.options)
     if channels is None:
         buckets = options.get("buckets", HashedNgrams.buckets)
-        options = {name: value for name, value in options.items() if name not in _ENCODER_OPTIONS}
+        options = {name: value for name, value in options.items() if name not in ENCODER_OPTIONS}
         options["buckets"] = buckets
     else:
         options.setdefault("in_channels", channels)
@@ -137,18 +145,12 @@ def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
         counts = torch.bincount(dataset.train.labels, minlength=dataset.num_classes).clamp_min(1)
         weight = len(dataset.train) / (dataset.num_classes * counts.float())
     try:
-        options = {"weight": weight, **config.method.options}
+        options = {"weight": weight, **teaching.criterion_options(config)}
         if isinstance(options.get("initial_labels"), str):
             options["initial_labels"] = _read_labels(options["initial_labels"])
-        criterion = create_criterion(config.method.name, dataset.num_classes, **options)
+        return create_criterion(config.method.name, dataset.num_classes, **options)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"method: {error}") from error
-    if criterion.needs_guide or config.method.name == "label-refinery":
-        raise ConfigError(
-            f"method: {config.method.name!r} needs a teacher, a peer or an earlier generation, and this version trains "
-            "one network at a time; its loss is there for your own script, in adaptive_labels.criteria"
-        )
-    return criterion
 
 
 def _read_labels(path: str) -> Tensor:
@@ -161,19 +163,58 @@ def _read_labels(path: str) -> Tensor:
     return torch.from_numpy(labels if labels.ndim == 2 else labels[-1])
 
 
-def make_objective(config: RunConfig, dataset: Dataset) -> Supervised:
-    """Model and criterion, initialised from the run's seed; torch's random state is put back."""
+def make_objective(config: RunConfig, dataset: Dataset, teacher: nn.Module | None = None) -> Objective:
+    """Networks and criterion, initialised from the run's seed; torch's random state is put back.
+
+    The first network starts as that of any other method with this seed; further ones are drawn after it. ``teacher`` is
+    what a method learns from that has one.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        model = make_model(config, dataset.num_classes, _channels(dataset))
-        start_from_weights(model, config)
-        return Supervised(model, make_criterion(config, dataset))
+        models = [
+            make_model(dataclasses.replace(config, model=model), dataset.num_classes, _channels(dataset))
+            for model in teaching.networks(config)
+        ]
+        start_from_weights(models[0], config)
+        criterion = make_criterion(config, dataset)
+    guide = teaching.guide_of(config)
+    if guide is None:
+        return Supervised(models[0], criterion)
+    if guide == "peers":
+        return Mutual(models, criterion)
+    if teacher is None:
+        raise ValueError(f"teacher is None, but {config.method.name!r} learns from one")
+    return Distilled(models[0], criterion, teacher) if guide == "teacher" else Refined(models[0], criterion, teacher)
 
 
-def _with_weights(config: RunConfig, choice: Choice, model: nn.Module) -> tuple[RunConfig, Choice]:
+def untrained_teacher(config: RunConfig, dataset: Dataset) -> nn.Module | None:
+    """A network like the one that a method learns from, to measure what it costs; None if it has no teacher."""
+    model = teaching.teacher_model(config)
+    if model is None:
+        return None
+    return make_model(dataclasses.replace(config, model=model), dataset.num_classes, _channels(dataset))
+
+
+def load_network(run: RunFolder) -> tuple[nn.Module, Encoder, tuple[str, ...]]:
+    """The network of a finished run with its weights, how it reads its inputs, and its classes."""
+    stored = json.loads((run.path / "encoder.json").read_text(encoding="utf-8"))
+    predictions = run.load_predictions()
+    if predictions is None or predictions.classes is None:
+        raise RunError(f"{run.path / 'predictions.npz'} is missing; the class names are in it")
+    encoder = encoder_from_dict(stored["kind"], stored["settings"])
+    channels = encoder.channels if isinstance(encoder, ImageEncoder) else None
+    with torch.random.fork_rng(devices=[]):
+        model = make_model(from_dict(run.config), len(predictions.classes), channels)
+    model.load_state_dict(load_file(run.path / "model.safetensors"))
+    return model, encoder, tuple(predictions.classes)
+
+
+def _with_weights(config: RunConfig, choice: Choice, dataset: Dataset) -> tuple[RunConfig, Choice]:
     """The configuration with the hash of its file of weights, if it has one, and a note on how they fit."""
     if config.model.weights is None:
         return config, choice
+    with torch.device("meta"):  # its shapes only
+        model = make_model(config, dataset.num_classes, _channels(dataset))
     try:
         note = match_weights(model, config.model.weights).note
         found = file_hash(config.model.weights)
@@ -237,11 +278,20 @@ def describe(config: RunConfig) -> str:
     return f"{config.model.name}: " + ", ".join(shown)
 
 
+def _check_model(config: RunConfig, dataset: Dataset) -> None:
+    """Refuse a network that does not exist, reads something else, or cannot be built with these options."""
+    assert config.model.name is not None
+    _check_kind(config.model.name, dataset)
+    _check_options(config, dataset)
+    with torch.device("meta"):  # its shapes only
+        make_model(config, dataset.num_classes, _channels(dataset))
+
+
 def _check_options(config: RunConfig, dataset: Dataset) -> None:
     """Refuse an option that neither the model nor, for texts, its encoder has."""
     assert config.model.name is not None
     entry, _ = find_model(config.model.name)
-    known = sorted({*entry.options, *(_ENCODER_OPTIONS if dataset.kind == "text" else ())})
+    known = sorted({*entry.options, *(ENCODER_OPTIONS if dataset.kind == "text" else ())})
     for option in config.model.options:
         if option not in known:
             raise ConfigError(

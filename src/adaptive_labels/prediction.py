@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from adaptive_labels import build
-from adaptive_labels.config import from_dict
 from adaptive_labels.data.encoding import ImageEncoder
 from adaptive_labels.data.images import is_image
 from adaptive_labels.data.pixels import decode_image, why_unreadable
@@ -44,16 +41,9 @@ class Predictor:
             raise RunError(f"{run.path} is not finished; run its command again to go on")
         if result["status"] != "finished":
             raise RunError(f"{run.path} has nothing to predict with: {result['reason']}")
-        stored = json.loads((run.path / "encoder.json").read_text(encoding="utf-8"))
-        predictions = run.load_predictions()
-        if predictions is None or predictions.classes is None:
-            raise RunError(f"{run.path / 'predictions.npz'} is missing; the class names are in it")
-        encoder = build.encoder_from_dict(stored["kind"], stored["settings"])
-        channels = encoder.channels if isinstance(encoder, ImageEncoder) else None
-        model = build.make_model(from_dict(run.config), len(predictions.classes), channels)
-        model.load_state_dict(load_file(run.path / "model.safetensors"))
+        model, encoder, classes = build.load_network(run)
         temperature = result["metrics"]["test"].get("temperature", 1.0)
-        return cls(model, encoder, tuple(predictions.classes), temperature)
+        return cls(model, encoder, classes, temperature)
 
     def read(self, inputs: Sequence[str], standard_input: TextIO) -> tuple[list[str], list[str] | Tensor]:
         """What command-line inputs stand for: names to show, and the texts or images themselves."""

@@ -12,7 +12,14 @@ METHOD_ORDER = ("baseline", "slr", "alr", "alr-s")
 # Settings of the method rather than of the recipe: two runs that differ in these can share a baseline.
 _METHOD_KEYS = ("method", "training.residual_lr", "training.residual_weight_decay", "training.residual_schedule")
 # Where a run happened, and how fast, is no part of what was run.
-_IGNORED_KEYS = ("seed", "data.data_dir", "training.device", "training.threads", "training.tensorboard")
+_IGNORED_KEYS = (
+    "seed",
+    "data.data_dir",
+    "training.device",
+    "training.threads",
+    "training.tensorboard",
+    "method.options.teacher",
+)
 
 
 @dataclass(frozen=True)

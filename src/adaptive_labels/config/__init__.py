@@ -293,11 +293,22 @@ def with_settings(config: RunConfig, settings: Iterable[str]) -> RunConfig:
         section, name, *rest = _full_key(key.strip()).split(".", 2)
         target = values[section] if section else values
         if rest:
-            target[name] = {**target[name], rest[0]: guess(text)}
+            target[name] = _with_option(target[name], rest[0], guess(text), key.strip())
         else:
             kind = hints_of(_SECTIONS[section] if section else RunConfig)[name]
             target[name] = parse(text, kind, _join(section, name))
     return from_dict(values)
+
+
+def _with_option(options: Mapping[str, Any], path: str, value: Any, key: str) -> dict[str, Any]:
+    """Options with one of them set; a dot in its name leads into a table among them."""
+    name, dot, inner = path.partition(".")
+    if not dot:
+        return {**options, name: value}
+    table = options.get(name, {})
+    if not isinstance(table, Mapping) or not inner:
+        raise ConfigError(f"the setting {key} leads into {name}, which is {table!r} and no table")
+    return {**options, name: _with_option(table, inner, value, key)}
 
 
 @cache

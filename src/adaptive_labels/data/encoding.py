@@ -7,7 +7,7 @@ word whose ends are marked. `word_hashes` says what a word is, and how all of th
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -150,6 +150,10 @@ class HashedNgrams:
             kinds += _pieces(codes, words, *self.char_ngrams)
         numbers = [((hashes % np.uint64(self.buckets)).astype(np.int32), text_of) for hashes, text_of in kinds]
         return _join_by_text(numbers, len(texts))
+
+
+ENCODER_OPTIONS = frozenset(field.name for field in fields(HashedNgrams))
+"""The settings of how texts are read; they stand among a model's options."""
 
 
 def _word_runs(codes: Codes, words: Words, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:

@@ -47,6 +47,7 @@ class ResNet32(nn.Module):
         num_classes: the number of logits K.
         in_channels: 1 for grey images, 3 for colour.
         width: channels of the first stage; the others have 2 and 4 times as many. 16 is the paper's.
+        stem_stride: of the first convolution; 2 halves the size of the images at once, for a quarter of the work.
         zero_init_last: start the last norm of every block at zero, so that the block starts as its shortcut.
 
     He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition", 2016, section 4.2.
@@ -56,10 +57,17 @@ class ResNet32(nn.Module):
     torch.Size([2, 10])
     """
 
-    def __init__(self, num_classes: int, in_channels: int = 3, width: int = 16, zero_init_last: bool = False) -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        in_channels: int = 3,
+        width: int = 16,
+        stem_stride: int = 1,
+        zero_init_last: bool = False,
+    ) -> None:
         super().__init__()
-        check_counts(in_channels=in_channels, width=width)
-        self.stem = nn.Conv2d(in_channels, width, 3, padding=1, bias=False)
+        check_counts(in_channels=in_channels, width=width, stem_stride=stem_stride)
+        self.stem = nn.Conv2d(in_channels, width, 3, stride=stem_stride, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(width)
         blocks: list[BasicBlock] = []
         channels = width

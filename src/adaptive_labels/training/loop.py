@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from adaptive_labels.config import TrainingConfig
-from adaptive_labels.objectives import Supervised
+from adaptive_labels.objectives import Objective
 from adaptive_labels.training.batching import batches, pieces
 from adaptive_labels.training.checkpoint import kept_epochs
 from adaptive_labels.training.contracts import Augment, Encoded, Recorder
@@ -54,7 +54,7 @@ class FitResult:
 
 
 def fit(
-    objective: Supervised,
+    objective: Objective,
     train: Encoded,
     train_labels: Tensor,
     validation: tuple[Encoded, Tensor],
@@ -73,7 +73,7 @@ def fit(
     interrupted. Global random state is put back.
 
     Args:
-        objective: model and criterion, initialised by the caller.
+        objective: networks and criterion, initialised by the caller.
         train: the training examples; `train_labels` their labels (N,).
         validation: examples and labels that are evaluated after every epoch.
         config: resolved, nothing left to be chosen by the data.
