@@ -132,6 +132,10 @@ def test_the_cost_of_several_networks_is_told(alr, texts, tmp_path):
     plan = alr("compare", texts, "--methods", "label-refinery", *dry).json
     assert [run["config"]["method"]["name"] for run in plan["first"]] == ["baseline", "label-refinery"]
     assert plan["seconds"] > 0
+    wide = ["--set", "method.options.teacher_options.dim=32"]  # of kd, and so not of the others
+    plan = alr("compare", texts, "--methods", "baseline,kd", *dry, *wide).json
+    assert plan["runs"][0]["config"]["method"]["options"] == {}
+    assert plan["first"][0]["config"]["model"]["options"]["dim"] == 32
     shown = alr("compare", texts, "--methods", "dml,kd", *[word for word in dry if word != "--json"])
     assert "dml: 2 networks learn together, at 2 times the cost." in shown.out
     assert "kd: the teacher, a network like the student, is a run of its own, trained first" in shown.out
