@@ -63,7 +63,7 @@ OUTSIDE: dict[str, set[str]] = {
     "build": {"torch", "numpy"},
     "mistakes": {"torch", "numpy", "PIL"},
     "execution": {"torch", "numpy", "safetensors"},
-    "prediction": {"torch", "safetensors"},
+    "prediction": {"torch", "numpy", "safetensors"},
     "suspects": {"torch", "numpy"},
     "sweeps": set(),
     "comparison": {"torch"},
