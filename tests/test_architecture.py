@@ -66,7 +66,7 @@ OUTSIDE: dict[str, set[str]] = {
     "build": {"torch", "numpy", "safetensors"},
     "mistakes": {"torch", "numpy", "PIL"},
     "execution": {"torch", "numpy", "safetensors"},
-    "prediction": {"torch"},
+    "prediction": {"torch", "numpy"},
     "suspects": {"torch", "numpy"},
     "sweeps": set(),
     "comparison": {"torch"},

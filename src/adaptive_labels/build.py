@@ -20,7 +20,9 @@ from adaptive_labels.config.checks import did_you_mean
 from adaptive_labels.criteria import Criterion, create_criterion
 from adaptive_labels.data import Dataset, Examples, inject_noise, load_dataset
 from adaptive_labels.data.augment import random_crop, random_flip
+from adaptive_labels.data.contract import ImageFiles
 from adaptive_labels.data.encoding import ENCODER_OPTIONS, HashedNgrams, ImageEncoder, ImageTensors, RaggedIds
+from adaptive_labels.data.files import EncodedFiles
 from adaptive_labels.defaults import Choice, choose
 from adaptive_labels.models import create_model
 from adaptive_labels.models.pretrained import WeightsError, file_hash, load_weights, match_weights
@@ -29,7 +31,7 @@ from adaptive_labels.objectives import Distilled, Inputs, Mutual, Objective, Ref
 from adaptive_labels.runs import RunError, RunFolder
 
 Encoder = HashedNgrams | ImageEncoder
-EncodedExamples = RaggedIds | ImageTensors
+EncodedExamples = RaggedIds | ImageTensors | EncodedFiles
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,8 @@ def make_encoder(config: RunConfig, dataset: Dataset) -> Encoder:
     """The encoder of a configuration: hashed n-grams for texts, normalised tensors for images."""
     if isinstance(dataset.train.inputs, Tensor):
         return ImageEncoder.fit(dataset.train.inputs)
+    if isinstance(dataset.train.inputs, ImageFiles):
+        return ImageEncoder.for_files(dataset.train.inputs)
     settings = {name: value for name, value in config.model.options.items() if name in ENCODER_OPTIONS}
     try:
         return HashedNgrams.from_dict(settings)
@@ -111,9 +115,9 @@ def make_encoder(config: RunConfig, dataset: Dataset) -> Encoder:
 def encode(encoder: Encoder, examples: Examples) -> EncodedExamples:
     """One split's inputs, ready to give whole batches."""
     if isinstance(encoder, HashedNgrams):
-        assert not isinstance(examples.inputs, Tensor)
+        assert isinstance(examples.inputs, list)
         return encoder.encode(examples.inputs)
-    assert isinstance(examples.inputs, Tensor)
+    assert not isinstance(examples.inputs, list)
     return encoder.encode(examples.inputs)
 
 
@@ -244,13 +248,16 @@ def _refuse_other_weights(config: RunConfig, found: str) -> None:
 
 
 def _channels(dataset: Dataset) -> int | None:
-    return dataset.train.inputs.shape[1] if isinstance(dataset.train.inputs, Tensor) else None
+    if isinstance(dataset.train.inputs, Tensor):
+        return dataset.train.inputs.shape[1]
+    return 3 if isinstance(dataset.train.inputs, ImageFiles) else None
 
 
 def make_augment(config: RunConfig, dataset: Dataset) -> Callable[[Inputs, torch.Generator], Inputs] | None:
     """Crops of whole image batches, and flips where they are in colour; or None.
 
-    Grey images are mostly writing, and a mirrored character is another one.
+    Grey images are mostly writing, and a mirrored character is another one. Images that stay files are cropped and
+    flipped one by one as they are read (see `data.files`), not here.
     """
     if not config.training.augment or not isinstance(dataset.train.inputs, Tensor):
         return None

@@ -23,7 +23,7 @@ from adaptive_labels.execution import execute, execute_plain
 from adaptive_labels.runs import RunFolder, run_id, write_json
 from adaptive_labels.sweeps import Job, Outcome, run_jobs
 from adaptive_labels.sweeps.pool import Listener
-from adaptive_labels.training.batching import batches
+from adaptive_labels.training.batching import batches, inputs_of
 from adaptive_labels.training.evaluate import to_device
 from adaptive_labels.training.session import Session, contained
 
@@ -257,10 +257,12 @@ def seconds_of_run(config: RunConfig, dataset: Dataset, threads: int, at_most: f
     with contained(session.device, config.training.threads or threads):
         session.objective.train()
         began = time.perf_counter()
-        for batch in batches(torch.arange(len(few)), config.training.batch_size):
+        groups = list(batches(torch.arange(len(few)), config.training.batch_size))
+        upcoming = inputs_of(prepared.train, groups)
+        for batch in groups:
             step = time.perf_counter()
             target = few.labels[batch].to(session.device)
-            loss, _ = session.objective(to_device(prepared.train.batch(batch), session.device), target)
+            loss, _ = session.objective(to_device(next(upcoming), session.device), target)
             session.fabric.backward(loss)
             session.step()
             times.append(time.perf_counter() - step)

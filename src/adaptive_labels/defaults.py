@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
 from adaptive_labels.data import Dataset
+from adaptive_labels.data.contract import ImageFiles
 
 # Texts of up to this many characters on average tell more by pieces of words than by whole ones.
 SHORT_TEXT = 100
@@ -35,7 +34,7 @@ def choose(dataset: Dataset, model: str | None) -> Choice:
 
 def _for_texts(dataset: Dataset, model: str | None) -> Choice:
     count = len(dataset.train)
-    assert not isinstance(dataset.train.inputs, Tensor)
+    assert isinstance(dataset.train.inputs, list)
     length = sum(map(len, dataset.train.inputs)) / max(count, 1)
     short = length <= SHORT_TEXT
     if short:
@@ -63,6 +62,8 @@ def _for_texts(dataset: Dataset, model: str | None) -> Choice:
 
 def _for_images(dataset: Dataset, model: str | None) -> Choice:
     count = len(dataset.train)
+    if isinstance(dataset.train.inputs, ImageFiles):
+        return _for_large_images(dataset, model)
     settings = {
         "model.name": model or "preact-resnet18-w16",
         "training.epochs": 20,
@@ -81,3 +82,18 @@ def _for_images(dataset: Dataset, model: str | None) -> Choice:
         {},
         ("Images: a narrow residual network; crops, and flips unless they are grey (a mirrored digit is none).",),
     )
+
+
+def _for_large_images(dataset: Dataset, model: str | None) -> Choice:
+    settings = {
+        "model.name": model or "resnet50",
+        "training.epochs": 90,
+        "training.batch_size": 256,
+        "training.optimizer": "sgd",
+        "training.lr": 0.1,
+        "training.weight_decay": 1e-4,
+        "training.schedule": "cosine",
+        "training.augment": True,
+        "training.residual_lr": float(dataset.num_classes),  # as for small images
+    }
+    return Choice(settings, {}, ("Large images: a residual network with 50 layers; random crops and flips.",))

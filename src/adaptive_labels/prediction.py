@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from adaptive_labels import build
 from adaptive_labels.data.encoding import ImageEncoder
 from adaptive_labels.data.images import is_image
-from adaptive_labels.data.pixels import decode_image, why_unreadable
+from adaptive_labels.data.pixels import decode_image, open_rgb, resize_and_cut, why_unreadable
 from adaptive_labels.runs import RunError, RunFolder
 from adaptive_labels.training.evaluate import predict_logits
 
@@ -74,7 +75,11 @@ class Predictor:
         decoded = []
         for given in inputs:
             try:
-                pixels = decode_image(Path(given).read_bytes(), (width, height))  # (H, W, 3)
+                content, resize = Path(given).read_bytes(), self.encoder.resize
+                if resize is not None:
+                    pixels = np.asarray(resize_and_cut(open_rgb(content), width, resize))  # (H, W, 3)
+                else:
+                    pixels = decode_image(content, (width, height))  # (H, W, 3)
             except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
                 raise RunError(f"the image {given} cannot be read ({why_unreadable(error)})") from error
             decoded.append(torch.from_numpy(pixels.copy()).permute(2, 0, 1))

@@ -15,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from adaptive_labels.data.contract import ImageFiles
+from adaptive_labels.data.files import EncodedFiles, resize_for
 from adaptive_labels.data.word_hashes import (
     BASE,
     Codes,
@@ -32,6 +34,8 @@ from adaptive_labels.data.word_hashes import (
 _RUN_SALT = 0x57A4_0000  # plus the number of words
 _PIECE_SALT = 0x57A5_0000
 _WORD_BEGINS, _WORD_ENDS = 0x110000, 0x110001  # the first two numbers beyond Unicode
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # as the field has them
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,6 +242,8 @@ class ImageEncoder:
         std: a number for each channel.
         size: height and width.
         channels: 1 for grey, 3 for colour.
+        resize: for images that stay files, the length that their shorter side is brought to before the middle is cut
+            out; None for images that come in their size.
 
     >>> images = torch.tensor([[[[0, 255]]]], dtype=torch.uint8)
     >>> encoder = ImageEncoder.fit(images)
@@ -249,6 +255,7 @@ class ImageEncoder:
     std: tuple[float, ...]
     size: tuple[int, int]
     channels: int
+    resize: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("mean", "std", "size"):  # JSON and TOML have lists only
@@ -272,8 +279,17 @@ class ImageEncoder:
         std = torch.where(std < 1e-6, 1.0, std)
         return cls(tuple(mean.tolist()), tuple(std.tolist()), (height, width), channels)
 
-    def encode(self, images: Tensor) -> ImageTensors:
+    @classmethod
+    def for_files(cls, files: ImageFiles) -> "ImageEncoder":
+        """Return the encoder for images that stay files, with the mean and standard deviation of ImageNet's."""
+        size = files.size
+        return cls(IMAGENET_MEAN, IMAGENET_STD, (size, size), 3, resize_for(size))
+
+    def encode(self, images: Tensor | ImageFiles) -> ImageTensors | EncodedFiles:
         """Return the images, ready for batches; their shape must be that of the training images."""
+        if isinstance(images, ImageFiles):
+            assert self.resize is not None
+            return EncodedFiles(images, self.size[0], self.resize, self.mean, self.std)
         expected = (self.channels, *self.size)
         if images.ndim != 4 or tuple(images.shape[1:]) != expected or images.dtype != torch.uint8:
             raise ValueError(
@@ -284,7 +300,10 @@ class ImageEncoder:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain data."""
-        return asdict(self)
+        settings = asdict(self)
+        if self.resize is None:
+            del settings["resize"]  # as earlier versions wrote it
+        return settings
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> "ImageEncoder":

@@ -1,10 +1,24 @@
-"""How an order of examples is cut into optimizer steps, and a step into pieces."""
+"""How an order of examples is cut into optimizer steps, and a step into pieces; and their inputs, one after another."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
-__all__ = ["batches", "pieces"]
+from adaptive_labels.objectives import Inputs
+from adaptive_labels.training.contracts import Encoded, Streamed
+
+__all__ = ["batches", "inputs_of", "pieces"]
+
+
+def inputs_of(examples: Encoded, groups: Sequence[Tensor], seed: int | None = None) -> Iterator[Inputs]:
+    """The inputs of each group of indices in turn; examples that can be read ahead are.
+
+    Args:
+        examples: encoded.
+        groups: the indices of each batch.
+        seed: of the random views that examples which are read ahead give in training; None for those of testing.
+    """
+    return examples.stream(groups, seed) if isinstance(examples, Streamed) else map(examples.batch, groups)
 
 
 def batches(order: Tensor, size: int) -> Iterator[Tensor]:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from adaptive_labels.objectives import Inputs
+from adaptive_labels.training.batching import inputs_of
 from adaptive_labels.training.contracts import Encoded
 from adaptive_labels.training.means import RunningMeans
 
@@ -28,9 +29,10 @@ def evaluate(
     """Accuracy and mean loss in evaluation mode, where a criterion is plain cross entropy; the mode is put back."""
     means = RunningMeans()
     with _evaluating(objective):
-        for number, indices in enumerate(_in_order(len(labels), batch_size)):
+        groups = _in_order(len(labels), batch_size)
+        for number, (indices, inputs) in enumerate(zip(groups, inputs_of(examples, groups), strict=True)):
             target = labels[indices].to(device)
-            loss, logits = objective(to_device(examples.batch(indices), device), target)
+            loss, logits = objective(to_device(inputs, device), target)
             means.add(number, loss, logits, target, {})
     means.fold()
     return means.accuracy, means.loss
@@ -45,13 +47,12 @@ def predict_logits(
     else:
         device = next((tensor.device for tensor in model.state_dict().values()), torch.device("cpu"))
     with _evaluating(model):
-        batches = _in_order(len(examples), batch_size)
-        return torch.cat([model(to_device(examples.batch(batch), device)).float().cpu() for batch in batches])
+        batches = inputs_of(examples, _in_order(len(examples), batch_size))
+        return torch.cat([model(to_device(inputs, device)).float().cpu() for inputs in batches])
 
 
-def _in_order(count: int, batch_size: int) -> Iterator[Tensor]:
-    for start in range(0, count, batch_size):
-        yield torch.arange(start, min(start + batch_size, count))
+def _in_order(count: int, batch_size: int) -> list[Tensor]:
+    return [torch.arange(start, min(start + batch_size, count)) for start in range(0, count, batch_size)]
 
 
 @contextmanager
