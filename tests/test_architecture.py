@@ -24,7 +24,7 @@ ROOMS: dict[str, set[str]] = {
     "training": {"objectives", "metrics", "runs", "config"},
     "analysis": {"runs"},
     "defaults": {"data"},
-    "teaching": {"config", "criteria", "data", "runs"},
+    "teaching": {"config", "criteria", "data", "models", "runs"},
     "build": {"config", "criteria", "data", "defaults", "models", "objectives", "runs", "teaching"},
     "mistakes": {"data"},
     "execution": {"build", "config", "metrics", "mistakes", "objectives", "runs", "teaching", "training"},

@@ -7,7 +7,6 @@ import json
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,20 +17,23 @@ from adaptive_labels import teaching
 from adaptive_labels.config import ConfigError, DataConfig, RunConfig, from_dict, resolve, to_dict
 from adaptive_labels.config.checks import did_you_mean
 from adaptive_labels.criteria import Criterion, create_criterion
-from adaptive_labels.data import Dataset, Examples, inject_noise, load_dataset
+from adaptive_labels.data import Dataset, inject_noise, load_dataset
 from adaptive_labels.data.augment import random_crop, random_flip
-from adaptive_labels.data.contract import ImageFiles
-from adaptive_labels.data.encoding import ENCODER_OPTIONS, HashedNgrams, ImageEncoder, ImageTensors, RaggedIds
-from adaptive_labels.data.files import EncodedFiles
+from adaptive_labels.data.encoders import (
+    EncodedExamples,
+    Encoder as Encoder,
+    encode as encode,
+    encoder_from_dict,
+    encoder_options,
+    encoder_to_dict as encoder_to_dict,
+    fit_encoder,
+)
 from adaptive_labels.defaults import Choice, choose
 from adaptive_labels.models import create_model
 from adaptive_labels.models.pretrained import WeightsError, file_hash, load_weights, match_weights
 from adaptive_labels.models.registry import find_model
 from adaptive_labels.objectives import Distilled, Inputs, Mutual, Objective, Refined, Supervised
 from adaptive_labels.runs import RunError, RunFolder
-
-Encoder = HashedNgrams | ImageEncoder
-EncodedExamples = RaggedIds | ImageTensors | EncodedFiles
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,9 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Choice]
     config = resolve(config, {**choice.settings, "data.fingerprint": dataset.fingerprint})
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, options=options))
     # A misspelt or impossible option is said before anything is trained.
-    _check_model(config, dataset)
+    _check_options(config, dataset)
     encoder = make_encoder(config, dataset)
+    _check_shapes(config, dataset, encoder)
     try:
         config = teaching.settle(config)
     except ConfigError:
@@ -85,8 +88,15 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Choice]
     make_criterion(config, dataset)
     for other in (*teaching.networks(config)[1:], *(needed.model for needed in teaching.needed_runs(config))):
         if other != config.model:
-            _check_model(dataclasses.replace(config, model=other), dataset)
-    return _with_weights(teaching.check_teacher(config, dataset, encoder.to_dict()), choice, dataset)
+            beside = dataclasses.replace(config, model=other)
+            _check_options(beside, dataset)
+            if _reads(beside) != _reads(config):
+                raise ConfigError(
+                    f"method: {config.model.name!r} reads {_reads(config)} and {other.name!r} reads {_reads(beside)}: "
+                    "networks that learn from one another must read the same inputs"
+                )
+            _check_shapes(beside, dataset, encoder)
+    return _with_weights(teaching.check_teacher(config, dataset, encoder_to_dict(encoder)), choice, dataset, encoder)
 
 
 def prepare(config: RunConfig, dataset: Dataset) -> Prepared:
@@ -100,46 +110,29 @@ def prepare(config: RunConfig, dataset: Dataset) -> Prepared:
 
 
 def make_encoder(config: RunConfig, dataset: Dataset) -> Encoder:
-    """The encoder of a configuration: hashed n-grams for texts, normalised tensors for images."""
-    if isinstance(dataset.train.inputs, Tensor):
-        return ImageEncoder.fit(dataset.train.inputs)
-    if isinstance(dataset.train.inputs, ImageFiles):
-        return ImageEncoder.for_files(dataset.train.inputs)
-    settings = {name: value for name, value in config.model.options.items() if name in ENCODER_OPTIONS}
+    """The encoder of a configuration, fitted on train: what it makes is decided by what the network reads."""
+    reads = _reads(config)
+    settings = {name: value for name, value in config.model.options.items() if name in encoder_options(reads)}
     try:
-        return HashedNgrams.from_dict(settings)
+        return fit_encoder(reads, dataset.train, settings)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"model.options: {error}") from error
 
 
-def encode(encoder: Encoder, examples: Examples) -> EncodedExamples:
-    """One split's inputs, ready to give whole batches."""
-    if isinstance(encoder, HashedNgrams):
-        assert isinstance(examples.inputs, list)
-        return encoder.encode(examples.inputs)
-    assert not isinstance(examples.inputs, list)
-    return encoder.encode(examples.inputs)
-
-
-def encoder_from_dict(kind: str, settings: Mapping[str, Any]) -> Encoder:
-    """The encoder that a run has stored."""
-    return HashedNgrams.from_dict(settings) if kind == "text" else ImageEncoder.from_dict(settings)
-
-
-def make_model(config: RunConfig, num_classes: int, channels: int | None) -> nn.Module:
-    """The network of a configuration; ``channels`` is that of the images, or None for texts."""
+def make_model(config: RunConfig, num_classes: int, sizes: Mapping[str, int]) -> nn.Module:
+    """The network of a configuration; ``sizes`` are those that its encoder decides (see `Encoder.sizes`)."""
     assert config.model.name is not None
-    options = dict(config.model.options)
-    if channels is None:
-        buckets = options.get("buckets", HashedNgrams.buckets)
-        options = {name: value for name, value in options.items() if name not in ENCODER_OPTIONS}
-        options["buckets"] = buckets
-    else:
-        options.setdefault("in_channels", channels)
+    others = encoder_options(_reads(config))
+    own = {name: value for name, value in config.model.options.items() if name not in others}
     try:
-        return create_model(config.model.name, num_classes, **options)
+        return create_model(config.model.name, num_classes, **{**sizes, **own})
     except (TypeError, ValueError) as error:
         raise ConfigError(f"model: {error}") from error
+
+
+def _reads(config: RunConfig) -> str:
+    assert config.model.name is not None
+    return find_model(config.model.name)[0].reads
 
 
 def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
@@ -167,7 +160,9 @@ def _read_labels(path: str) -> Tensor:
     return torch.from_numpy(labels if labels.ndim == 2 else labels[-1])
 
 
-def make_objective(config: RunConfig, dataset: Dataset, teacher: nn.Module | None = None) -> Objective:
+def make_objective(
+    config: RunConfig, dataset: Dataset, encoder: Encoder, teacher: nn.Module | None = None
+) -> Objective:
     """Networks and criterion, initialised from the run's seed; torch's random state is put back.
 
     The first network starts as that of any other method with this seed; further ones are drawn after it. ``teacher`` is
@@ -176,7 +171,7 @@ def make_objective(config: RunConfig, dataset: Dataset, teacher: nn.Module | Non
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         models = [
-            make_model(dataclasses.replace(config, model=model), dataset.num_classes, _channels(dataset))
+            make_model(dataclasses.replace(config, model=model), dataset.num_classes, encoder.sizes)
             for model in teaching.networks(config)
         ]
         start_from_weights(models[0], config)
@@ -191,12 +186,12 @@ def make_objective(config: RunConfig, dataset: Dataset, teacher: nn.Module | Non
     return Distilled(models[0], criterion, teacher) if guide == "teacher" else Refined(models[0], criterion, teacher)
 
 
-def untrained_teacher(config: RunConfig, dataset: Dataset) -> nn.Module | None:
+def untrained_teacher(config: RunConfig, dataset: Dataset, encoder: Encoder) -> nn.Module | None:
     """A network like the one that a method learns from, to measure what it costs; None if it has no teacher."""
     model = teaching.teacher_model(config)
     if model is None:
         return None
-    return make_model(dataclasses.replace(config, model=model), dataset.num_classes, _channels(dataset))
+    return make_model(dataclasses.replace(config, model=model), dataset.num_classes, encoder.sizes)
 
 
 def load_network(run: RunFolder) -> tuple[nn.Module, Encoder, tuple[str, ...]]:
@@ -205,20 +200,19 @@ def load_network(run: RunFolder) -> tuple[nn.Module, Encoder, tuple[str, ...]]:
     predictions = run.load_predictions()
     if predictions is None or predictions.classes is None:
         raise RunError(f"{run.path / 'predictions.npz'} is missing; the class names are in it")
-    encoder = encoder_from_dict(stored["kind"], stored["settings"])
-    channels = encoder.channels if isinstance(encoder, ImageEncoder) else None
+    encoder = encoder_from_dict(stored)
     with torch.random.fork_rng(devices=[]):
-        model = make_model(from_dict(run.config), len(predictions.classes), channels)
+        model = make_model(from_dict(run.config), len(predictions.classes), encoder.sizes)
     model.load_state_dict(load_file(run.path / "model.safetensors"))
     return model, encoder, tuple(predictions.classes)
 
 
-def _with_weights(config: RunConfig, choice: Choice, dataset: Dataset) -> tuple[RunConfig, Choice]:
+def _with_weights(config: RunConfig, choice: Choice, dataset: Dataset, encoder: Encoder) -> tuple[RunConfig, Choice]:
     """The configuration with the hash of its file of weights, if it has one, and a note on how they fit."""
     if config.model.weights is None:
         return config, choice
     with torch.device("meta"):  # its shapes only
-        model = make_model(config, dataset.num_classes, _channels(dataset))
+        model = make_model(config, dataset.num_classes, encoder.sizes)
     try:
         note = match_weights(model, config.model.weights).note
         found = file_hash(config.model.weights)
@@ -245,12 +239,6 @@ def _refuse_other_weights(config: RunConfig, found: str) -> None:
         raise ConfigError(
             f"model.weights: {config.model.weights} has changed: its content is not what model.weights_hash says"
         )
-
-
-def _channels(dataset: Dataset) -> int | None:
-    if isinstance(dataset.train.inputs, Tensor):
-        return dataset.train.inputs.shape[1]
-    return 3 if isinstance(dataset.train.inputs, ImageFiles) else None
 
 
 def make_augment(config: RunConfig, dataset: Dataset) -> Callable[[Inputs, torch.Generator], Inputs] | None:
@@ -285,20 +273,18 @@ def describe(config: RunConfig) -> str:
     return f"{config.model.name}: " + ", ".join(shown)
 
 
-def _check_model(config: RunConfig, dataset: Dataset) -> None:
-    """Refuse a network that does not exist, reads something else, or cannot be built with these options."""
-    assert config.model.name is not None
-    _check_kind(config.model.name, dataset)
-    _check_options(config, dataset)
+def _check_shapes(config: RunConfig, dataset: Dataset, encoder: Encoder) -> None:
+    """Refuse a network that cannot be built with these options."""
     with torch.device("meta"):  # its shapes only
-        make_model(config, dataset.num_classes, _channels(dataset))
+        make_model(config, dataset.num_classes, encoder.sizes)
 
 
 def _check_options(config: RunConfig, dataset: Dataset) -> None:
-    """Refuse an option that neither the model nor, for texts, its encoder has."""
+    """Refuse a network that reads something else, and an option that neither it nor its encoder has."""
     assert config.model.name is not None
+    _check_kind(config.model.name, dataset)
     entry, _ = find_model(config.model.name)
-    known = sorted({*entry.options, *(ENCODER_OPTIONS if dataset.kind == "text" else ())})
+    known = sorted({*entry.options, *encoder_options(entry.reads)})
     for option in config.model.options:
         if option not in known:
             raise ConfigError(

@@ -249,8 +249,8 @@ def seconds_of_run(config: RunConfig, dataset: Dataset, threads: int, at_most: f
     few = dataset.train.subset(torch.arange(min(len(dataset.train), 20 * (config.training.batch_size or 1))))
     small = dataclasses.replace(dataset, train=few, validation=few, test=few)
     prepared = build.prepare(config, small)
-    teacher = build.untrained_teacher(config, dataset)
-    session = Session(build.make_objective(config, dataset, teacher), config.training)
+    teacher = build.untrained_teacher(config, dataset, prepared.encoder)
+    session = Session(build.make_objective(config, dataset, prepared.encoder, teacher), config.training)
     assert config.training.batch_size is not None
     assert config.training.epochs is not None
     times: list[float] = []

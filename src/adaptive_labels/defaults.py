@@ -36,6 +36,8 @@ def _for_texts(dataset: Dataset, model: str | None) -> Choice:
     count = len(dataset.train)
     assert isinstance(dataset.train.inputs, list)
     length = sum(map(len, dataset.train.inputs)) / max(count, 1)
+    if model is not None and not model.startswith("fasttext"):
+        return _for_words_in_order(dataset.train.inputs, model)
     short = length <= SHORT_TEXT
     if short:
         options: dict[str, Any] = {"char_ngrams": [1, 4], "word_ngrams": 2, "buckets": 2**15}
@@ -58,6 +60,31 @@ def _for_texts(dataset: Dataset, model: str | None) -> Choice:
     }
     reason = f"{'Short' if short else 'Long'} texts ({length:.0f} characters on average): the features are {features}."
     return Choice(settings, options, (reason,))
+
+
+def _for_words_in_order(texts: list[str], model: str) -> Choice:
+    """A recipe for the networks that read word by word or character by character, small enough for a CPU."""
+    count = len(texts)
+    settings = {
+        "model.name": model,
+        "training.epochs": min(max(round(EXAMPLES_SEEN / max(count, 1)), 5), 20),
+        "training.batch_size": 64 if count < FEW_TEXTS else 128,
+        "training.optimizer": "adamw",
+        "training.lr": 0.002 if model.startswith("textrnn") else 0.001,
+        "training.weight_decay": 0.01,
+        "training.schedule": "one-cycle",
+        "training.augment": False,
+        "training.residual_lr": 1.0,
+    }
+    options: dict[str, Any] = {}
+    if model.startswith("textrnn"):
+        options = {"dim": 128, "context": 64, "hidden": 128, "dropout": 0.3}
+    elif model.startswith("transformer"):
+        options = {"layers": 2, "heads": 4} if "-w" in model else {"width": 128, "layers": 2, "heads": 4}
+    elif model.startswith("charcnn"):
+        longest = max(map(len, texts), default=0)
+        options = {"length": min(max(longest, 123), 1014)} | ({} if "-w" in model else {"width": 64})
+    return Choice(settings, options, (f"{model} reads texts in order; its size is chosen for a small machine.",))
 
 
 def _for_images(dataset: Dataset, model: str | None) -> Choice:

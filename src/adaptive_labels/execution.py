@@ -51,8 +51,8 @@ def execute(
         dataset = prepared.dataset
         teacher = None if taught_by is None else build.load_network(taught_by)[0]
         run.write_environment(list(command))
-        run.write_json("encoder.json", {"kind": dataset.kind, "settings": prepared.encoder.to_dict()})
-        objective = build.make_objective(config, dataset, teacher)
+        run.write_json("encoder.json", build.encoder_to_dict(prepared.encoder))
+        objective = build.make_objective(config, dataset, prepared.encoder, teacher)
         began = time.perf_counter()
         fitted = fit(
             objective,

@@ -15,7 +15,8 @@ from typing import Any
 from adaptive_labels.config import ConfigError, MethodConfig, ModelConfig, RunConfig, from_dict, to_dict
 from adaptive_labels.criteria.registry import METHODS, find_method
 from adaptive_labels.data import Dataset
-from adaptive_labels.data.encoding import ENCODER_OPTIONS
+from adaptive_labels.data.encoders import encoder_options
+from adaptive_labels.models.registry import find_model
 from adaptive_labels.runs import RunError, RunFolder, run_id
 
 DEFAULT_PEERS = 2
@@ -153,8 +154,8 @@ def check_teacher(config: RunConfig, dataset: Dataset, encoder: Mapping[str, Any
             f"{_TEACHER}: {run.path} was trained on other data or another split than {dataset.name} is here, so that "
             "it may have seen what the student is tested on; train a teacher on the same data"
         )
-    stored = json.loads((run.path / "encoder.json").read_text(encoding="utf-8"))["settings"]
-    here = json.loads(json.dumps(dict(encoder)))
+    stored = _flat(json.loads((run.path / "encoder.json").read_text(encoding="utf-8")))
+    here = _flat(json.loads(json.dumps(dict(encoder))))
     differing = sorted(key for key in {*stored, *here} if stored.get(key) != here.get(key))
     if differing:
         raise ConfigError(
@@ -186,7 +187,9 @@ def _settled_teacher(config: RunConfig) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         raise ConfigError(f"method.options.teacher_options is {given!r}: allowed is a table of settings")
     beside = _beside(config.model, name, given)
-    changed = [key for key in sorted(ENCODER_OPTIONS) if beside.options.get(key) != config.model.options.get(key)]
+    changed = [
+        key for key in sorted(_reading(config.model)) if beside.options.get(key) != config.model.options.get(key)
+    ]
     if changed:
         raise ConfigError(
             f"method.options.teacher_options.{changed[0]} is how inputs are read, which teacher and student share: set "
@@ -197,8 +200,18 @@ def _settled_teacher(config: RunConfig) -> dict[str, Any]:
 
 def _beside(model: ModelConfig, name: str, options: Mapping[str, Any]) -> ModelConfig:
     """A further network that reads the same inputs: of the same kind unless another is named."""
-    shared = {key: value for key, value in model.options.items() if name == model.name or key in ENCODER_OPTIONS}
+    shared = {key: value for key, value in model.options.items() if name == model.name or key in _reading(model)}
     return ModelConfig(name, {**shared, **options})
+
+
+def _reading(model: ModelConfig) -> frozenset[str]:
+    """The options that say how inputs are read."""
+    assert model.name is not None
+    return encoder_options(find_model(model.name)[0].reads)
+
+
+def _flat(encoder: Mapping[str, Any]) -> dict[str, Any]:
+    return {"kind": encoder["kind"], **encoder["settings"]}
 
 
 def _peer_models(options: Mapping[str, Any]) -> list[Any]:

@@ -7,7 +7,7 @@ word whose ends are marked. `word_hashes` says what a word is, and how all of th
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -122,6 +122,11 @@ class HashedNgrams:
         if self.max_length < 1:
             raise ValueError(f"max_length is {self.max_length}; it must be at least 1")
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of a network that its encoder decides."""
+        return {"buckets": self.buckets}
+
     def encode(self, texts: Sequence[str]) -> RaggedIds:
         """Return the numbers of every text's features; a text without a visible character has none."""
         values = [np.zeros(0, np.int32)]
@@ -154,10 +159,6 @@ class HashedNgrams:
             kinds += _pieces(codes, words, *self.char_ngrams)
         numbers = [((hashes % np.uint64(self.buckets)).astype(np.int32), text_of) for hashes, text_of in kinds]
         return _join_by_text(numbers, len(texts))
-
-
-ENCODER_OPTIONS = frozenset(field.name for field in fields(HashedNgrams))
-"""The settings of how texts are read; they stand among a model's options."""
 
 
 def _word_runs(codes: Codes, words: Words, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:
@@ -284,6 +285,11 @@ class ImageEncoder:
         """Return the encoder for images that stay files, with the mean and standard deviation of ImageNet's."""
         size = files.size
         return cls(IMAGENET_MEAN, IMAGENET_STD, (size, size), 3, resize_for(size))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of a network that its encoder decides."""
+        return {"in_channels": self.channels}
 
     def encode(self, images: Tensor | ImageFiles) -> ImageTensors | EncodedFiles:
         """Return the images, ready for batches; their shape must be that of the training images."""

@@ -134,6 +134,11 @@ class WordIds:
         """How many numbers there are, padding and the unknown word included."""
         return len(self.words) + 2
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of a network that its encoder decides."""
+        return {"vocabulary": self.vocabulary}
+
     def encode(self, texts: Sequence[str]) -> PaddedIds:
         """Return the numbers of every text's words, up to `max_words` of them."""
         values, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
@@ -267,6 +272,11 @@ class CharacterIds:
     def vocabulary(self) -> int:
         """How many numbers there are, 0 included."""
         return len(self.alphabet) + 1
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of a network that its encoder decides."""
+        return {"vocabulary": self.vocabulary, "length": self.length}
 
     def encode(self, texts: Sequence[str]) -> PaddedIds:
         """Return the numbers of every text's characters."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from adaptive_labels import build
 from adaptive_labels.analysis.words import parameters
@@ -20,9 +19,9 @@ def check_cell(config: RunConfig, variant: Variant) -> str:
     """
     dataset = stand_in(config.data.name)
     resolved, _ = build.resolve_for(with_variant(config, variant, None), dataset)
-    images = dataset.train.inputs
+    sizes = build.make_encoder(resolved, dataset).sizes
     with torch.device("meta"):
-        model = build.make_model(resolved, dataset.num_classes, images.shape[1] if isinstance(images, Tensor) else None)
+        model = build.make_model(resolved, dataset.num_classes, sizes)
     criterion = build.make_criterion(resolved, dataset)
     counts = {
         "network": sum(one.numel() for one in model.parameters()),
