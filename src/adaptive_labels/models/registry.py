@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from adaptive_labels.models.elsewhere import LIBRARIES, find_elsewhere
+
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 
 READS = {"text": ("features", "words", "characters"), "image": ("pixels",)}
@@ -74,7 +76,8 @@ def create_model(name: str, num_classes: int, **options: Any) -> nn.Module:
     """Build a model by name.
 
     Args:
-        name: one of `MODELS`, with a width suffix (`preact-resnet18-w16`) where the model has an option `width`.
+        name: one of `MODELS`, with a width suffix (`preact-resnet18-w16`) where the model has an option `width`; or one
+            of another library, with its prefix (`timm:resnet18`; see `elsewhere`).
         num_classes: the number of logits K.
         options: the model's own, see `MODELS[name].options`.
 
@@ -101,6 +104,9 @@ def find_model(name: str) -> tuple[ModelEntry, int | None]:
     """Return the model of this name, and the width if the name ends with one."""
     if name in MODELS:
         return MODELS[name], None
+    build = find_elsewhere(name)
+    if build is not None:
+        return ModelEntry(name, "image", LIBRARIES[name.partition(":")[0]], build, "pixels"), None
     match = _WIDTH_SUFFIX.fullmatch(name)
     if match and match["base"] in MODELS and "width" in MODELS[match["base"]].options:
         return MODELS[match["base"]], int(match["width"])
