@@ -38,8 +38,8 @@ class Plan:
     """What a comparison will do: the data, the resolved configurations, and how long it may take.
 
     costs: seconds of a run by `cost_key`, None if they were not measured; starting: seconds before workers begin to
-    train, once for every stage; budget_key: under which the number of epochs is kept that a time
-    budget led to, so that the same command finds its own runs again.
+    train, once for every stage; budget_key: under which the number of epochs is kept that a time budget led to, so that
+    the same command finds its own runs again.
     """
 
     dataset: Dataset
@@ -134,7 +134,8 @@ def make_plan(
     began = time.perf_counter()
     dataset = build.load_data(config.data)
     reading = time.perf_counter() - began
-    resolved = [build.resolve_for(_with_method(config, method), dataset) for method in methods]
+    others = {option for name, _ in map(_pair, methods) for option in teaching.network_options(name)}
+    resolved = [build.resolve_for(_with_method(config, method, others), dataset) for method in methods]
     configs = tuple(dataclasses.replace(one, seed=seed) for one, _ in resolved for seed in seeds)
     plan = Plan(dataset, resolved[0][1], configs, out, 1)
     if time_budget is not None:
@@ -157,10 +158,17 @@ def make_plan(
     return _within(possible, time_budget)
 
 
-def _with_method(config: RunConfig, method: str | tuple[str, Mapping[str, Any]]) -> RunConfig:
-    name, options = (method, {}) if isinstance(method, str) else method
+def _pair(method: str | tuple[str, Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:
+    return (method, {}) if isinstance(method, str) else method
+
+
+def _with_method(config: RunConfig, method: str | tuple[str, Mapping[str, Any]], others: set[str]) -> RunConfig:
+    """One method of a comparison; ``others`` are shared options on teachers and peers, for those that have any."""
+    name, options = _pair(method)
     values = to_dict(config)
-    values["method"] = {"name": name, "options": {**values["method"]["options"], **options}}
+    own = teaching.network_options(name)
+    shared = {key: value for key, value in values["method"]["options"].items() if key not in others or key in own}
+    values["method"] = {"name": name, "options": {**shared, **options}}
     return from_dict(values)
 
 

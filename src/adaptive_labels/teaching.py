@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from adaptive_labels.config import ConfigError, MethodConfig, ModelConfig, RunConfig, from_dict, to_dict
-from adaptive_labels.criteria.registry import find_method
+from adaptive_labels.criteria.registry import METHODS, find_method
 from adaptive_labels.data import Dataset
 from adaptive_labels.data.encoding import ENCODER_OPTIONS
 from adaptive_labels.runs import RunError, RunFolder, run_id
@@ -27,6 +27,11 @@ _TEACHER = "method.options.teacher"
 def guide_of(config: RunConfig) -> str | None:
     """What the method follows beside the labels: ``"teacher"``, ``"peers"``, ``"generations"`` or None."""
     return find_method(config.method.name).guide
+
+
+def network_options(method: str) -> tuple[str, ...]:
+    """The options of a method that say which other networks there are; none if there is no such method."""
+    return METHODS[method].network_options if method in METHODS else ()
 
 
 def criterion_options(config: RunConfig) -> dict[str, Any]:
@@ -110,7 +115,7 @@ def describe(config: RunConfig) -> str | None:
     if guide == "teacher":
         if "teacher" in options:
             return f"{config.method.name}: the teacher is {options['teacher_run']}."
-        same = options["teacher_model"] == config.model.name
+        same = ModelConfig(options["teacher_model"], options["teacher_options"]) == config.model
         whom = "a network like the student" if same else f"a {options['teacher_model']}"
         return f"{config.method.name}: the teacher, {whom}, is a run of its own, trained first with plain labels."
     if guide == "peers":
