@@ -12,6 +12,7 @@ from adaptive_labels.analysis.words import short_count
 from adaptive_labels.data.encoding import HashedNgrams
 from adaptive_labels.models import (
     MODELS,
+    charcnn,
     create_model,
     fasttext,
     preact_resnet,
@@ -19,9 +20,15 @@ from adaptive_labels.models import (
     registry,
     resnet,
     starting,
+    textrnn,
+    transformer,
+    words,
 )
 
 SMALL = {
+    "textrnn": {"vocabulary": 500, "dim": 6, "context": 5, "hidden": 7},
+    "transformer": {"vocabulary": 500, "width": 8, "layers": 2, "heads": 2, "dropout": 0.0},
+    "charcnn": {"vocabulary": 500, "width": 8, "length": 150, "dropout": 0.0},
     "fasttext": {"buckets": 500, "dim": 8, "dropout": 0.0},
     "preact-resnet18": {"width": 4},
     "wide-resnet-28-10": {"width": 4},
@@ -32,9 +39,14 @@ SMALL = {
 }
 
 
-def inputs_for(kind, examples=6):
+def inputs_for(name, examples=6):
     generator = torch.Generator().manual_seed(0)
-    if kind == "image":
+    reads = MODELS[name].reads
+    if reads in ("words", "characters"):
+        lengths = torch.tensor([9, 1, 4, 7, 2, 8])[:examples]
+        numbers = torch.randint(1, 500, (examples, 9), generator=generator)
+        return numbers * (torch.arange(9) < lengths[:, None]), lengths
+    if reads == "pixels":
         return torch.randn(examples, 3, 16, 16, generator=generator)
     return torch.randint(500, (examples * 3,), generator=generator), torch.arange(0, examples * 3, 3)
 
@@ -56,7 +68,7 @@ class TestEveryModel:
 
     def test_gives_finite_logits_and_gradients_everywhere(self, name):
         model = self.build(name)
-        logits = model(inputs_for(MODELS[name].kind))
+        logits = model(inputs_for(name))
         assert logits.shape == (6, 5)
         F.cross_entropy(logits, torch.arange(6) % 5).backward()
         for parameter_name, parameter in model.named_parameters():
@@ -70,13 +82,18 @@ class TestEveryModel:
 
     def test_an_example_is_classified_alone_as_among_others(self, name):
         model = self.build(name).eval()
-        inputs = inputs_for(MODELS[name].kind)
-        single = inputs[2:3] if isinstance(inputs, torch.Tensor) else (inputs[0][6:9], torch.tensor([0]))
+        inputs = inputs_for(name)
+        if isinstance(inputs, torch.Tensor):
+            single = inputs[2:3]
+        elif MODELS[name].reads == "features":
+            single = inputs[0][6:9], torch.tensor([0])
+        else:
+            single = inputs[0][2:3, :4], inputs[1][2:3]  # without the padding
         assert torch.allclose(model(single), model(inputs)[2:3], atol=1e-6)
 
     def test_can_fit_a_few_examples(self, name):
         model = self.build(name)
-        inputs, target = inputs_for(MODELS[name].kind), torch.arange(6) % 5
+        inputs, target = inputs_for(name), torch.arange(6) % 5
         optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
         for _ in range(60):
             optimizer.zero_grad()
@@ -88,7 +105,7 @@ class TestEveryModel:
     def test_state_survives_a_copy(self, name):
         model, other = self.build(name).eval(), create_model(name, num_classes=5, **SMALL[name]).eval()
         other.load_state_dict(model.state_dict())
-        inputs = inputs_for(MODELS[name].kind)
+        inputs = inputs_for(name)
         assert torch.equal(model(inputs), other(inputs))
 
 
@@ -213,7 +230,7 @@ def test_fasttext_drops_in_training_only():
         (
             "fastext",
             {},
-            r"there is no model 'fastext' \(did you mean 'fasttext'\?\); there are fasttext, preact-resnet18",
+            r"there is no model 'fastext' \(did you mean 'fasttext'\?\); there are charcnn, fasttext, preact-resnet18",
         ),
         ("vgg", {}, "there is no model 'vgg'; there are "),
         ("fasttext-w16", {}, r"there is no model 'fasttext-w16' \(did you mean 'fasttext'\?\)"),
@@ -259,7 +276,9 @@ def test_a_model_of_ones_own_joins_by_name():
         register_model("x", "sound", "")
 
 
-@pytest.mark.parametrize("module", [registry, fasttext, preact_resnet, resnet, starting])
+@pytest.mark.parametrize(
+    "module", [registry, charcnn, fasttext, preact_resnet, resnet, starting, textrnn, transformer, words]
+)
 def test_docstring_examples_run(module):
     result = doctest.testmod(module, extraglobs={"torch": torch})
     assert result.attempted > 0

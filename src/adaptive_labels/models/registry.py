@@ -11,6 +11,7 @@ from torch import nn
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 
+READS = {"text": ("features", "words", "characters"), "image": ("pixels",)}
 _WIDTH_SUFFIX = re.compile(r"(?P<base>.+)-w(?P<width>\d+)")
 
 
@@ -23,12 +24,14 @@ class ModelEntry:
         kind: what it reads, `"text"` or `"image"`.
         description: a line for a list of models.
         build: called with the number of classes and the model's options.
+        reads: what it reads of a text: `"features"` in no order, `"words"` or `"characters"`; or an image's `"pixels"`.
     """
 
     name: str
     kind: str
     description: str
     build: Callable[..., nn.Module]
+    reads: str
 
     @property
     def options(self) -> dict[str, Any]:
@@ -41,7 +44,7 @@ MODELS: dict[str, ModelEntry] = {}
 """Every model there is, by name."""
 
 
-def register_model(name: str, kind: str, description: str) -> Callable[[Builder], Builder]:
+def register_model(name: str, kind: str, description: str, *, reads: str | None = None) -> Callable[[Builder], Builder]:
     """Enter a class or function, called with the number of classes and options, as a model of this name.
 
     One with an option `width` can also be had with the width as a suffix to its name: `name-w16`.
@@ -50,14 +53,18 @@ def register_model(name: str, kind: str, description: str) -> Callable[[Builder]
         name: new among the models.
         kind: what it reads, `"text"` or `"image"`.
         description: a line for a list of models.
+        reads: see `ModelEntry`; unless given, texts are read as features.
     """
     if kind not in ("text", "image"):
         raise ValueError(f"kind is {kind!r}; it must be 'text' or 'image'")
+    reads = reads or READS[kind][0]
+    if reads not in READS[kind]:
+        raise ValueError(f"reads is {reads!r}; of {kind}s it must be one of {', '.join(READS[kind])}")
 
     def enter(build: Builder) -> Builder:
         if name in MODELS:
             raise ValueError(f"name is {name!r}; there is a model of that name already")
-        MODELS[name] = ModelEntry(name, kind, description, build)
+        MODELS[name] = ModelEntry(name, kind, description, build, reads)
         return build
 
     return enter
