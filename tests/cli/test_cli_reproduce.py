@@ -28,7 +28,8 @@ def test_a_table_is_filled_once_and_drawn_from_what_is_there(alr: Alr, tmp_path:
     assert ours["baseline"]["n"] == ours["alr"]["n"] == 1
     assert ours["slr"] is ours["alr-s"] is None  # not asked for: empty, beside the paper's
     assert all(cell["ours"] is None and cell["paper"] for cell in other["cells"])
-    records = [json.loads(line) for line in (tmp_path / "runs/records/digits-preact-resnet18-smoke.jsonl").open()]
+    lines = (tmp_path / "runs/records/digits-preact-resnet18-smoke.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
     baseline = next(cell for cell in column["cells"] if cell["method"] == "baseline")
     assert baseline["top1"]["0"] == records[0]["metrics"]["test"]["top1"]
     assert baseline["difference_points"] == pytest.approx(100 * baseline["top1"]["0"] - 95.28, abs=1e-3)

@@ -14,7 +14,7 @@ KINDS = ("methods", "models", "datasets", "recipes")
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("list", help="What there is, a line each: methods, models, datasets or recipes.")(_list)
+    app.command("list", help="What there is: methods, models, datasets, recipes.")(_list)
 
 
 def _list(
