@@ -110,23 +110,18 @@ def test_a_wider_teacher_and_other_peers(alr, texts, tmp_path):
 
 
 def test_two_workers_share_a_teacher_that_is_trained_before_them(start_alr, texts, tmp_path):
-    given = ["compare", texts, "--methods", "kd", "--seeds", 2, "--workers", 2, *SHORT]
-    process = start_alr(*given)
-    out, err = process.communicate(timeout=300)
+    process = start_alr("tune", texts, "--method", "kd", "--trials", 2, "--workers", 2, *SHORT)
+    out, err = process.communicate()
     assert (process.returncode, err) == (0, "")
-    assert "Runs: 1 method × 2 seeds, 2 in all, and before them 2 runs to learn from, 2 at a time; about " in out
-    told = [line.split("] ")[1].split(":")[0] for line in out.splitlines() if line.startswith("[")]
-    assert {name.split()[0] for name in told[:2]} == {"baseline"}
-    assert sorted(told[2:]) == ["kd seed 0", "kd seed 1"]
-    names = [path.name for path in (tmp_path / "runs").iterdir() if path.is_dir()]
-    assert sum("-baseline-" in name for name in names) == sum("-kd-" in name for name in names) == 2
-
-
-def test_trials_share_their_teacher(alr, texts, tmp_path):
-    ended = alr("tune", texts, "--method", "kd", "--trials", 2, "--workers", 1, "--epochs", 1, *QUICK)
-    assert (ended.status, ended.err) == (0, "")
-    assert "Best on validation: alpha = " in ended.out
-    assert sum("-baseline-" in name for name in results(tmp_path / "runs")) == 1
+    assert "1 seed each, 2 in all, and before them 1 run to learn from, 2 at a time; about " in out
+    ends = [line.split("] ")[1] for line in out.splitlines() if line.startswith("[") and ": validation" in line]
+    assert ends[0].startswith("baseline seed 0: ")
+    assert sorted(line.split(":")[0] for line in ends[1:]) == ["kd alpha 0.1 seed 0", "kd alpha 0.9 seed 0"]
+    assert "Best on validation: alpha = " in out
+    found = results(tmp_path / "runs")
+    assert [result["method"] for result in found.values()] == ["baseline", "kd", "kd"]
+    (teacher,) = (name for name in found if "-baseline-" in name)
+    assert [result["teacher"]["run"] for name, result in found.items() if name != teacher] == [teacher, teacher]
 
 
 def test_the_cost_of_several_networks_is_told(alr, texts, tmp_path):
