@@ -9,7 +9,7 @@ from torch import Tensor
 
 from adaptive_labels.objectives import Inputs
 
-__all__ = ["Augment", "Encoded", "Recorder", "Streamed"]
+__all__ = ["Augment", "Encoded", "Padded", "Recorder", "Streamed"]
 
 
 class Encoded(Protocol):
@@ -28,6 +28,16 @@ class Streamed(Encoded, Protocol):
 
     def stream(self, groups: Sequence[Tensor], seed: int | None = None) -> Iterator[Inputs]:
         """The inputs of each group of indices; with a seed random views of them, which it and the index decide."""
+        ...
+
+
+@runtime_checkable
+class Padded(Encoded, Protocol):
+    """Examples of unequal length, padded to the longest of their batch: so that batches of like lengths are cheaper."""
+
+    @property
+    def lengths(self) -> Tensor:
+        """How long each is, (N,)."""
         ...
 
 

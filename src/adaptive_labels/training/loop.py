@@ -11,7 +11,7 @@ from torch import Tensor
 
 from adaptive_labels.config import TrainingConfig
 from adaptive_labels.objectives import Objective
-from adaptive_labels.training.batching import batches, inputs_of, pieces
+from adaptive_labels.training.batching import arranged, batches, inputs_of, pieces
 from adaptive_labels.training.checkpoint import kept_epochs
 from adaptive_labels.training.contracts import Augment, Encoded, Recorder
 from adaptive_labels.training.evaluate import LARGE_BATCH, evaluate, to_device
@@ -184,7 +184,8 @@ def _train(lesson: _Lesson, epoch: int) -> RunningMeans:
     lesson.clock.start_epoch()
     done = (epoch - 1) * lesson.steps
     order = torch.randperm(len(lesson.labels), generator=shuffling)
-    steps = [pieces(batch, session.config.accumulate) for batch in batches(order, lesson.batch_size)]
+    in_batches = arranged(lesson.examples, order, lesson.batch_size, shuffling)
+    steps = [pieces(batch, session.config.accumulate) for batch in in_batches]
     every_piece = [piece for parts in steps for piece in parts]
     upcoming = inputs_of(lesson.examples, every_piece, augment_seed if session.config.augment else None)
     for step, parts in enumerate(steps):
