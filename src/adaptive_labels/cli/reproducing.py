@@ -140,7 +140,10 @@ def _show_table(reproduction: Reproduction, results: Path, as_json: bool) -> Non
 def _figure(
     scale: Scale = "smoke",
     data: Annotated[
-        str | None, typer.Option(help="cifar10 unless given; cifar100; at the scale smoke digits.", metavar="NAME")
+        str | None,
+        typer.Option(
+            help="cifar10 unless given; cifar100; at the scale smoke digits; or a folder of images.", metavar="NAME"
+        ),
     ] = None,
     data_dir: DataDir = None,
     out: Out = Path("runs"),
@@ -159,8 +162,11 @@ def _figure(
         prose(f"Paper: {paper.source}. Scale: {scale}, {figure.METHOD} on {bench}. {reproduction.study.question}")
     open_output(out)
     work = Work(reproduction.file, out, out, None if data_dir is None else str(data_dir))
-    maps = figure.read_heat_maps(figure.train(reproduction, bench, work, _listening(as_json)), paper)
-    written, without = figure.write_picture(maps, figures or out, f"figure-{bench}")
+    elsewhere = None if data == reproduction.config(bench).data.name else data
+    run = figure.train(reproduction, bench, work, _listening(as_json), elsewhere)
+    maps = figure.read_heat_maps(run, paper)
+    of = bench if elsewhere is None else f"{maps.data}-{scale}"
+    written, without = figure.write_picture(maps, figures or out, f"figure-{of}")
     if as_json:
         plain = {"source": paper.source, "scale": scale, "recipe": bench, **figure.to_plain(maps)}
         typer.echo(json.dumps({**plain, "files": [str(path) for path in written]}, ensure_ascii=False))

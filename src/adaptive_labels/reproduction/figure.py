@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,10 @@ NETWORK = "preact-resnet18"  # ours: the paper does not say which network its he
 METHOD = "alr"  # ours as well: ALR or ALR-S
 PANEL, GAP, COLUMNS = 320.0, 16.0, 3
 # Classes that people would pair: the paper names cat and dog; the others are ours.
-PAIRS: Mapping[str, Sequence[tuple[str, str]]] = {
-    "cifar10": (("cat", "dog"), ("automobile", "truck")),
-    "cifar100": (("maple_tree", "oak_tree"), ("boy", "girl"), ("bed", "couch")),
-}
+PAIRS = (
+    *(("cat", "dog"), ("automobile", "truck")),  # of CIFAR-10
+    *(("maple_tree", "oak_tree"), ("boy", "girl"), ("bed", "couch")),  # of CIFAR-100
+)
 
 
 @dataclass(frozen=True)
@@ -75,23 +75,32 @@ class HeatMaps:
 
 
 def find_bench(reproduction: Reproduction, data: str | None) -> str:
-    """The bench that the maps are made on: the network's column of the CIFAR table, by data set."""
+    """The bench that the maps are made on: the network's column of the CIFAR table, by data set.
+
+    A path to other images has CIFAR-10's.
+    """
     found = {
         reproduction.config(bench).data.name: bench
         for bench in reversed(reproduction.study.benches)
         if reproduction.study.paper_columns[bench].endswith(f"/{NETWORK}")
     }
-    if data is None:
+    if data is None or (data not in found and "cifar10" in found and Path(data).exists()):
         return found.get("cifar10") or next(iter(found.values()))
     if data not in found:
         raise StudyError(f"data is {data!r}; at the scale {reproduction.scale} there is {' or '.join(found)}")
     return found[data]
 
 
-def train(reproduction: Reproduction, bench: str, work: Work, listening: Listening) -> RunFolder:
-    """The ALR run of a bench, trained unless it is there already: the same as that cell of the CIFAR table."""
+def train(
+    reproduction: Reproduction, bench: str, work: Work, listening: Listening, data: str | None = None
+) -> RunFolder:
+    """The ALR run of a bench, trained unless it is there already: the same as that cell of the CIFAR table.
+
+    `data` is a path to other images that its recipe is to be used on.
+    """
     config = reproduction.config(bench)
-    config = dataclasses.replace(config, data=dataclasses.replace(config.data, data_dir=work.data_dir))
+    name = config.data.name if data is None else data
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, name=name, data_dir=work.data_dir))
     dataset = build.load_data(config.data)
     resolved, choice = build.resolve_for(with_variant(config, Variant(METHOD, METHOD), None), dataset)
     plan = Plan(dataset, choice, (resolved,), work.out, 1)
@@ -123,9 +132,7 @@ def read_heat_maps(run: RunFolder, paper: PaperFigure) -> HeatMaps:
         labels=labels,
         classes=tuple(names),
         train_accuracy=tuple(accuracies[epoch] for epoch in epochs),
-        pairs=tuple(
-            _pair(labels, names, *pair) for pair in PAIRS.get(run.names.dataset, ()) if set(pair) <= set(names)
-        ),
+        pairs=tuple(_pair(labels, names, *pair) for pair in PAIRS if set(pair) <= set(names)),
         top_share=tuple(found.top_share.tolist()),
         correlation=tuple(found.correlation.tolist()),
         chance=found.chance,
