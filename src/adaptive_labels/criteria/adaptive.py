@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, Self, final
+from typing import Self, final
 
 import torch
 import torch.distributed as dist
@@ -17,21 +17,15 @@ from adaptive_labels.criteria.accuracy import TrainingAccuracy
 from adaptive_labels.criteria.arguments import check_choice, check_number
 from adaptive_labels.criteria.base import Criterion, Terms, over
 from adaptive_labels.criteria.batch import Batch
+from adaptive_labels.criteria.confusions import Confusion, largest
 from adaptive_labels.criteria.fused import fused_loss
+from adaptive_labels.criteria.memory import check_dense_fits, check_table_fits
 
 NORMALIZATIONS = ("sum", "literal", "hybrid")
 SMOOTH_OVER = ("all", "others")
 UPDATES = ("optimizer", "self")
 RESIDUAL_REDUCTIONS = ("batch", "class")
 FORWARDS_BEFORE_WARNING = 100
-
-
-class Confusion(NamedTuple):
-    """An entry of the residual labels: how much of class ``label``'s other probability goes to ``taken_for``."""
-
-    label: int | str
-    taken_for: int | str
-    probability: float
 
 
 @final
@@ -156,6 +150,7 @@ class AdaptiveLabelLoss(Criterion):
     def _create_residual_parameters(self, initial_labels: Tensor | None) -> None:
         classes, trained = self.num_classes, self.update == "optimizer" and not self.frozen
         if self.rank is None:
+            check_dense_fits(classes, gradient=trained and not self.sparse)
             start = torch.zeros(classes, classes - 1)
             if initial_labels is not None:
                 start = _checked_initial(initial_labels, classes)
@@ -206,6 +201,7 @@ class AdaptiveLabelLoss(Criterion):
         """
         device = self.residual_parameters()[0].device
         labels = torch.arange(self.num_classes, device=device) if rows is None else torch.as_tensor(rows, device=device)
+        check_table_fits(len(labels), self.num_classes)
         with torch.no_grad():
             return AF.restore(F.softmax(self._rows(labels), dim=1), labels)
 
@@ -217,19 +213,7 @@ class AdaptiveLabelLoss(Criterion):
         >>> top.label, top.taken_for, round(top.probability, 2)
         ('cat', 'dog', 0.9)
         """
-        if class_names is not None and len(class_names) != self.num_classes:
-            raise ValueError(f"class_names must have {self.num_classes} entries, got {len(class_names)}")
-        labels = self.residual_labels()
-        count = min(max(n, 0), self.num_classes * (self.num_classes - 1))
-        values, flat = labels.flatten().topk(count)
-        found = []
-        for value, at in zip(values.tolist(), flat.tolist(), strict=True):
-            row, column = divmod(at, self.num_classes)
-            if class_names is None:
-                found.append(Confusion(row, column, value))
-            else:
-                found.append(Confusion(class_names[row], class_names[column], value))
-        return found
+        return largest(self.residual_labels, self.num_classes, n, class_names)
 
     def epoch_end(self) -> None:
         """Say that an epoch is over: ``residual_weight="epoch"`` takes its accuracy from here on."""

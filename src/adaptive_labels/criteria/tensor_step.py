@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from adaptive_labels import functional as AF
 from adaptive_labels.criteria.base import over
 from adaptive_labels.criteria.batch import check_labels
 from adaptive_labels.criteria.step import Spread, Step, low_rank_outcome, spread_rows
-from adaptive_labels.functional.onepass import Factors, Losses, losses_and_gradients, put_back
+from adaptive_labels.functional.onepass import Factors, Losses, before_own, losses_and_gradients, put_back
 
 if TYPE_CHECKING:
     from adaptive_labels.criteria.adaptive import AdaptiveLabelLoss
 
-AT_ONCE = 2**17  # logits on the CPU
+AT_ONCE = 2**18  # logits on the CPU
 LEAST_ROWS = 32  # of a low-rank S: matrix products of fewer are slow
 
 
@@ -49,7 +50,7 @@ class Means(Mapping[str, Tensor]):
         part = self.parts[name]
         if not isinstance(part, Tensor) or part.dim() == 0:
             return torch.as_tensor(part, dtype=self.dtype, device=self.device)
-        return part.mean() if self.kept is None else _over(part @ self.kept, self.samples)
+        return part.mean() if self.kept is None else torch.as_tensor(_over(part[:, 0] @ self.kept, self.samples))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.parts)
@@ -64,7 +65,7 @@ def tensor_step(
     """A step by torch's operations, with what it changes: S with ``update="self"``, and the accuracy."""
     hard_factor, factor = criterion.factors()
     weights = _weights(criterion, z, y, sample_weight, shape)
-    a, accuracy = _residual_weight(criterion, z, weights)
+    a, count_later = _residual_weight(criterion, z, weights)
     factors = Factors(
         smoothing=AF.smoothing_share(criterion.label_smoothing, criterion.smooth_over, criterion.num_classes),
         attraction=criterion.attraction,
@@ -75,13 +76,15 @@ def tensor_step(
     )
     dz = torch.empty_like(z, memory_format=torch.contiguous_format)
     losses, rows, spread = (_dense if criterion.rank is None else _low_rank)(criterion, z, weights.y, factors, dz)
-    hard, residual, update = losses
+    hard, residual, update = losses.hard, losses.residual, losses.update
+    accuracy = count_later(losses.lead)
     loss = hard_factor * _total(hard, weights.prediction) + factors.residual * _total(residual, weights.prediction)
     parts: dict[str, Tensor | float] = {"hard": hard, "residual": residual, "weight": a, "accuracy": accuracy}
     if update is not None:
         loss = loss + factor * _total(update, weights.own_loss)
         parts["update"] = update
-    return Step(loss, dz, rows, spread, Means(parts, z, weights))
+    scalar = loss if isinstance(loss, Tensor) else torch.tensor(loss, dtype=z.dtype)
+    return Step(scalar, dz, rows, spread, Means(parts, z, weights))
 
 
 def _dense(
@@ -115,14 +118,15 @@ def _low_rank(
     left, right = (parameter.detach().to(z.dtype) for parameter in criterion.residual_parameters())
     left_rows = left[y]
     of_left, of_right = torch.zeros_like(left_rows), torch.zeros_like(right)
-    columns = torch.arange(z.shape[1] - 1, device=z.device)
+    columns_before = before_own(z.shape[1], z.device)
 
     def rows_of(part: slice) -> Tensor:
         return AF.erase(left_rows[part] @ right.T, y[part])
 
     def take(part: slice, gradient: Tensor) -> None:
-        own = y[part].unsqueeze(1)
-        full = put_back(gradient, columns >= own, own, 0.0, z.new_empty(len(own), z.shape[1]))
+        here = y[part]
+        full = z.new_empty(len(here), z.shape[1])
+        put_back(F.pad(gradient, (1, 1)), columns_before(here), here.unsqueeze(1), 0.0, full)
         torch.mm(full, right, out=of_left[part])
         of_right.addmm_(full.T, left_rows[part])
 
@@ -163,8 +167,8 @@ def _weights(
         prediction = _over(prediction, total)
     own = one
     if criterion.residual_reduction == "class" and (mean or criterion.update == "self"):
-        totals = torch.bincount(y, kept, minlength=classes)
-        own = _over(one, totals[y].to(z.dtype))
+        totals = torch.bincount(y, kept, minlength=classes)[y].to(z.dtype)
+        own = totals.reciprocal_() if kept is None else _over(one, totals)
     elif mean or criterion.update == "self":
         own = _over(one, samples)
     return Weights(y, kept, samples, prediction, own, own if mean else one)
@@ -180,14 +184,32 @@ def _all_count(y: Tensor, classes: int, ignore_index: int) -> bool:
 
 def _residual_weight(
     criterion: AdaptiveLabelLoss, z: Tensor, weights: Weights
-) -> tuple[float | Tensor, float | Tensor]:
-    """The weight of L_res, and the accuracy of the batch, which is counted."""
-    right = AF.hits(z, weights.y)
-    hits = _number(right.sum() if weights.kept is None else right @ weights.kept)
-    if isinstance(hits, float) and isinstance(weights.samples, float):
-        return criterion.accuracy.weight_of_numbers(hits, weights.samples), hits / (weights.samples or 1.0)
-    counts = torch.stack([torch.as_tensor(hits), torch.as_tensor(weights.samples, device=z.device, dtype=z.dtype)])
-    return criterion.accuracy.weight(counts, shared=False).to(z.dtype), over(counts[0], counts[1])
+) -> tuple[float | Tensor, Callable[[Tensor], float | Tensor]]:
+    """The weight of L_res, and a function that counts the hits from the leads (M, 1) and gives the accuracy."""
+    accuracy, y, kept, samples = criterion.accuracy, weights.y, weights.kept, weights.samples
+    if isinstance(samples, Tensor) or z.device.type != "cpu":
+        right = AF.hits(z, y)
+        hits = right.sum() if kept is None else right @ kept
+        counts = torch.stack([hits, torch.as_tensor(samples, device=z.device, dtype=z.dtype)])
+        a = accuracy.weight(counts, shared=False).to(z.dtype)
+        return a, lambda lead: over(counts[0], counts[1])
+
+    def hits_of(right: Tensor) -> float:
+        return float((right.sum() if kept is None else right.to(z.dtype) @ kept).item())
+
+    of_batch = None
+    if accuracy.residual_weight == "batch":
+        of_batch = hits_of(AF.hits(z, y)) / (samples or 1.0)
+
+    def count(lead: Tensor) -> float:
+        right = lead.squeeze(1) < 0
+        if (lead == 0).any():  # equal logits: the first of them is the prediction
+            right = AF.hits(z, y)
+        hits = hits_of(right)
+        accuracy.count(hits, samples)
+        return hits / (samples or 1.0)
+
+    return accuracy.weight_as_number(of_batch), count
 
 
 def _number(x: Tensor) -> float | Tensor:
@@ -201,8 +223,11 @@ def _over(x: float | Tensor, count: float | Tensor) -> Any:
     return x / (count or 1.0)
 
 
-def _total(each: Tensor, weight: float | Tensor) -> Tensor:
-    return each @ weight if isinstance(weight, Tensor) else each.sum() * weight
+def _total(each: Tensor, weight: float | Tensor) -> float | Tensor:
+    """The weighted sum of a loss (M, 1)."""
+    if isinstance(weight, Tensor):
+        return _number(each[:, 0] @ weight)
+    return _number(each.sum()) * weight
 
 
 def _column(x: float | Tensor) -> float | Tensor:

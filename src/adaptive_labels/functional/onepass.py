@@ -22,11 +22,15 @@ from torch import Tensor
 
 
 class Losses(NamedTuple):
-    """Each sample's losses (M,); ``update`` is None if S does not learn."""
+    """Each sample's losses, (M, 1) each; ``update`` is None if S does not learn.
+
+    ``lead``: by how much the largest logit of another class exceeds that of the own one; below 0 the sample is right.
+    """
 
     hard: Tensor
     residual: Tensor
     update: Tensor | None
+    lead: Tensor
 
 
 class Factors(NamedTuple):
@@ -61,10 +65,11 @@ def losses_and_gradients(
     Args:
         logits: z (M, K).
         target: y (M,).
-        rows_of: gives the rows S[target] (m, K−1) of a slice of the samples, as a new tensor.
+        rows_of: gives the rows S[target] (m, K−1) of a slice of the samples, as a tensor that may be written to.
         factors: the weights w and u, the factors f and the parameters of the losses.
         gradient: (M, K), is filled with the gradient of the logits.
-        take_rows: is given the gradient of each slice's rows of S (m, K−1), a new tensor; None if S does not learn.
+        take_rows: is given the gradient of each slice's rows of S (m, K−1), in the tensor that ``rows_of`` gave; None
+            if S does not learn.
         samples_at_once: how long a slice is.
 
     Returns:
@@ -76,30 +81,59 @@ def losses_and_gradients(
     >>> losses = losses_and_gradients(z, y, lambda part: S[y[part]], factors, dz, lambda part, ds: print(ds), 1)
     tensor([[-0.2311,  0.2311]])
     >>> losses.residual, dz                         # towards uniform: log(1 + e) − 1/2
-    (tensor([0.8133]), tensor([[-0.1562,  0.3453, -0.1890]]))
+    (tensor([[0.8133]]), tensor([[-0.1562,  0.3453, -0.1890]]))
 
     Reference: the closed forms in :mod:`adaptive_labels.functional.alr`.
     """
     count = logits.shape[0]
-    columns = torch.arange(logits.shape[1] - 1, device=logits.device)
+    columns_before = before_own(logits.shape[1], logits.device)
     found: list[Losses] = []
-    for start in range(0, count, samples_at_once):
+    for start in range(0, max(count, 1), samples_at_once):
         part = slice(start, min(start + samples_at_once, count))
+        y = target[part]
         here = factors._replace(weight=_part(factors.weight, part), own=_part(factors.own, part))
-        y = target[part].unsqueeze(1)
-        losses, of_rows = _chunk(
-            logits[part], y, columns >= y, rows_of(part), here, gradient[part], take_rows is not None
-        )
-        found.append(losses)
-        if take_rows is not None and of_rows is not None:
-            take_rows(part, of_rows)
+        rows = rows_of(part)
+        learns = take_rows is not None
+        found.append(_chunk(logits[part], y.unsqueeze(1), columns_before(y), rows, here, gradient[part], learns))
+        if take_rows is not None:
+            take_rows(part, rows)
     if len(found) == 1:
         return found[0]
-    nothing = logits.new_zeros(0)
-    hard = torch.cat([nothing, *(losses.hard for losses in found)])
-    residual = torch.cat([nothing, *(losses.residual for losses in found)])
     updates = [losses.update for losses in found if losses.update is not None]
-    return Losses(hard, residual, None if take_rows is None else torch.cat([nothing, *updates]))
+    return Losses(
+        torch.cat([losses.hard for losses in found]),
+        torch.cat([losses.residual for losses in found]),
+        torch.cat(updates) if updates else None,
+        torch.cat([losses.lead for losses in found]),
+    )
+
+
+def before_own(classes: int, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """A function of labels (m,) that says which columns (m, K) come before the own one.
+
+    >>> before_own(3, torch.device("cpu"))(torch.tensor([0, 2])).tolist()
+    [[False, False, False], [True, True, False]]
+    """
+    if classes < 256 or device.type != "cpu":
+        columns = torch.arange(classes, device=device)
+        return lambda y: columns < y.unsqueeze(1)
+    # Windows into one strip of K times True and K times False: copying them takes a fifth of the time of comparing.
+    windows = (torch.arange(2 * classes) < classes).unfold(0, classes, 1)  # (K + 1, K)
+    return lambda y: windows.index_select(0, classes - y)
+
+
+def put_back(padded: Tensor, before: Tensor, y: Tensor, own: float | Tensor, out: Tensor) -> Tensor:
+    """Put an own column back into erased rows, into ``out`` (m, K).
+
+    ``padded`` (m, K+1) holds the rows (m, K−1) with a column to spare on either side, whose values do not matter.
+
+    >>> padded, y = torch.tensor([[9., 2., 3., 9.], [9., 4., 5., 9.]]), torch.tensor([0, 2])
+    >>> before = before_own(3, y.device)(y)
+    >>> put_back(padded, before, y.unsqueeze(1), 0.0, torch.empty(2, 3)).tolist()
+    [[0.0, 2.0, 3.0], [4.0, 5.0, 0.0]]
+    """
+    torch.where(before, padded[:, 1:], padded[:, :-1], out=out)
+    return out.scatter_(1, y, own)
 
 
 def _part(x: float | Tensor, part: slice) -> float | Tensor:
@@ -107,50 +141,45 @@ def _part(x: float | Tensor, part: slice) -> float | Tensor:
 
 
 def _chunk(
-    z: Tensor, y: Tensor, after: Tensor, rows: Tensor, factors: Factors, gradient: Tensor, learns: bool
-) -> tuple[Losses, Tensor | None]:
-    """Some samples: their losses and the gradient of their rows of S. ``after`` (m, K−1): the columns after the own."""
+    z: Tensor, y: Tensor, before: Tensor, rows: Tensor, factors: Factors, gradient: Tensor, learns: bool
+) -> Losses:
+    """Some samples: their losses; ``gradient`` is filled, and if S learns ``rows`` become their own gradient.
+
+    ``y`` is (m, 1); ``before`` (m, K): the columns before the own one. Sums over classes are (m, 1).
+    """
     classes = z.shape[1]
-    e = torch.where(after, z[:, 1:], z[:, :-1])  # (m, K−1): the own column erased
-    own = z.gather(1, y)  # (m, 1), as all sums below
-    top = e.amax(1, keepdim=True)
-    lead = top - own
-    e.sub_(top)
-    rows.sub_(rows.amax(1, keepdim=True))
-    aim = F.softmax(rows if factors.attraction == 1.0 else factors.attraction * rows, dim=1)
-    aim_d = (aim * e).sum(1, keepdim=True)
-    d_sum = e.sum(1, keepdim=True) if factors.smoothing else None
-    total = e.exp_().sum(1, keepdim=True)
-    log_total = total.log()
-    odds = lead + log_total
+    padded = z.new_empty(z.shape[0], classes + 1)
+    p = padded[:, 1:-1]  # (m, K−1): the others' logits, then their probabilities, then their gradient
+    torch.where(before[:, :-1], z[:, :-1], z[:, 1:], out=p)
+    top = p.amax(1, keepdim=True)
+    p.sub_(top)
+    lead = top.sub_(z.gather(1, y))
+    q = F.softmax(rows, dim=1) if learns or factors.attraction == 1.0 else rows
+    aim = q if factors.attraction == 1.0 else F.softmax(factors.attraction * rows, dim=1)
+    aim_d = (aim * p).sum(1, keepdim=True)
+    d_sum = p.sum(1, keepdim=True) if factors.smoothing else None
+    total = p.exp_().sum(1, keepdim=True)
+    residual = total.log()
+    odds = lead + residual
+    residual.sub_(aim_d)
     hard = F.softplus(odds, threshold=80.0)
     if d_sum is not None:
-        hard = hard - (factors.smoothing / classes) * (d_sum + (classes - 1) * lead)
-    update = of_rows = None
-    if learns:
-        q = aim if factors.attraction == 1.0 else F.softmax(rows, dim=1)
-        update = ((rows * e).sum(1, keepdim=True) / total + q.amax(1, keepdim=True).log_()).neg_().squeeze(1)
-        of_rows = torch.mul(q, factors.own, out=rows)
-        of_rows.addcmul_(e, factors.own / total, value=-1.0)
+        hard.sub_(d_sum.add_(lead, alpha=classes - 1), alpha=factors.smoothing / classes)
     wrong = odds.sigmoid_()  # 1 − p_y
-    scale = factors.weight / total
-    e.mul_((factors.hard * wrong + factors.residual) * scale)
-    e.sub_(aim.mul_(factors.weight * factors.residual))
-    constant = factors.weight * (factors.hard * factors.smoothing / classes)
+    p.div_(total)
+    update = None
+    if learns:
+        update = rows.amax(1, keepdim=True).sub_(q.amax(1, keepdim=True).log_())  # the log-sum-exp of the row
+        update.sub_((rows * p).sum(1, keepdim=True))
+        torch.sub(q, p, out=rows).mul_(factors.own)
+    hard_weight, residual_weight = factors.weight * factors.hard, factors.weight * factors.residual
+    p.mul_((wrong * hard_weight).add_(residual_weight))
+    if isinstance(residual_weight, Tensor):
+        p.sub_(aim.mul_(residual_weight))
+    else:
+        p.sub_(aim, alpha=residual_weight)
     if factors.smoothing:
-        e.sub_(constant)
-    put_back(e, after, y, (factors.smoothing - wrong) * (factors.weight * factors.hard) - constant, gradient)
-    return Losses(hard.squeeze(1), (log_total - aim_d).squeeze(1), update), of_rows
-
-
-def put_back(x: Tensor, after: Tensor, y: Tensor, own: float | Tensor, out: Tensor) -> Tensor:
-    """Put the own column ``own`` back into ``x`` (m, K−1), into ``out`` (m, K).
-
-    >>> x, y = torch.tensor([[2., 3.], [4., 5.]]), torch.tensor([[0], [2]])
-    >>> put_back(x, torch.arange(2) >= y, y, 0.0, torch.empty(2, 3)).tolist()
-    [[0.0, 2.0, 3.0], [4.0, 5.0, 0.0]]
-    """
-    out[:, :-1] = x
-    moved = out[:, 1:]
-    torch.where(after, x, moved, out=moved)
-    return out.scatter_(1, y, own)
+        p.sub_(hard_weight * (factors.smoothing / classes))
+    own = wrong.sub_(factors.smoothing * (1 - 1 / classes)).mul_(-1 * hard_weight)
+    put_back(padded, before, y, own, gradient)
+    return Losses(hard, residual, update, lead)
