@@ -40,7 +40,7 @@ docs: $(VENV)/.installed-dev ## run every example in the docs and docstrings
 	$(BIN)/python -m pytest -n 2 tests/test_docs.py
 
 bench: $(VENV)/.installed-dev ## time the losses against torch's own, as ratios
-	$(BIN)/python benchmarks/loss.py
+	$(BIN)/alr bench loss
 
 results: $(VENV)/.installed-dev ## make the tables of results/ from its records
 	$(BIN)/alr study tables --template experiments/ablations.md --page docs/ablations.md

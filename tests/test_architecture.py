@@ -33,8 +33,10 @@ ROOMS: dict[str, set[str]] = {
     "sweeps": {"config", "runs"},
     "comparison": {"build", "config", "data", "defaults", "execution", "runs", "sweeps", "training"},
     "studies": {"analysis", "build", "comparison", "config", "criteria", "data", "runs", "sweeps"},
+    "bench": {"analysis", "criteria", "kernels", "runs"},
     "cli": {
         "analysis",
+        "bench",
         "build",
         "comparison",
         "config",
@@ -70,6 +72,7 @@ OUTSIDE: dict[str, set[str]] = {
     "sweeps": set(),
     "comparison": {"torch"},
     "studies": {"numpy"},
+    "bench": {"torch"},
     "cli": {"typer", "rich", "torch"},
 }
 

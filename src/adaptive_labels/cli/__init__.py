@@ -8,7 +8,17 @@ from typing import Annotated
 
 import typer
 
-from adaptive_labels.cli import comparing, data, inspecting, listing, predicting, studying, suspecting, training
+from adaptive_labels.cli import (
+    benching,
+    comparing,
+    data,
+    inspecting,
+    listing,
+    predicting,
+    studying,
+    suspecting,
+    training,
+)
 from adaptive_labels.cli.usage import Group, UsageError, usage_sentence
 
 app = typer.Typer(
@@ -48,6 +58,7 @@ suspecting.register(app)
 predicting.register(app)
 data.register(app)
 studying.register(app)
+benching.register(app)
 
 
 def main() -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import importlib.machinery
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -38,9 +39,27 @@ class Call(ctypes.Structure):
 Kernel = Callable[[Call], int]
 
 
-@cache
+_off = False
+
+
 def find() -> tuple[Kernel | None, str]:
     """The kernel, or None and the reason why there is none."""
+    return (None, "the kernel is switched off") if _off else _built()
+
+
+@contextmanager
+def switched_off() -> Iterator[None]:
+    """Do without the kernel within this context, in all threads: to compare what computes the same without it."""
+    global _off
+    before, _off = _off, True
+    try:
+        yield
+    finally:
+        _off = before
+
+
+@cache
+def _built() -> tuple[Kernel | None, str]:
     for suffix in importlib.machinery.EXTENSION_SUFFIXES:
         path = FOLDER / (NAME + suffix)
         if path.exists():
