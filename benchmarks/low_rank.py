@@ -37,7 +37,7 @@ def train(data: Any, options: dict[str, Any], update: str, seed: int, epochs: in
     """Test accuracy, test confusions and residual labels of one run."""
     torch.manual_seed(seed)
     dataset, inputs, held_out = data
-    shape = {"buckets": 2**15, "dim": 128, "hidden": 64, "dropout": 0.5}
+    shape = {"buckets": 2**13, "dim": 64, "hidden": 64, "dropout": 0.5}
     model = create_model("fasttext", num_classes=dataset.num_classes, **shape)
     shuffle = torch.Generator().manual_seed(seed)
     if options:
@@ -71,7 +71,7 @@ def main() -> None:
     options = parser.parse_args()
     towns.NUM_COUNTRIES = COUNTRIES
     dataset = towns.load_towns()
-    encoder = HashedNgrams(char_ngrams=(1, 4), word_ngrams=2, buckets=2**15)
+    encoder = HashedNgrams(char_ngrams=(1, 4), word_ngrams=2, buckets=2**13)
     data = dataset, encoder.encode(dataset.train.inputs), encoder.encode(dataset.test.inputs)
     rows = []
     for update in ("self", "optimizer"):

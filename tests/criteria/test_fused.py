@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -327,6 +328,43 @@ def test_the_reason_for_torchs_operations_is_said(monkeypatch: pytest.MonkeyPatc
     criterion(torch.randn(2, 3, dtype=torch.float64), torch.tensor([0, 1]))
     assert criterion.fused_path == "tensors"
     assert "logits' dtype torch.float64" in (criterion.fused_reason or "")
+
+
+@pytest.mark.parametrize("flags", [["-DADAPTIVE_LABELS_PORTABLE"], ["-fno-openmp"]], ids=["portable", "one-thread"])
+def test_other_processors_and_compilers(
+    flags: list[str], compiled: kernels.Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without AVX2, and without OpenMP."""
+    from adaptive_labels.kernels.build import build
+
+    kernel = kernels.load(build(tmp_path, flags))
+    monkeypatch.setattr(kernels, "find", lambda: (kernel, ""))
+    for options in ({"attraction": -2.0}, {"update": "self", "rank": 2}, {"residual_weight": "batch"}):
+        fused, plain = pair(300, torch.float32, label_smoothing=0.1, **options)
+        z, y = torch.randn(120, 300), torch.randint(9, (120,))
+        assert_same("kernel", fused, plain, z, y, rtol=2e-4, atol=2e-6)
+
+
+def test_the_criterion_can_be_copied_and_pickled_after_a_step(engine: str) -> None:
+    fused, _ = pair(4)
+    fused(torch.randn(3, 4, dtype=torch.float64, requires_grad=True), torch.tensor([0, 1, 2]))
+    for copied in (copy.deepcopy(fused), pickle.loads(pickle.dumps(fused))):
+        assert copied.fused_path == engine
+        assert {name: part.item() for name, part in copied.parts.items()} == {
+            name: part.item() for name, part in fused.parts.items()
+        }
+
+
+def test_torch_compile_fuses_by_itself(engine: str) -> None:
+    """Inside a compiled function the plain path is traced, also where the fused one is demanded."""
+    fused, plain = pair(4, update="self")
+    run = torch.compile(fused, fullgraph=True, backend="eager")
+    z, y = torch.randn(6, 4, dtype=torch.float64), torch.randint(4, (6,))
+    for _ in range(2):
+        torch.testing.assert_close(run(z.requires_grad_(), y), plain(z, y))
+    torch.testing.assert_close(fused.residual_logits, plain.residual_logits)
+    fused(z, y)
+    assert fused.fused_path == engine
 
 
 def test_find_names_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,18 +13,19 @@ from adaptive_labels import AdaptiveLabelLoss
 def test_a_dense_s_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from adaptive_labels.criteria import memory
 
-    monkeypatch.setattr(memory, "free_memory", lambda: 6 * 10**8)
-    sizes = r"num_classes=10000: a dense S of 10000 × 9999 float32 and its gradient take 0.8 GB, and 0.6 GB of memory"
-    with pytest.raises(ValueError, match=rf"{sizes} are free. rank=32 .* \(3 MB\); update='self' or sparse=True"):
-        AdaptiveLabelLoss(10_000)
+    monkeypatch.setattr(memory, "free_memory", lambda: 6_000_000)
+    monkeypatch.setattr(memory, "NOTHING", 0)
+    sizes = r"num_classes=1000: a dense S of 1000 × 999 float32 and its gradient take 8 MB, and 6 MB of memory"
+    with pytest.raises(ValueError, match=rf"{sizes} are free. rank=32 .* \(0.3 MB\); update='self' or sparse=True"):
+        AdaptiveLabelLoss(1000)
     for options in ({"update": "self"}, {"sparse": True}, {"frozen": True}):
-        AdaptiveLabelLoss(10_000, **options)
-    with pytest.raises(ValueError, match=r"takes 1.6 GB, and 0.6 GB .* matrices \(5 MB\)$"):
-        AdaptiveLabelLoss(20_000, update="self")
-    many = AdaptiveLabelLoss(20_000, rank=2)
-    with pytest.raises(ValueError, match=r"residual labels of 20000 × 20000 classes .* ask for some rows="):
+        AdaptiveLabelLoss(1000, **options)
+    with pytest.raises(ValueError, match=r"takes 16 MB, and 6 MB .* matrices \(0.5 MB\)$"):
+        AdaptiveLabelLoss(2000, update="self")
+    many = AdaptiveLabelLoss(2000, rank=2)
+    with pytest.raises(ValueError, match=r"residual labels of 2000 × 2000 classes .* ask for some rows="):
         many.residual_labels()
-    assert many.residual_labels([3, 19_999]).shape == (2, 20_000)
+    assert many.residual_labels([3, 1999]).shape == (2, 2000)
 
 
 def test_free_memory_is_that_of_the_container(tmp_path: Path) -> None:

@@ -387,6 +387,7 @@ class AdaptiveLabelLoss(Criterion):
             "update": "optimizer",
             "sparse": False,
             "rank": None,
+            "fused": None,
             "smooth_over": "all",
             "frozen": False,
         }

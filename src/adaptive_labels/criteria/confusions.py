@@ -26,7 +26,7 @@ def largest(
     if class_names is not None and len(class_names) != num_classes:
         raise ValueError(f"class_names must have {num_classes} entries, got {len(class_names)}")
     count = min(max(n, 0), num_classes * (num_classes - 1))
-    values, places = torch.empty(0), torch.empty(0, dtype=torch.long)
+    values, places = torch.empty(0, device="cpu"), torch.empty(0, dtype=torch.long, device="cpu")
     rows_at_once = max(1, LABELS_AT_ONCE // num_classes)
     for start in range(0, num_classes, rows_at_once):
         labels = labels_of(range(start, min(start + rows_at_once, num_classes))).flatten().cpu()

@@ -57,7 +57,7 @@ def kernel_step(
     numbers = {"hard": hard, "residual": residual, "weight": weight, "accuracy": accuracy}
     if call.learns:
         numbers["update"] = update
-    return Step(torch.tensor(loss, dtype=z.dtype), dz, rows, spread, Numbers(numbers, z.dtype))
+    return Step(torch.tensor(loss, dtype=z.dtype, device=z.device), dz, rows, spread, Numbers(numbers, z.dtype))
 
 
 def _call(criterion: AdaptiveLabelLoss, z: Tensor, y: Tensor, sample_weight: Tensor | None, dz: Tensor) -> kernels.Call:

@@ -76,4 +76,6 @@ def _of_container(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
 
 
 def _in_words(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.0f} MB"
+    if size >= 1e8:
+        return f"{size / 1e9:.1f} GB"
+    return f"{size / 1e6:.0f} MB" if size >= 1e6 else f"{size / 1e6:.1f} MB"

@@ -42,7 +42,7 @@ class Numbers(Mapping[str, Tensor]):
         self.numbers, self.dtype = numbers, dtype
 
     def __getitem__(self, name: str) -> Tensor:
-        return torch.tensor(self.numbers[name], dtype=self.dtype)
+        return torch.tensor(self.numbers[name], dtype=self.dtype, device="cpu")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.numbers)

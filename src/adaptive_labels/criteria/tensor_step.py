@@ -83,7 +83,7 @@ def tensor_step(
     if update is not None:
         loss = loss + factor * _total(update, weights.own_loss)
         parts["update"] = update
-    scalar = loss if isinstance(loss, Tensor) else torch.tensor(loss, dtype=z.dtype)
+    scalar = loss if isinstance(loss, Tensor) else torch.tensor(loss, dtype=z.dtype, device=z.device)
     return Step(scalar, dz, rows, spread, Means(parts, z, weights))
 
 

@@ -118,7 +118,7 @@ def before_own(classes: int, device: torch.device) -> Callable[[Tensor], Tensor]
         columns = torch.arange(classes, device=device)
         return lambda y: columns < y.unsqueeze(1)
     # Windows into one strip of K times True and K times False: copying them takes a fifth of the time of comparing.
-    windows = (torch.arange(2 * classes) < classes).unfold(0, classes, 1)  # (K + 1, K)
+    windows = (torch.arange(2 * classes, device=device) < classes).unfold(0, classes, 1)  # (K + 1, K)
     return lambda y: windows.index_select(0, classes - y)
 
 

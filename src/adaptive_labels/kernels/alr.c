@@ -104,7 +104,7 @@ static inline float fast_exp(float x)
 #undef NAME
 #undef TARGET
 
-#if defined(__x86_64__) && defined(__GNUC__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(ADAPTIVE_LABELS_PORTABLE)
 #define NAME(x) x##_float_avx2
 #define TARGET __attribute__((target("avx2,fma")))
 #include "alr_rows.h"

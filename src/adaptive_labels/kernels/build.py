@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from adaptive_labels.kernels import FOLDER, NAME, load
@@ -16,8 +17,8 @@ from adaptive_labels.kernels import FOLDER, NAME, load
 FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fPIC")
 
 
-def build(folder: Path = FOLDER) -> Path:
-    """Compile ``alr.c`` into a library in ``folder``, see that it loads, and return its path.
+def build(folder: Path = FOLDER, flags: Sequence[str] = ()) -> Path:
+    """Compile ``alr.c`` with these ``flags`` as well into a library in ``folder``, see that it loads, return its path.
 
     OpenMP is compiled in but not linked: its symbols are torch's. Where torch has none, the kernel has one thread.
     """
@@ -28,7 +29,7 @@ def build(folder: Path = FOLDER) -> Path:
         raise ValueError(f"{folder}: no permission to write the kernel there")
     target = folder / (NAME + importlib.machinery.EXTENSION_SUFFIXES[0])
     problem = ""
-    for threads in (["-fopenmp"], ["-Wno-unknown-pragmas"]):
+    for threads in (["-fopenmp", *flags], ["-Wno-unknown-pragmas", *flags]):
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             library = Path(scratch) / target.name
             problem = _compile(compiler, threads, library)
