@@ -30,6 +30,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "dense": {"rank": None},
     **{f"rank {rank}": {"rank": rank} for rank in (4, 16, 32)},
 }
+COLUMNS = ["update", "form", "seed", "accuracy", "agreement", "top_right", "distance", "same_top"]
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -68,36 +69,61 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--out", type=Path, help="the CSV; if it is there, the seeds in it are not run again")
     options = parser.parse_args()
     towns.NUM_COUNTRIES = COUNTRIES
     dataset = towns.load_towns()
     encoder = HashedNgrams(char_ngrams=(1, 4), word_ngrams=2, buckets=2**13)
     data = dataset, encoder.encode(dataset.train.inputs), encoder.encode(dataset.test.inputs)
-    rows = []
-    for update in ("self", "optimizer"):
-        for seed in range(options.seeds):
-            dense = None
-            for form, chosen in FORMS.items():
-                if update == "optimizer" and not chosen:
-                    continue
-                accuracy, confusions, labels = train(data, chosen, update, seed, options.epochs)
-                row: dict[str, Any] = {"update": update, "form": form, "seed": seed, "accuracy": accuracy}
-                if labels is not None:
-                    dense = labels if form == "dense" else dense
-                    found = agreement(labels, confusions)
-                    row |= {"agreement": found.median, "top_right": found.top1}
-                    row["distance"] = float(0.5 * np.abs(labels - dense).sum(1).mean())
-                    row["same_top"] = float((labels.argmax(1) == dense.argmax(1)).mean())
-                rows.append(row)
-                print(row, flush=True)
     RESULTS.mkdir(exist_ok=True)
-    day = datetime.now(UTC).date().isoformat()
-    with (RESULTS / f"low-rank-{day}.csv").open("w", encoding="utf-8", newline="") as file:
-        names = ["update", "form", "seed", "accuracy", "agreement", "top_right", "distance", "same_top"]
-        writer = csv.DictWriter(file, names, lineterminator="\n")
+    path = options.out or RESULTS / f"low-rank-{datetime.now(UTC).date().isoformat()}.csv"
+    rows = read(path)
+    for seed in range(options.seeds):
+        for update in ("self", "optimizer"):
+            if not any((row["seed"], row["update"]) == (seed, update) for row in rows):
+                rows += compare(data, update, seed, options.epochs)
+                write(path, rows)
+    print(table(rows))
+
+
+def compare(data: Any, update: str, seed: int, epochs: int) -> list[dict[str, Any]]:
+    """Every form of S with one seed."""
+    rows, dense = [], None
+    for form, chosen in FORMS.items():
+        if update == "optimizer" and not chosen:
+            continue
+        accuracy, confusions, labels = train(data, chosen, update, seed, epochs)
+        row: dict[str, Any] = {"update": update, "form": form, "seed": seed, "accuracy": accuracy}
+        if labels is not None:
+            dense = labels if form == "dense" else dense
+            found = agreement(labels, confusions)
+            row |= {"agreement": found.median, "top_right": found.top1}
+            row["distance"] = float(0.5 * np.abs(labels - dense).sum(1).mean())
+            row["same_top"] = float((labels.argmax(1) == dense.argmax(1)).mean())
+        rows.append(row)
+    return rows
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The rows of an earlier call, which are not made again."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return [
+            {
+                k: v if k in ("update", "form") else int(v) if k == "seed" else float(v) if v else None
+                for k, v in row.items()
+            }
+            for row in csv.DictReader(file)
+        ]
+
+
+def write(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Keep the rows."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows({k: f"{v:.4f}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
-    print(table(rows))
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -87,14 +87,17 @@ def losses_and_gradients(
     """
     count = logits.shape[0]
     columns_before = before_own(logits.shape[1], logits.device)
+    longest, classes = min(count, samples_at_once), logits.shape[1]
+    work = logits.new_empty(longest, classes + 1), logits.new_empty(longest, classes - 1)  # for all slices in turn
     found: list[Losses] = []
     for start in range(0, max(count, 1), samples_at_once):
         part = slice(start, min(start + samples_at_once, count))
         y = target[part]
         here = factors._replace(weight=_part(factors.weight, part), own=_part(factors.own, part))
         rows = rows_of(part)
+        room = work[0][: len(y)], work[1][: len(y)]
         learns = take_rows is not None
-        found.append(_chunk(logits[part], y.unsqueeze(1), columns_before(y), rows, here, gradient[part], learns))
+        found.append(_chunk(logits[part], y.unsqueeze(1), columns_before(y), rows, here, gradient[part], learns, room))
         if take_rows is not None:
             take_rows(part, rows)
     if len(found) == 1:
@@ -141,14 +144,22 @@ def _part(x: float | Tensor, part: slice) -> float | Tensor:
 
 
 def _chunk(
-    z: Tensor, y: Tensor, before: Tensor, rows: Tensor, factors: Factors, gradient: Tensor, learns: bool
+    z: Tensor,
+    y: Tensor,
+    before: Tensor,
+    rows: Tensor,
+    factors: Factors,
+    gradient: Tensor,
+    learns: bool,
+    room: tuple[Tensor, Tensor],
 ) -> Losses:
     """Some samples: their losses; ``gradient`` is filled, and if S learns ``rows`` become their own gradient.
 
-    ``y`` is (m, 1); ``before`` (m, K): the columns before the own one. Sums over classes are (m, 1).
+    ``y`` is (m, 1); ``before`` (m, K): the columns before the own one; ``room``: (m, K+1) and (m, K−1) to work in. Sums
+    over classes are (m, 1).
     """
     classes = z.shape[1]
-    padded = z.new_empty(z.shape[0], classes + 1)
+    padded, product = room
     p = padded[:, 1:-1]  # (m, K−1): the others' logits, then their probabilities, then their gradient
     torch.where(before[:, :-1], z[:, :-1], z[:, 1:], out=p)
     top = p.amax(1, keepdim=True)
@@ -156,7 +167,7 @@ def _chunk(
     lead = top.sub_(z.gather(1, y))
     q = F.softmax(rows, dim=1) if learns or factors.attraction == 1.0 else rows
     aim = q if factors.attraction == 1.0 else F.softmax(factors.attraction * rows, dim=1)
-    aim_d = (aim * p).sum(1, keepdim=True)
+    aim_d = torch.mul(aim, p, out=product).sum(1, keepdim=True)
     d_sum = p.sum(1, keepdim=True) if factors.smoothing else None
     total = p.exp_().sum(1, keepdim=True)
     residual = total.log()
@@ -170,7 +181,7 @@ def _chunk(
     update = None
     if learns:
         update = rows.amax(1, keepdim=True).sub_(q.amax(1, keepdim=True).log_())  # the log-sum-exp of the row
-        update.sub_((rows * p).sum(1, keepdim=True))
+        update.sub_(torch.mul(rows, p, out=product).sum(1, keepdim=True))
         torch.sub(q, p, out=rows).mul_(factors.own)
     hard_weight, residual_weight = factors.weight * factors.hard, factors.weight * factors.residual
     p.mul_((wrong * hard_weight).add_(residual_weight))
