@@ -40,7 +40,7 @@ docs: $(VENV)/.installed-dev ## run every example in the docs and docstrings
 	$(BIN)/python -m pytest -n 2 tests/test_docs.py
 
 bench: $(VENV)/.installed-dev ## time losses, image pipeline and loop beside plain ones, as ratios
-	$(BIN)/python benchmarks/loss.py
+	$(BIN)/alr bench loss
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/train.py
 

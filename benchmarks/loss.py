@@ -1,98 +1,37 @@
-"""The losses' cost, forward and backward, as ratios to torch's label-smoothed cross entropy on the same logits.
+"""Measure the losses on this machine, and keep the figures with their date in benchmarks/results/.
 
-The variants take turns in one process, so that a busy machine slows all of them alike; medians with p20 and p80.
+    python benchmarks/loss.py [--seconds 60]
 
-    python benchmarks/loss.py [--seconds 20] [--json]
+`alr bench loss` measures the same and keeps nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
-import statistics
-import time
-from collections.abc import Callable
+import os
+from pathlib import Path
 
-import torch
-from torch import Tensor
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
-from adaptive_labels.criteria import create_criterion
+from adaptive_labels.bench.growth import bench_growth, draw
+from adaptive_labels.bench.loss import as_csv, as_text, bench_loss
 
-SHAPES = ((128, 10), (128, 100), (256, 1000))
-VARIANTS: dict[str, tuple[str, dict]] = {
-    "alr-s": ("alr-s", {}),
-    "alr-s, update=self": ("alr-s", {"update": "self"}),
-    "alr": ("alr", {}),
-    "slr": ("slr", {}),
-    "baseline": ("baseline", {}),
-    "ols": ("ols", {}),
-    "ls++": ("ls++", {}),
-    "complement-entropy": ("complement-entropy", {}),
-}
-REFERENCE = "F.cross_entropy(label_smoothing=0.1)"
-
-
-def steps(n: int, k: int) -> dict[str, Callable[[], None]]:
-    z, y = torch.randn(n, k), torch.randint(k, (n,))
-
-    def step_of(loss: Callable[[Tensor, Tensor], Tensor], parameters: list[Tensor]) -> Callable[[], None]:
-        def step() -> None:
-            inputs = z.detach().requires_grad_()
-            loss(inputs, y).backward()
-            for parameter in parameters:
-                parameter.grad = None
-
-        return step
-
-    made = {REFERENCE: step_of(lambda a, b: torch.nn.functional.cross_entropy(a, b, label_smoothing=0.1), [])}
-    for name, (method, options) in VARIANTS.items():
-        criterion = create_criterion(method, k, **options)
-        made[name] = step_of(criterion, list(criterion.parameters()))
-    return made
-
-
-def measure(n: int, k: int, seconds: float) -> dict[str, list[float]]:
-    made = steps(n, k)
-    for step in made.values():
-        for _ in range(5):
-            step()
-    times: dict[str, list[float]] = {name: [] for name in made}
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until:
-        for name, step in made.items():
-            began = time.perf_counter()
-            step()
-            times[name].append(time.perf_counter() - began)
-    return times
+RESULTS = Path(__file__).parent / "results"
+PICTURE = Path(__file__).parent.parent / "docs" / "images" / "loss-growth.svg"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20.0, help="in all")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for the table, and as much again for the growth")
     options = parser.parse_args()
-    rows = []
-    for n, k in SHAPES:
-        times = measure(n, k, options.seconds / len(SHAPES))
-        base = statistics.median(times[REFERENCE])
-        for name, each in times.items():
-            low, middle, high = (
-                statistics.quantiles(each, n=10)[1],
-                statistics.median(each),
-                statistics.quantiles(each, n=10)[7],
-            )
-            row = {"n": n, "k": k, "loss": name, "ratio": middle / base, "microseconds": 1e6 * middle}
-            rows.append({**row, "p20": low / base, "p80": high / base, "repeats": len(each)})
-    hardware = {"torch": torch.__version__, "threads": torch.get_num_threads(), "machine": platform.machine()}
-    if options.json:
-        print(json.dumps({"reference": REFERENCE, **hardware, "rows": rows}, indent=2))
-        return
-    print(f"Ratios to {REFERENCE}; torch {hardware['torch']}, {hardware['threads']} threads.")
-    for row in rows:
-        shape = f"{row['n']} × {row['k']}"
-        spread = f"[{row['p20']:.2f}, {row['p80']:.2f}]"
-        print(f"{shape:<12} {row['loss']:<38} {row['ratio']:5.2f}  {spread:<14} {row['microseconds']:8.0f} µs")
+    RESULTS.mkdir(exist_ok=True)
+    result = bench_loss(seconds=options.seconds)
+    day = result["environment"]["date"][:10]
+    (RESULTS / f"loss-{day}.csv").write_text(as_csv(result), encoding="utf-8")
+    print(as_text(result))
+    grown = bench_growth(options.seconds)
+    (RESULTS / f"growth-{day}.csv").write_text(as_csv(grown), encoding="utf-8")
+    PICTURE.write_text(draw(grown), encoding="utf-8")
 
 
 if __name__ == "__main__":

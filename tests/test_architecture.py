@@ -14,7 +14,8 @@ PACKAGE = Path(__file__).parent.parent / "src" / "adaptive_labels"
 # Which rooms of the package a room may import, beside itself. The order is that of the table.
 ROOMS: dict[str, set[str]] = {
     "functional": set(),
-    "criteria": {"functional"},
+    "kernels": set(),
+    "criteria": {"functional", "kernels"},
     "metrics": set(),
     "models": set(),
     "data": set(),
@@ -34,8 +35,10 @@ ROOMS: dict[str, set[str]] = {
     "comparison": {"build", "config", "data", "defaults", "execution", "runs", "sweeps", "teaching", "training"},
     "studies": {"analysis", "build", "comparison", "config", "criteria", "data", "runs", "sweeps"},
     "reproduction": {"analysis", "build", "comparison", "config", "data", "runs", "studies"},
+    "bench": {"analysis", "criteria", "kernels", "runs"},
     "cli": {
         "analysis",
+        "bench",
         "build",
         "comparison",
         "config",
@@ -51,6 +54,7 @@ ROOMS: dict[str, set[str]] = {
 # What a room may import from elsewhere, beside the standard library.
 OUTSIDE: dict[str, set[str]] = {
     "functional": {"torch"},
+    "kernels": {"torch"},  # only so that its threads are there before the kernel is loaded
     "criteria": {"torch"},
     "metrics": {"torch"},
     "models": {"torch", "safetensors"},  # and timm and torchvision, by name, if the user asks for a network of theirs
@@ -72,6 +76,7 @@ OUTSIDE: dict[str, set[str]] = {
     "comparison": {"torch"},
     "studies": {"numpy"},
     "reproduction": {"numpy", "torch"},
+    "bench": {"torch"},
     "cli": {"typer", "rich", "torch"},
 }
 

@@ -45,7 +45,17 @@ def test_train_then_predict(alr, texts, tmp_path, model):
 
 
 def test_a_teacher_that_reads_otherwise_is_refused(alr, texts):
-    ended = alr("train", texts, "--model", "textrnn", "--method", "kd", "--set", "method.options.teacher_model=fasttext", *RECIPE)
+    ended = alr(
+        "train",
+        texts,
+        "--model",
+        "textrnn",
+        "--method",
+        "kd",
+        "--set",
+        "method.options.teacher_model=fasttext",
+        *RECIPE,
+    )
     assert ended.status == 2
     assert "'textrnn' reads words and 'fasttext' reads features: networks that learn from one another" in ended.err
 

@@ -109,7 +109,7 @@ CONSTRUCTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"residual_lr": -1}, ValueError, "residual_lr must be finite and at least 0, got -1"),
     ({"residual_reduction": "sum"}, ValueError, "residual_reduction must be one of 'batch', 'class', got 'sum'"),
     ({"sparse": True, "update": "self"}, ValueError, "sparse=True is for optimizers"),
-    ({"fused": True}, ValueError, "this version has no fused kernel"),
+    ({"fused": 1}, TypeError, "fused must be None, True or False, got 1"),
     ({"rank": 0}, ValueError, "rank must be an int in [1, num_classes = 4] or None, got 0"),
     ({"rank": 5}, ValueError, "rank must be an int in [1, num_classes = 4] or None, got 5"),
     ({"rank": 2, "initial_labels": torch.ones(4, 4)}, ValueError, "initial_labels needs the dense S"),

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from adaptive_labels.cli import (
+    benching,
     comparing,
     data,
     inspecting,
@@ -59,6 +60,7 @@ predicting.register(app)
 data.register(app)
 studying.register(app)
 reproducing.register(app)
+benching.register(app)
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """One criterion a method, each in the place of ``torch.nn.CrossEntropyLoss``: ``loss = criterion(logits, target)``."""
 
-from adaptive_labels.criteria.adaptive import AdaptiveLabelLoss, Confusion
+from adaptive_labels.criteria.adaptive import AdaptiveLabelLoss
 from adaptive_labels.criteria.base import Criterion
+from adaptive_labels.criteria.confusions import Confusion
 from adaptive_labels.criteria.learned import LabelSmoothingPlusPlus, OnlineLabelSmoothing
 from adaptive_labels.criteria.peers import (
     ComplementEntropy,

@@ -68,6 +68,32 @@ class TrainingAccuracy(nn.Module):
         return weight
 
     @torch.no_grad()
+    def weight_as_number(self, of_batch: float | None = None) -> float:
+        """:meth:`weight` for the CPU, where a few numbers cost less than a dozen tiny operations.
+
+        Call :meth:`count` afterwards. ``of_batch``: the batch's own accuracy, for ``residual_weight="batch"``.
+        """
+        if not self.held:
+            hits, samples = self.pending_counts.tolist()
+            if samples > 0:
+                running = self.momentum * self.running.item() + (1 - self.momentum) * (hits / samples)
+                self.running.fill_(running)
+                self.pending_counts.zero_()
+        if not isinstance(self.residual_weight, str):
+            return self.residual_weight
+        if self.residual_weight == "batch":
+            return 1 - (of_batch or 0.0)
+        return 1 - float((self.running if self.residual_weight == "running" else self.last_epoch).item())
+
+    @torch.no_grad()
+    def count(self, hits: float, samples: float) -> None:
+        """Take a batch's counts, which no other process has a share in."""
+        counts = self.pending_counts.new_tensor([hits, samples])
+        self.pending_counts += counts
+        self.epoch_counts += counts
+        self.pending_global = False
+
+    @torch.no_grad()
     def fold(self) -> None:
         """Take the counts of the last step into the running average; a step without samples leaves it alone."""
         new = self.momentum * self.running + (1 - self.momentum) * _rate(self.pending_counts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, Self, final
+from typing import Self, final
 
 import torch
 import torch.distributed as dist
@@ -17,20 +17,15 @@ from adaptive_labels.criteria.accuracy import TrainingAccuracy
 from adaptive_labels.criteria.arguments import check_choice, check_number
 from adaptive_labels.criteria.base import Criterion, Terms, over
 from adaptive_labels.criteria.batch import Batch
+from adaptive_labels.criteria.confusions import Confusion, largest
+from adaptive_labels.criteria.fused import fused_loss
+from adaptive_labels.criteria.memory import check_dense_fits, check_table_fits
 
 NORMALIZATIONS = ("sum", "literal", "hybrid")
 SMOOTH_OVER = ("all", "others")
 UPDATES = ("optimizer", "self")
 RESIDUAL_REDUCTIONS = ("batch", "class")
 FORWARDS_BEFORE_WARNING = 100
-
-
-class Confusion(NamedTuple):
-    """An entry of the residual labels: how much of class ``label``'s other probability goes to ``taken_for``."""
-
-    label: int | str
-    taken_for: int | str
-    probability: float
 
 
 @final
@@ -62,7 +57,10 @@ class AdaptiveLabelLoss(Criterion):
             and the two passes of SAM are several steps of S.
         sparse: row-sparse gradients for S, as ``torch.nn.Embedding`` has them, for optimizers that take them.
         rank: S as a product of two (K, rank) factors, for many classes; ``None`` is the dense S.
-        fused: ``None`` or ``False``; there is no fused kernel to require with ``True`` yet.
+        fused: the value and all gradients in one pass, for class indices and ``reduction`` "mean" or "sum": ``None``
+            where it can be; ``True`` demands it, with an error that says why it cannot be; ``False`` never. It has no
+            second derivative. It uses the compiled kernel if that was built (see docs/speed.md), else torch's own
+            operations. Inside ``torch.compile`` the compiler does the fusing.
         smooth_over: spread the smoothing over ``"all"`` K classes, or over the K−1 ``"others"``.
         accuracy_momentum: of the running average, which starts at 0: old · m + batch · (1 − m).
         residual_lr: the step of ``update="self"``.
@@ -77,11 +75,13 @@ class AdaptiveLabelLoss(Criterion):
         residual_logits: the parameter S (K, K−1); not with ``rank``.
         parts: of the last active forward, as detached scalars: ``hard``, ``residual``, ``update``, ``weight`` (a),
             ``accuracy``.
+        fused_path: what computed it: ``"kernel"``, ``"tensors"`` (fused, by torch's operations) or ``"plain"``.
+        fused_reason: why it was not the kernel, or None.
 
     >>> criterion = AdaptiveLabelLoss(3)
     >>> z, y = torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 0.0]], requires_grad=True), torch.tensor([0, 1])
     >>> criterion(z, y)
-    tensor(1.9259, grad_fn=<AddBackward0>)
+    tensor(1.9259, grad_fn=<FusedLossBackward>)
     >>> {name: round(value.item(), 4) for name, value in criterion.parts.items()}
     {'hard': 0.4795, 'residual': 0.7532, 'weight': 1.0, 'accuracy': 1.0, 'update': 0.6931}
 
@@ -136,18 +136,21 @@ class AdaptiveLabelLoss(Criterion):
         self.residual_reduction = check_choice("residual_reduction", residual_reduction, RESIDUAL_REDUCTIONS)
         if sparse and update == "self":
             raise ValueError("sparse=True is for optimizers; update='self' needs no gradient of S at all")
-        if fused:
-            raise ValueError("fused=True: this version has no fused kernel; leave fused at None")
+        if fused is not None and not isinstance(fused, bool):
+            raise TypeError(f"fused must be None, True or False, got {fused!r}")
         self.sparse, self.rank, self.fused = sparse, rank, fused
         self.frozen = frozen
         self.accuracy = TrainingAccuracy(residual_weight, accuracy_momentum)
         self._create_residual_parameters(initial_labels)
+        self.fused_path: str | None = None
+        self.fused_reason: str | None = None
         self._gradients_seen = 0
         self._first_fingerprint: Tensor | None = None
 
     def _create_residual_parameters(self, initial_labels: Tensor | None) -> None:
         classes, trained = self.num_classes, self.update == "optimizer" and not self.frozen
         if self.rank is None:
+            check_dense_fits(classes, gradient=trained and not self.sparse)
             start = torch.zeros(classes, classes - 1)
             if initial_labels is not None:
                 start = _checked_initial(initial_labels, classes)
@@ -167,15 +170,38 @@ class AdaptiveLabelLoss(Criterion):
         """Whether S moves: not if it is frozen, by the argument or by ``requires_grad_(False)``."""
         if self.frozen:
             return False
-        return self.update == "self" or any(parameter.requires_grad for parameter in self._residual_parameters())
+        return self.update == "self" or any(parameter.requires_grad for parameter in self.residual_parameters())
+
+    def factors(self) -> tuple[float, float]:
+        """The factor of L_hard, and that of L_res and L_upd, by the normalization."""
+        hard = 1.0 / self.num_classes if self.normalization == "literal" else 1.0
+        return hard, 1.0 if self.normalization == "sum" else 1.0 / (self.num_classes - 1)
+
+    def forward(
+        self,
+        input: Tensor,
+        target: Tensor,
+        sample_weight: Tensor | None = None,
+        guide: Tensor | Sequence[Tensor] | None = None,
+    ) -> Tensor:
+        """The loss; see :meth:`Criterion.forward`."""
+        active = self.training and torch.is_grad_enabled()
+        # torch.compile fuses the plain path itself, better than it could call a kernel.
+        if active and not torch.compiler.is_compiling():
+            if self.fused is False or guide is not None:
+                self.fused_path, self.fused_reason = "plain", "fused=False"
+            elif (loss := fused_loss(self, input, target, sample_weight)) is not None:
+                return loss
+        return super().forward(input, target, sample_weight, guide)
 
     def residual_labels(self, rows: Tensor | Sequence[int] | None = None) -> Tensor:
         """The residual labels as probabilities with a zero diagonal: (K, K), or (len(rows), K) for some classes.
 
         Row k says where the probability that class k does not get itself goes.
         """
-        device = self._residual_parameters()[0].device
+        device = self.residual_parameters()[0].device
         labels = torch.arange(self.num_classes, device=device) if rows is None else torch.as_tensor(rows, device=device)
+        check_table_fits(len(labels), self.num_classes)
         with torch.no_grad():
             return AF.restore(F.softmax(self._rows(labels), dim=1), labels)
 
@@ -187,19 +213,7 @@ class AdaptiveLabelLoss(Criterion):
         >>> top.label, top.taken_for, round(top.probability, 2)
         ('cat', 'dog', 0.9)
         """
-        if class_names is not None and len(class_names) != self.num_classes:
-            raise ValueError(f"class_names must have {self.num_classes} entries, got {len(class_names)}")
-        labels = self.residual_labels()
-        count = min(max(n, 0), self.num_classes * (self.num_classes - 1))
-        values, flat = labels.flatten().topk(count)
-        found = []
-        for value, at in zip(values.tolist(), flat.tolist(), strict=True):
-            row, column = divmod(at, self.num_classes)
-            if class_names is None:
-                found.append(Confusion(row, column, value))
-            else:
-                found.append(Confusion(class_names[row], class_names[column], value))
-        return found
+        return largest(self.residual_labels, self.num_classes, n, class_names)
 
     def epoch_end(self) -> None:
         """Say that an epoch is over: ``residual_weight="epoch"`` takes its accuracy from here on."""
@@ -245,14 +259,14 @@ class AdaptiveLabelLoss(Criterion):
             if self.residual_reduction == "class":
                 raise ValueError("sync with residual_reduction='class' needs synchronize=True, which shares the counts")
             mine = float(over(local, self.accuracy.pending_counts[1]))
-        for parameter in self._residual_parameters():
+        for parameter in self.residual_parameters():
             shared = parameter.grad if self.update == "optimizer" else parameter.data
             if shared is not None and not (self.update == "self" and was_global):
                 shared.mul_(mine if self.update == "optimizer" else 1.0 / world)
                 dist.all_reduce(shared, group=group)
 
     def _terms(self, batch: Batch, world: int) -> Terms:
-        self._watch_gradients()
+        self.watch_gradients()
         z, y = batch.logits, batch.target
         right = AF.hits(z.detach(), y)
         counts = self._all_reduce(torch.stack([(right * batch.sample_weight).sum(), batch.sample_weight.sum()]), world)
@@ -267,8 +281,7 @@ class AdaptiveLabelLoss(Criterion):
             rows = self._rows(torch.arange(self.num_classes, device=z.device)).to(z.dtype)  # (K, K−1)
             residual = AF.residual_loss(z, y, rows, self.attraction)
             update = AF.update_loss(z, y, rows) if learns else None
-        hard_factor = 1.0 / self.num_classes if self.normalization == "literal" else 1.0
-        factor = 1.0 if self.normalization == "sum" else 1.0 / (self.num_classes - 1)
+        hard_factor, factor = self.factors()
         parts = {"hard": hard, "residual": residual, "weight": a, "accuracy": over(counts[0], counts[1])}
         terms = Terms(hard_factor * hard + a * factor * residual, parts=parts)
         if update is not None:
@@ -334,14 +347,18 @@ class AdaptiveLabelLoss(Criterion):
         left = F.embedding(labels, self.residual_left, sparse=self.sparse)
         return AF.erase(left @ self.residual_right.T, labels)
 
-    def _residual_parameters(self) -> list[nn.Parameter]:
+    def residual_parameters(self) -> list[nn.Parameter]:
+        """S, or its two factors."""
         return [self.residual_logits] if self.rank is None else [self.residual_left, self.residual_right]
 
-    def _watch_gradients(self) -> None:
-        """Notice an S that gathers gradients and never moves: it was left out of the optimizer."""
+    def watch_gradients(self) -> None:
+        """Notice, from one active forward to the next, an S that gathers gradients and never moves.
+
+        It was left out of the optimizer.
+        """
         if torch.compiler.is_compiling() or self.update == "self" or self._gradients_seen >= FORWARDS_BEFORE_WARNING:
             return
-        first = self._residual_parameters()[0]
+        first = self.residual_parameters()[0]
         if first.grad is None:
             return
         if self._gradients_seen == 0:
@@ -351,7 +368,7 @@ class AdaptiveLabelLoss(Criterion):
             self._warn_if_still()
 
     def _warn_if_still(self) -> None:
-        first = self._residual_parameters()[0]
+        first = self.residual_parameters()[0]
         still = self._first_fingerprint is not None and bool(first.detach().abs().sum() == self._first_fingerprint)
         if still and self.learns and first.grad is not None and bool(first.grad.abs().sum() > 0):
             self._gradients_seen = FORWARDS_BEFORE_WARNING  # say it once
@@ -370,6 +387,7 @@ class AdaptiveLabelLoss(Criterion):
             "update": "optimizer",
             "sparse": False,
             "rank": None,
+            "fused": None,
             "smooth_over": "all",
             "frozen": False,
         }

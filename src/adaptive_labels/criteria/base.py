@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -59,7 +59,7 @@ class Criterion(nn.Module, ABC):
     needs_guide = False
 
     weight: Tensor | None
-    parts: dict[str, Tensor]
+    parts: Mapping[str, Tensor]
 
     def __init__(
         self,
@@ -120,13 +120,13 @@ class Criterion(nn.Module, ABC):
             class_weight=self.weight,
             ignore_index=self.ignore_index,
             check_values=check_inputs and not compiling,
-            check_finite=self.check_finite and not compiling,
+            look_for_nan=self.check_finite and not compiling,
         )
         # Autocast would take the matrix products of mixed labels down to half precision.
         with torch.autocast(input.device.type, enabled=False):
             if not active:
                 return self._reduce(Terms(AF.cross_entropy(batch.logits, batch.target)), batch, world=1)
-            world = self._world()
+            world = self.world()
             terms = self._terms(batch, world)
             self.parts = {name: _logged(part, batch) for name, part in terms.parts.items()}
             return self._reduce(terms, batch, world)
@@ -213,7 +213,7 @@ class Criterion(nn.Module, ABC):
             dist.all_reduce(counts)
         return counts
 
-    def _world(self) -> int:
+    def world(self) -> int:
         """How many processes share this batch, as far as this call may rely on all of them taking part in it."""
         if torch.compiler.is_compiling() and self.synchronize is None:
             return 1

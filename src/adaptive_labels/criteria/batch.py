@@ -47,18 +47,18 @@ def prepare(
     class_weight: Tensor | None,
     ignore_index: int,
     check_values: bool,
-    check_finite: bool,
+    look_for_nan: bool,
 ) -> Batch:
     """Turn the caller's tensors, whose shapes fit, into rows, and check their values. Nothing of theirs is changed."""
     logits = widen(to_rows(input))
     shape = sample_shape(input)
-    if check_finite:
-        _check_finite(logits)
+    if look_for_nan:
+        check_finite(logits)
     if is_index(target):
         rows = target.reshape(-1).long()
         kept = rows != ignore_index
         if check_values:
-            _check_labels(rows, kept, logits.shape[1], ignore_index, shape)
+            check_labels(rows, kept, logits.shape[1], ignore_index, shape)
         rows = torch.where(kept, rows, 0)
         own = kept.to(logits.dtype)
         class_share = own if class_weight is None else own * class_weight.to(logits.dtype)[rows]
@@ -69,7 +69,7 @@ def prepare(
         own = logits.new_ones(logits.shape[0])
         class_share = own if class_weight is None else rows @ class_weight.to(logits.dtype)
     if sample_weight is not None:
-        given = _sample_weights(sample_weight, shape, check_values).to(logits.dtype)
+        given = check_sample_weights(sample_weight, shape, check_values).to(logits.dtype)
         own, class_share = own * given, class_share * given
     guides = _guides(guide, input)
     return Batch(logits, rows, own, class_share, shape, guides)
@@ -155,7 +155,8 @@ def _position(flat: int, shape: torch.Size) -> str:
     return str(where[0]) if len(where) == 1 else str(tuple(reversed(where)))
 
 
-def _check_labels(rows: Tensor, kept: Tensor, num_classes: int, ignore_index: int, shape: torch.Size) -> None:
+def check_labels(rows: Tensor, kept: Tensor, num_classes: int, ignore_index: int, shape: torch.Size) -> None:
+    """Raise unless the labels that are ``kept`` are classes; ``shape`` is that of the caller's target."""
     wrong = kept & ((rows < 0) | (rows >= num_classes))
     if bool(wrong.any()):
         first = int(wrong.nonzero()[0])
@@ -180,7 +181,8 @@ def _check_probabilities(rows: Tensor) -> None:
         )
 
 
-def _check_finite(logits: Tensor) -> None:
+def check_finite(logits: Tensor) -> None:
+    """Raise if a row has NaN or infinite logits."""
     wrong = ~torch.isfinite(logits).all(1)
     if bool(wrong.any()):
         rows = wrong.nonzero().flatten()
@@ -188,7 +190,8 @@ def _check_finite(logits: Tensor) -> None:
         raise ValueError(f"input has NaN or infinite logits in {len(rows)} of {len(logits)} rows: {shown}")
 
 
-def _sample_weights(sample_weight: Tensor, shape: torch.Size, check_values: bool) -> Tensor:
+def check_sample_weights(sample_weight: Tensor, shape: torch.Size, check_values: bool) -> Tensor:
+    """The weights of the samples as a detached row (M,), or an error that says what is wrong with them."""
     if not isinstance(sample_weight, Tensor):
         raise TypeError(f"sample_weight must be a torch.Tensor, got {type(sample_weight).__name__}")
     if sample_weight.shape != shape:

@@ -65,10 +65,17 @@ def hard_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.0, smoo
     hard = cross_entropy(logits, target)
     if label_smoothing == 0.0:
         return hard
-    classes = logits.shape[1]
-    # Over the others, t' = (1 − ε')t + ε'/K with ε' = ε·K/(K−1): one formula serves both.
-    share = label_smoothing if smooth_over == "all" else label_smoothing * classes / (classes - 1)
+    share = smoothing_share(label_smoothing, smooth_over, logits.shape[1])
     return (1 - share) * hard - share * F.log_softmax(logits, dim=1).mean(1)
+
+
+def smoothing_share(label_smoothing: float, smooth_over: str, num_classes: int) -> float:
+    """The share ε' that makes one formula of both ways to smooth: t' = (1 − ε')t + ε'/K.
+
+    >>> smoothing_share(0.1, "all", 5), smoothing_share(0.1, "others", 5)
+    (0.1, 0.125)
+    """
+    return label_smoothing if smooth_over == "all" else label_smoothing * num_classes / (num_classes - 1)
 
 
 def hard_loss_gradient(
