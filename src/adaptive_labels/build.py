@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from adaptive_labels.config import ConfigError, DataConfig, RunConfig, resolve, to_dict
+from adaptive_labels import teaching
+from adaptive_labels.config import ConfigError, DataConfig, RunConfig, from_dict, resolve, to_dict
 from adaptive_labels.config.checks import did_you_mean
 from adaptive_labels.criteria import Criterion, create_criterion
-from adaptive_labels.data import Dataset, Examples, inject_noise, load_dataset
+from adaptive_labels.data import Dataset, inject_noise, load_dataset
 from adaptive_labels.data.augment import random_crop, random_flip
-from adaptive_labels.data.encoding import HashedNgrams, ImageEncoder, ImageTensors, RaggedIds
+from adaptive_labels.data.encoders import (
+    EncodedExamples,
+    Encoder as Encoder,
+    encode as encode,
+    encoder_from_dict,
+    encoder_options,
+    encoder_to_dict as encoder_to_dict,
+    fit_encoder,
+)
 from adaptive_labels.defaults import Choice, choose
 from adaptive_labels.models import create_model
+from adaptive_labels.models.pretrained import WeightsError, file_hash, load_weights, match_weights
 from adaptive_labels.models.registry import find_model
-from adaptive_labels.objectives import Inputs, Supervised
-
-Encoder = HashedNgrams | ImageEncoder
-EncodedExamples = RaggedIds | ImageTensors
-_ENCODER_OPTIONS = {field.name for field in dataclasses.fields(HashedNgrams)}
+from adaptive_labels.objectives import Distilled, Inputs, Mutual, Objective, Refined, Supervised
+from adaptive_labels.runs import RunError, RunFolder
 
 
 @dataclass(frozen=True)
@@ -67,15 +75,28 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Choice]
     options = {**choice.model_options, **config.model.options}
     config = resolve(config, {**choice.settings, "data.fingerprint": dataset.fingerprint})
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, options=options))
-    assert config.model.name is not None
-    _check_kind(config.model.name, dataset)
     # A misspelt or impossible option is said before anything is trained.
     _check_options(config, dataset)
+    encoder = make_encoder(config, dataset)
+    _check_shapes(config, dataset, encoder)
+    try:
+        config = teaching.settle(config)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"method: {error}") from error
     make_criterion(config, dataset)
-    make_encoder(config, dataset)
-    with torch.device("meta"):  # its shapes only
-        make_model(config, dataset.num_classes, _channels(dataset))
-    return config, choice
+    for other in (*teaching.networks(config)[1:], *(needed.model for needed in teaching.needed_runs(config))):
+        if other != config.model:
+            beside = dataclasses.replace(config, model=other)
+            _check_options(beside, dataset)
+            if _reads(beside) != _reads(config):
+                raise ConfigError(
+                    f"method: {config.model.name!r} reads {_reads(config)} and {other.name!r} reads {_reads(beside)}: "
+                    "networks that learn from one another must read the same inputs"
+                )
+            _check_shapes(beside, dataset, encoder)
+    return _with_weights(teaching.check_teacher(config, dataset, encoder_to_dict(encoder)), choice, dataset, encoder)
 
 
 def prepare(config: RunConfig, dataset: Dataset) -> Prepared:
@@ -89,44 +110,29 @@ def prepare(config: RunConfig, dataset: Dataset) -> Prepared:
 
 
 def make_encoder(config: RunConfig, dataset: Dataset) -> Encoder:
-    """The encoder of a configuration: hashed n-grams for texts, normalised tensors for images."""
-    if isinstance(dataset.train.inputs, Tensor):
-        return ImageEncoder.fit(dataset.train.inputs)
-    settings = {name: value for name, value in config.model.options.items() if name in _ENCODER_OPTIONS}
+    """The encoder of a configuration, fitted on train: what it makes is decided by what the network reads."""
+    reads = _reads(config)
+    settings = {name: value for name, value in config.model.options.items() if name in encoder_options(reads)}
     try:
-        return HashedNgrams.from_dict(settings)
+        return fit_encoder(reads, dataset.train, settings)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"model.options: {error}") from error
 
 
-def encode(encoder: Encoder, examples: Examples) -> EncodedExamples:
-    """One split's inputs, ready to give whole batches."""
-    if isinstance(encoder, HashedNgrams):
-        assert not isinstance(examples.inputs, Tensor)
-        return encoder.encode(examples.inputs)
-    assert isinstance(examples.inputs, Tensor)
-    return encoder.encode(examples.inputs)
-
-
-def encoder_from_dict(kind: str, settings: Mapping[str, Any]) -> Encoder:
-    """The encoder that a run has stored."""
-    return HashedNgrams.from_dict(settings) if kind == "text" else ImageEncoder.from_dict(settings)
-
-
-def make_model(config: RunConfig, num_classes: int, channels: int | None) -> nn.Module:
-    """The network of a configuration; ``channels`` is that of the images, or None for texts."""
+def make_model(config: RunConfig, num_classes: int, sizes: Mapping[str, int]) -> nn.Module:
+    """The network of a configuration; ``sizes`` are those that its encoder decides (see `Encoder.sizes`)."""
     assert config.model.name is not None
-    options = dict(config.model.options)
-    if channels is None:
-        buckets = options.get("buckets", HashedNgrams.buckets)
-        options = {name: value for name, value in options.items() if name not in _ENCODER_OPTIONS}
-        options["buckets"] = buckets
-    else:
-        options.setdefault("in_channels", channels)
+    others = encoder_options(_reads(config))
+    own = {name: value for name, value in config.model.options.items() if name not in others}
     try:
-        return create_model(config.model.name, num_classes, **options)
+        return create_model(config.model.name, num_classes, **{**sizes, **own})
     except (TypeError, ValueError) as error:
         raise ConfigError(f"model: {error}") from error
+
+
+def _reads(config: RunConfig) -> str:
+    assert config.model.name is not None
+    return find_model(config.model.name)[0].reads
 
 
 def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
@@ -136,18 +142,12 @@ def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
         counts = torch.bincount(dataset.train.labels, minlength=dataset.num_classes).clamp_min(1)
         weight = len(dataset.train) / (dataset.num_classes * counts.float())
     try:
-        options = {"weight": weight, **config.method.options}
+        options = {"weight": weight, **teaching.criterion_options(config)}
         if isinstance(options.get("initial_labels"), str):
             options["initial_labels"] = _read_labels(options["initial_labels"])
-        criterion = create_criterion(config.method.name, dataset.num_classes, **options)
+        return create_criterion(config.method.name, dataset.num_classes, **options)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"method: {error}") from error
-    if criterion.needs_guide or config.method.name == "label-refinery":
-        raise ConfigError(
-            f"method: {config.method.name!r} needs a teacher, a peer or an earlier generation, and this version trains "
-            "one network at a time; its loss is there for your own script, in adaptive_labels.criteria"
-        )
-    return criterion
 
 
 def _read_labels(path: str) -> Tensor:
@@ -160,22 +160,92 @@ def _read_labels(path: str) -> Tensor:
     return torch.from_numpy(labels if labels.ndim == 2 else labels[-1])
 
 
-def make_objective(config: RunConfig, dataset: Dataset) -> Supervised:
-    """Model and criterion, initialised from the run's seed; torch's random state is put back."""
+def make_objective(
+    config: RunConfig, dataset: Dataset, encoder: Encoder, teacher: nn.Module | None = None
+) -> Objective:
+    """Networks and criterion, initialised from the run's seed; torch's random state is put back.
+
+    The first network starts as that of any other method with this seed; further ones are drawn after it. ``teacher`` is
+    what a method learns from that has one.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        model = make_model(config, dataset.num_classes, _channels(dataset))
-        return Supervised(model, make_criterion(config, dataset))
+        models = [
+            make_model(dataclasses.replace(config, model=model), dataset.num_classes, encoder.sizes)
+            for model in teaching.networks(config)
+        ]
+        start_from_weights(models[0], config)
+        criterion = make_criterion(config, dataset)
+    guide = teaching.guide_of(config)
+    if guide is None:
+        return Supervised(models[0], criterion)
+    if guide == "peers":
+        return Mutual(models, criterion)
+    if teacher is None:
+        raise ValueError(f"teacher is None, but {config.method.name!r} learns from one")
+    return Distilled(models[0], criterion, teacher) if guide == "teacher" else Refined(models[0], criterion, teacher)
 
 
-def _channels(dataset: Dataset) -> int | None:
-    return dataset.train.inputs.shape[1] if isinstance(dataset.train.inputs, Tensor) else None
+def untrained_teacher(config: RunConfig, dataset: Dataset, encoder: Encoder) -> nn.Module | None:
+    """A network like the one that a method learns from, to measure what it costs; None if it has no teacher."""
+    model = teaching.teacher_model(config)
+    if model is None:
+        return None
+    return make_model(dataclasses.replace(config, model=model), dataset.num_classes, encoder.sizes)
+
+
+def load_network(run: RunFolder) -> tuple[nn.Module, Encoder, tuple[str, ...]]:
+    """The network of a finished run with its weights, how it reads its inputs, and its classes."""
+    stored = json.loads((run.path / "encoder.json").read_text(encoding="utf-8"))
+    predictions = run.load_predictions()
+    if predictions is None or predictions.classes is None:
+        raise RunError(f"{run.path / 'predictions.npz'} is missing; the class names are in it")
+    encoder = encoder_from_dict(stored)
+    with torch.random.fork_rng(devices=[]):
+        model = make_model(from_dict(run.config), len(predictions.classes), encoder.sizes)
+    model.load_state_dict(load_file(run.path / "model.safetensors"))
+    return model, encoder, tuple(predictions.classes)
+
+
+def _with_weights(config: RunConfig, choice: Choice, dataset: Dataset, encoder: Encoder) -> tuple[RunConfig, Choice]:
+    """The configuration with the hash of its file of weights, if it has one, and a note on how they fit."""
+    if config.model.weights is None:
+        return config, choice
+    with torch.device("meta"):  # its shapes only
+        model = make_model(config, dataset.num_classes, encoder.sizes)
+    try:
+        note = match_weights(model, config.model.weights).note
+        found = file_hash(config.model.weights)
+    except WeightsError as error:
+        raise ConfigError(f"model.weights: {error}") from error
+    _refuse_other_weights(config, found)
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, weights_hash=found))
+    return config, dataclasses.replace(choice, reasons=(*choice.reasons, note))
+
+
+def start_from_weights(model: nn.Module, config: RunConfig) -> None:
+    """Give a network the weights that its configuration names, if it names any; in place."""
+    if config.model.weights is None:
+        return
+    try:
+        _refuse_other_weights(config, file_hash(config.model.weights))
+        load_weights(model, config.model.weights)
+    except WeightsError as error:
+        raise ConfigError(f"model.weights: {error}") from error
+
+
+def _refuse_other_weights(config: RunConfig, found: str) -> None:
+    if config.model.weights_hash not in (None, found):
+        raise ConfigError(
+            f"model.weights: {config.model.weights} has changed: its content is not what model.weights_hash says"
+        )
 
 
 def make_augment(config: RunConfig, dataset: Dataset) -> Callable[[Inputs, torch.Generator], Inputs] | None:
     """Crops of whole image batches, and flips where they are in colour; or None.
 
-    Grey images are mostly writing, and a mirrored character is another one.
+    Grey images are mostly writing, and a mirrored character is another one. Images that stay files are cropped and
+    flipped one by one as they are read (see `data.files`), not here.
     """
     if not config.training.augment or not isinstance(dataset.train.inputs, Tensor):
         return None
@@ -203,11 +273,18 @@ def describe(config: RunConfig) -> str:
     return f"{config.model.name}: " + ", ".join(shown)
 
 
+def _check_shapes(config: RunConfig, dataset: Dataset, encoder: Encoder) -> None:
+    """Refuse a network that cannot be built with these options."""
+    with torch.device("meta"):  # its shapes only
+        make_model(config, dataset.num_classes, encoder.sizes)
+
+
 def _check_options(config: RunConfig, dataset: Dataset) -> None:
-    """Refuse an option that neither the model nor, for texts, its encoder has."""
+    """Refuse a network that reads something else, and an option that neither it nor its encoder has."""
     assert config.model.name is not None
+    _check_kind(config.model.name, dataset)
     entry, _ = find_model(config.model.name)
-    known = sorted({*entry.options, *(_ENCODER_OPTIONS if dataset.kind == "text" else ())})
+    known = sorted({*entry.options, *encoder_options(entry.reads)})
     for option in config.model.options:
         if option not in known:
             raise ConfigError(

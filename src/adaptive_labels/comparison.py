@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from adaptive_labels import build
+from adaptive_labels import build, teaching
 from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict
 from adaptive_labels.data import Dataset
 from adaptive_labels.defaults import Choice
@@ -23,7 +23,7 @@ from adaptive_labels.execution import execute, execute_plain
 from adaptive_labels.runs import RunFolder, run_id, write_json
 from adaptive_labels.sweeps import Job, Outcome, run_jobs
 from adaptive_labels.sweeps.pool import Listener
-from adaptive_labels.training.batching import batches
+from adaptive_labels.training.batching import batches, inputs_of
 from adaptive_labels.training.evaluate import to_device
 from adaptive_labels.training.session import Session, contained
 
@@ -37,8 +37,9 @@ BUDGETS = "time-budgets.json"
 class Plan:
     """What a comparison will do: the data, the resolved configurations, and how long it may take.
 
-    starting: seconds before workers begin to train; budget_key: under which the number of epochs is kept that a time
-    budget led to, so that the same command finds its own runs again.
+    costs: seconds of a run by `cost_key`, None if they were not measured; starting: seconds before workers begin to
+    train, once for every stage; budget_key: under which the number of epochs is kept that a time budget led to, so that
+    the same command finds its own runs again.
     """
 
     dataset: Dataset
@@ -46,7 +47,7 @@ class Plan:
     configs: tuple[RunConfig, ...]
     out: Path
     workers: int
-    seconds_a_run: float | None = None
+    costs: Mapping[str, float] | None = None
     starting: float = 0.0
     notes: tuple[str, ...] = ()
     budget_key: str | None = None
@@ -57,19 +58,54 @@ class Plan:
         return tuple(config for config in self.configs if not _finished(self.out, config))
 
     @property
+    def first(self) -> tuple[RunConfig, ...]:
+        """The runs that the comparison's own learn from and that are not among them: teachers, earlier generations."""
+        own = {run_id(to_dict(config)) for config in self.configs}
+        needed = {run_id(to_dict(run)): run for config in self.configs for run in teaching.needed_runs(config)}
+        return tuple(run for name, run in needed.items() if name not in own)
+
+    @property
+    def stages(self) -> tuple[tuple[RunConfig, ...], ...]:
+        """All that is left to do, in the order in which it can be done: no run needs one of its own stage."""
+        wanted = {run_id(to_dict(run)): run for config in self.todo for run in (*teaching.needed_runs(config), config)}
+        left = [run for run in wanted.values() if not _finished(self.out, run)]
+        depths = sorted({len(teaching.needed_runs(run)) for run in left})
+        return tuple(tuple(run for run in left if len(teaching.needed_runs(run)) == depth) for depth in depths)
+
+    @property
+    def jobs(self) -> tuple[RunConfig, ...]:
+        """The runs of all stages in turn."""
+        return tuple(run for stage in self.stages for run in stage)
+
+    @property
     def seconds(self) -> float | None:
         """The estimate for all that is left to do."""
-        if self.seconds_a_run is None:
-            return None
-        rounds = -(-len(self.todo) // self.workers)
-        return self.seconds_a_run * rounds + self.starting
+        return None if self.costs is None else self.training_seconds + self.starting_seconds
+
+    @property
+    def training_seconds(self) -> float:
+        """The part of the estimate that grows with the epochs: each stage as long as its busiest worker."""
+        total = 0.0
+        for stage in self.stages:
+            busy = [0.0] * self.workers
+            for run in stage:
+                assert self.costs is not None
+                busy[busy.index(min(busy))] += self.costs[cost_key(run)]
+            total += max(busy)
+        return total
+
+    @property
+    def starting_seconds(self) -> float:
+        """The part of the estimate that does not."""
+        return self.starting * len(self.stages)
 
     def name_of(self, config: RunConfig) -> str:
-        """A run in words: its method, the options in which it differs from others of that method, and its seed."""
+        """A run in words: method, what sets it apart from others (a model, options of the method), and its seed."""
+        model = [] if config.model.name == self.configs[0].model.name else [str(config.model.name)]
         others = [other.method.options for other in self.configs if other.method.name == config.method.name]
         own = config.method.options
         varied = [f"{key} {value}" for key, value in own.items() if any(o.get(key) != value for o in others)]
-        return " ".join([config.method.name, *varied, f"seed {config.seed}"])
+        return " ".join([config.method.name, *model, *varied, f"seed {config.seed}"])
 
 
 def make_plan(
@@ -98,7 +134,8 @@ def make_plan(
     began = time.perf_counter()
     dataset = build.load_data(config.data)
     reading = time.perf_counter() - began
-    resolved = [build.resolve_for(_with_method(config, method), dataset) for method in methods]
+    others = {option for name, _ in map(_pair, methods) for option in teaching.network_options(name)}
+    resolved = [build.resolve_for(_with_method(config, method, others), dataset) for method in methods]
     configs = tuple(dataclasses.replace(one, seed=seed) for one, _ in resolved for seed in seeds)
     plan = Plan(dataset, resolved[0][1], configs, out, 1)
     if time_budget is not None:
@@ -108,22 +145,30 @@ def make_plan(
         if kept is not None:
             plan, time_budget = _with_epochs(plan, kept), None
     cores = os.cpu_count() or 1
-    count = min(workers or cores, max(len(plan.todo), 1))
+    count = min(workers or cores, max([1, *map(len, plan.stages)]))
     plan = dataclasses.replace(plan, workers=count)
     if not estimate or not plan.todo:
         return plan
-    measured = seconds_of_run(plan.todo[0], dataset, threads=max(1, cores // count))
-    plan = dataclasses.replace(plan, seconds_a_run=measured, starting=IMPORT_SECONDS + reading if count > 1 else 0.0)
+    different = {cost_key(run): run for run in reversed(plan.jobs)}
+    costs = {key: seconds_of_run(run, dataset, threads=max(1, cores // count)) for key, run in different.items()}
+    plan = dataclasses.replace(plan, costs=costs, starting=IMPORT_SECONDS + reading if count > 1 else 0.0)
     possible = [plan] if workers is not None else [dataclasses.replace(plan, workers=1, starting=0.0), plan]
     if time_budget is None:
         return min(possible, key=_seconds)
     return _within(possible, time_budget)
 
 
-def _with_method(config: RunConfig, method: str | tuple[str, Mapping[str, Any]]) -> RunConfig:
-    name, options = (method, {}) if isinstance(method, str) else method
+def _pair(method: str | tuple[str, Mapping[str, Any]]) -> tuple[str, Mapping[str, Any]]:
+    return (method, {}) if isinstance(method, str) else method
+
+
+def _with_method(config: RunConfig, method: str | tuple[str, Mapping[str, Any]], others: set[str]) -> RunConfig:
+    """One method of a comparison; ``others`` are shared options on teachers and peers, for those that have any."""
+    name, options = _pair(method)
     values = to_dict(config)
-    values["method"] = {"name": name, "options": {**values["method"]["options"], **options}}
+    own = teaching.network_options(name)
+    shared = {key: value for key, value in values["method"]["options"].items() if key not in others or key in own}
+    values["method"] = {"name": name, "options": {**shared, **options}}
     return from_dict(values)
 
 
@@ -145,11 +190,11 @@ def _within(possible: Sequence[Plan], budget: float) -> Plan:
     assert epochs is not None
 
     def affordable(plan: Plan) -> int:
-        return int(epochs * (budget - plan.starting) / (_seconds(plan) - plan.starting))
+        return int(epochs * (budget - plan.starting_seconds) / plan.training_seconds)
 
     best = max(possible, key=affordable)
     if affordable(best) < 1:
-        least = min(plan.starting + (_seconds(plan) - plan.starting) / epochs for plan in possible)
+        least = min(plan.starting_seconds + plan.training_seconds / epochs for plan in possible)
         raise ConfigError(
             f"time-budget is {budget:.3g} s, but one epoch of all {len(best.todo)} runs takes about {least:.2g} s; "
             "give more time, fewer methods or fewer seeds"
@@ -166,9 +211,9 @@ def _with_epochs(plan: Plan, epochs: int) -> Plan:
         dataclasses.replace(config, training=dataclasses.replace(config.training, epochs=epochs))
         for config in plan.configs
     )
-    seconds = None if plan.seconds_a_run is None else plan.seconds_a_run * epochs / before
+    seconds = None if plan.costs is None else {key: cost * epochs / before for key, cost in plan.costs.items()}
     note = f"To stay within the time budget, every run has {epochs} instead of {before} epochs."
-    return dataclasses.replace(plan, configs=configs, seconds_a_run=seconds, notes=(*plan.notes, note))
+    return dataclasses.replace(plan, configs=configs, costs=seconds, notes=(*plan.notes, note))
 
 
 def _budget_key(configs: Sequence[RunConfig], budget: float) -> str:
@@ -192,22 +237,32 @@ def _keep_budget(plan: Plan) -> None:
         write_json(plan.out / BUDGETS, kept)
 
 
+def cost_key(config: RunConfig) -> str:
+    """What a run's cost depends on within one comparison: the networks that are trained, and the one that teaches."""
+    teacher = teaching.teacher_model(config)
+    networks = [to_dict(model) for model in teaching.networks(config)]
+    return json.dumps([networks, None if teacher is None else to_dict(teacher)], sort_keys=True)
+
+
 def seconds_of_run(config: RunConfig, dataset: Dataset, threads: int, at_most: float = 2.0) -> float:
     """How long a run may take, from a few of its steps, leaving the first ones out."""
     few = dataset.train.subset(torch.arange(min(len(dataset.train), 20 * (config.training.batch_size or 1))))
     small = dataclasses.replace(dataset, train=few, validation=few, test=few)
     prepared = build.prepare(config, small)
-    session = Session(build.make_objective(config, dataset), config.training)
+    teacher = build.untrained_teacher(config, dataset, prepared.encoder)
+    session = Session(build.make_objective(config, dataset, prepared.encoder, teacher), config.training)
     assert config.training.batch_size is not None
     assert config.training.epochs is not None
     times: list[float] = []
     with contained(session.device, config.training.threads or threads):
         session.objective.train()
         began = time.perf_counter()
-        for batch in batches(torch.arange(len(few)), config.training.batch_size):
+        groups = list(batches(torch.arange(len(few)), config.training.batch_size))
+        upcoming = inputs_of(prepared.train, groups)
+        for batch in groups:
             step = time.perf_counter()
             target = few.labels[batch].to(session.device)
-            loss, _ = session.objective(to_device(prepared.train.batch(batch), session.device), target)
+            loss, _ = session.objective(to_device(next(upcoming), session.device), target)
             session.fabric.backward(loss)
             session.step()
             times.append(time.perf_counter() - step)
@@ -222,12 +277,22 @@ def seconds_of_run(config: RunConfig, dataset: Dataset, threads: int, at_most: f
 
 
 def run_plan(plan: Plan, listener: Listener, command: Sequence[str]) -> tuple[list[RunFolder], list[Outcome]]:
-    """Do what is left of a plan. Returns all its finished runs, and the outcomes that are failures."""
+    """Do what is left of a plan, stage by stage. Returns all its finished runs, and the outcomes that are failures.
+
+    The listener hears of every run by its number among the plan's jobs.
+    """
     _keep_budget(plan)
-    jobs = [Job(plan.name_of(config), to_dict(config), str(plan.out), tuple(command)) for config in plan.todo]
-    outcomes = run_jobs(jobs, _task(plan), listener, workers=plan.workers)
+    outcomes: list[Outcome] = []
+    for stage in plan.stages:  # of the plan as it is now: what it says changes as runs are finished
+        jobs = [Job(plan.name_of(config), to_dict(config), str(plan.out), tuple(command)) for config in stage]
+        outcomes += run_jobs(jobs, _task(plan), _from(len(outcomes), listener), workers=plan.workers)
     folders = [plan.out / run_id(to_dict(config)) for config in plan.configs if _finished(plan.out, config)]
     return [RunFolder(folder) for folder in folders], [outcome for outcome in outcomes if outcome.error is not None]
+
+
+def _from(number: int, listener: Listener) -> Listener:
+    """A listener that counts jobs from a number on."""
+    return lambda event: listener(dataclasses.replace(event, job=event.job + number))
 
 
 def _task(plan: Plan) -> Any:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
 from adaptive_labels.data import Dataset
+from adaptive_labels.data.contract import ImageFiles
 
 # Texts of up to this many characters on average tell more by pieces of words than by whole ones.
 SHORT_TEXT = 100
@@ -35,8 +34,10 @@ def choose(dataset: Dataset, model: str | None) -> Choice:
 
 def _for_texts(dataset: Dataset, model: str | None) -> Choice:
     count = len(dataset.train)
-    assert not isinstance(dataset.train.inputs, Tensor)
+    assert isinstance(dataset.train.inputs, list)
     length = sum(map(len, dataset.train.inputs)) / max(count, 1)
+    if model is not None and not model.startswith("fasttext"):
+        return _for_words_in_order(dataset.train.inputs, model)
     short = length <= SHORT_TEXT
     if short:
         options: dict[str, Any] = {"char_ngrams": [1, 4], "word_ngrams": 2, "buckets": 2**15}
@@ -61,8 +62,35 @@ def _for_texts(dataset: Dataset, model: str | None) -> Choice:
     return Choice(settings, options, (reason,))
 
 
+def _for_words_in_order(texts: list[str], model: str) -> Choice:
+    """A recipe for the networks that read word by word or character by character, small enough for a CPU."""
+    count = len(texts)
+    settings = {
+        "model.name": model,
+        "training.epochs": min(max(round(EXAMPLES_SEEN / max(count, 1)), 5), 20),
+        "training.batch_size": 64 if count < FEW_TEXTS else 128,
+        "training.optimizer": "adamw",
+        "training.lr": 0.002 if model.startswith("textrnn") else 0.001,
+        "training.weight_decay": 0.01,
+        "training.schedule": "one-cycle",
+        "training.augment": False,
+        "training.residual_lr": 1.0,
+    }
+    options: dict[str, Any] = {}
+    if model.startswith("textrnn"):
+        options = {"dim": 128, "context": 64, "hidden": 128, "dropout": 0.3}
+    elif model.startswith("transformer"):
+        options = {"layers": 2, "heads": 4} if "-w" in model else {"width": 128, "layers": 2, "heads": 4}
+    elif model.startswith("charcnn"):
+        longest = max(map(len, texts), default=0)
+        options = {"length": min(max(longest, 123), 1014)} | ({} if "-w" in model else {"width": 64})
+    return Choice(settings, options, (f"{model} reads texts in order; its size is chosen for a small machine.",))
+
+
 def _for_images(dataset: Dataset, model: str | None) -> Choice:
     count = len(dataset.train)
+    if isinstance(dataset.train.inputs, ImageFiles):
+        return _for_large_images(dataset, model)
     settings = {
         "model.name": model or "preact-resnet18-w16",
         "training.epochs": 20,
@@ -81,3 +109,18 @@ def _for_images(dataset: Dataset, model: str | None) -> Choice:
         {},
         ("Images: a narrow residual network; crops, and flips unless they are grey (a mirrored digit is none).",),
     )
+
+
+def _for_large_images(dataset: Dataset, model: str | None) -> Choice:
+    settings = {
+        "model.name": model or "resnet50",
+        "training.epochs": 90,
+        "training.batch_size": 256,
+        "training.optimizer": "sgd",
+        "training.lr": 0.1,
+        "training.weight_decay": 1e-4,
+        "training.schedule": "cosine",
+        "training.augment": True,
+        "training.residual_lr": float(dataset.num_classes),  # as for small images
+    }
+    return Choice(settings, {}, ("Large images: a residual network with 50 layers; random crops and flips.",))

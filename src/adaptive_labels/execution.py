@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import os
 import shutil
@@ -16,15 +17,16 @@ import torch
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
-from adaptive_labels import build
+from adaptive_labels import build, teaching
 from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict
 from adaptive_labels.metrics import evaluate, fit_temperature, nll, top_k_accuracy
 from adaptive_labels.mistakes import example_mistakes
-from adaptive_labels.runs import RunFolder, RunRecorder
+from adaptive_labels.objectives import Objective
+from adaptive_labels.runs import RunFolder, RunRecorder, run_id
 from adaptive_labels.training.contracts import Recorder
 from adaptive_labels.training.evaluate import predict_logits
 from adaptive_labels.training.loop import FitResult, fit
-from adaptive_labels.training.progress import Reporter
+from adaptive_labels.training.progress import Reporter, SilentReporter
 from adaptive_labels.training.tensorboard import TensorBoardRecorder
 
 
@@ -33,17 +35,24 @@ def execute(
 ) -> RunFolder:
     """Run a resolved configuration into its folder under ``out``; go on where it stopped, do nothing if finished.
 
-    The least time between two checkpoints is 5 seconds, or what the environment variable ALR_CHECKPOINT_SECONDS says.
+    A run that this one learns from is done first, in silence, unless it is finished; so is what that one needs. The
+    least time between two checkpoints is 5 seconds, or what the environment variable ALR_CHECKPOINT_SECONDS says.
     """
-    run = RunFolder.create(out, to_dict(config))
-    if run.finished:
+    path = out / run_id(to_dict(config))
+    if (path / "result.json").exists():
         reporter.close()
-        return run
+        return RunFolder.create(out, to_dict(config))
+    needed = teaching.needed_run(config)
+    if needed is not None:
+        execute(needed, prepared, out, SilentReporter(), command)
+    taught_by = teaching.teacher_run(config, out)
+    run = RunFolder.create(out, to_dict(config))
     with run.lock():
         dataset = prepared.dataset
+        teacher = None if taught_by is None else build.load_network(taught_by)[0]
         run.write_environment(list(command))
-        run.write_json("encoder.json", {"kind": dataset.kind, "settings": prepared.encoder.to_dict()})
-        objective = build.make_objective(config, dataset)
+        run.write_json("encoder.json", build.encoder_to_dict(prepared.encoder))
+        objective = build.make_objective(config, dataset, prepared.encoder, teacher)
         began = time.perf_counter()
         fitted = fit(
             objective,
@@ -60,8 +69,14 @@ def execute(
         )
         weights = {name: tensor.contiguous().cpu() for name, tensor in objective.model.state_dict().items()}
         run.write_bytes("model.safetensors", safetensors_bytes(weights))
-        metrics = _measure(objective.model, prepared, run) if fitted.status != "diverged" else {}
-        run.finish(_result(config, dataset.name, objective, fitted, metrics, time.perf_counter() - began))
+        result = _result(config, dataset.name, objective, fitted)
+        if fitted.status != "diverged":
+            result["metrics"] = _measure(objective.model, prepared, run)
+            if len(objective.learners) > 1:
+                result["peers"] = _peers(config, objective, result["metrics"], prepared)
+        if taught_by is not None:
+            result["teacher"] = _teacher(taught_by)
+        run.finish({**result, "seconds": time.perf_counter() - began})
         shutil.rmtree(run.path / "checkpoint", ignore_errors=True)  # nothing is left to resume
     return run
 
@@ -98,17 +113,7 @@ def _prepared(data: str, model: str) -> build.Prepared:
 def _measure(model: torch.nn.Module, prepared: build.Prepared, run: RunFolder) -> dict[str, dict[str, float]]:
     """Metrics of every split, the test split read here and only here; predictions are kept for the analysis."""
     dataset = prepared.dataset
-    validation = predict_logits(model, prepared.validation)
-    test = predict_logits(model, prepared.test)
-    train = predict_logits(model, prepared.train)  # as given, not augmented: its distance from test is the gap
-    temperature = fit_temperature(validation, dataset.validation.labels)
-    metrics = {
-        "train": {"top1": top_k_accuracy(train, dataset.train.labels), "nll": nll(train, dataset.train.labels)},
-        "validation": evaluate(validation, dataset.validation.labels, temperature),
-        "test": evaluate(test, dataset.test.labels, temperature),
-    }
-    if dataset.train.true_labels is not None:
-        metrics["train"] |= _memorised(train, dataset.train.labels, dataset.train.true_labels)
+    metrics, validation, test = _metrics(model, prepared)
     run.save_predictions(
         test_logits=test.numpy().astype(np.float32),
         test_labels=dataset.test.labels.numpy(),
@@ -118,6 +123,63 @@ def _measure(model: torch.nn.Module, prepared: build.Prepared, run: RunFolder) -
     )
     run.write_json("examples.json", example_mistakes(dataset, test))
     return metrics
+
+
+def _metrics(model: torch.nn.Module, prepared: build.Prepared) -> tuple[dict[str, dict[str, float]], Tensor, Tensor]:
+    """Metrics of every split, and the logits of validation and test."""
+    dataset = prepared.dataset
+    validation = predict_logits(model, prepared.validation)
+    test = predict_logits(model, prepared.test)
+    train = predict_logits(model, prepared.train)  # as given, not augmented: its distance from test is the gap
+    temperature = fit_temperature(validation, dataset.validation.labels)
+    metrics = {
+        "train": {"top1": top_k_accuracy(train, dataset.train.labels), "nll": nll(train, dataset.train.labels)},
+        "validation": evaluate(validation, dataset.validation.labels, temperature),
+        "test": evaluate(test, dataset.test.labels, temperature),
+    }
+    if dataset.num_classes > 5:
+        metrics["train"]["top5"] = top_k_accuracy(train, dataset.train.labels, k=5)
+    if dataset.train.true_labels is not None:
+        metrics["train"] |= _memorised(train, dataset.train.labels, dataset.train.true_labels)
+    return metrics, validation, test
+
+
+def _peers(
+    config: RunConfig, objective: Objective, first: dict[str, dict[str, float]], prepared: build.Prepared
+) -> dict[str, Any]:
+    """The metrics of every network that was trained, the one that predicts first, and their means."""
+    every = [first, *(_metrics(learner, prepared)[0] for learner in objective.learners[1:])]
+    mean = {
+        split: {name: sum(one[split][name] for one in every) / len(every) for name in figures}
+        for split, figures in first.items()
+    }
+    names = [model.name for model in teaching.networks(config)]
+    networks = [
+        {"model": name, "parameters": count_parameters(learner), "metrics": metrics}
+        for name, learner, metrics in zip(names, objective.learners, every, strict=True)
+    ]
+    return {"networks": networks, "mean": mean}
+
+
+def _teacher(run: RunFolder) -> dict[str, Any]:
+    """What a result says of the run that was learned from; the weights' hash tells apart what a name cannot."""
+    result = run.result
+    assert result is not None  # it is finished
+    weights = hashlib.sha256((run.path / "model.safetensors").read_bytes()).hexdigest()
+    top1 = {split: result["metrics"][split]["top1"] for split in ("validation", "test")}
+    return {
+        "run": run_id(run.config),
+        "model": result["model"],
+        "parameters": result["parameters"]["network"],
+        "weights": weights,
+        "top1": top1,
+        "seconds": result["seconds"],
+    }
+
+
+def count_parameters(module: torch.nn.Module) -> int:
+    """How many numbers a module learns or could learn."""
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _memorised(logits: Tensor, labels: Tensor, true_labels: Tensor) -> dict[str, float]:
@@ -131,14 +193,7 @@ def _memorised(logits: Tensor, labels: Tensor, true_labels: Tensor) -> dict[str,
     }
 
 
-def _result(
-    config: RunConfig,
-    dataset: str,
-    objective: Any,
-    fitted: FitResult,
-    metrics: dict[str, dict[str, float]],
-    seconds: float,
-) -> dict[str, Any]:
+def _result(config: RunConfig, dataset: str, objective: Objective, fitted: FitResult) -> dict[str, Any]:
     return {
         "dataset": dataset,
         "model": config.model.name,
@@ -146,11 +201,11 @@ def _result(
         "seed": config.seed,
         "epochs": fitted.epochs,
         "parameters": {
-            "network": sum(parameter.numel() for parameter in objective.model.parameters()),
-            "criterion": sum(parameter.numel() for parameter in objective.criterion.parameters()),
+            "network": count_parameters(objective.model),
+            "criterion": count_parameters(objective.criterion),
+            "training": objective.held_parameters,
         },
-        "metrics": metrics,
-        "seconds": seconds,
+        "metrics": {},
         "status": "diverged" if fitted.status == "diverged" else "finished",
         "reason": fitted.reason,
     }

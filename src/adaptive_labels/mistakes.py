@@ -14,6 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from adaptive_labels.data import Dataset, Examples
+from adaptive_labels.data.files import image_at
 
 PAIRS = 40
 EXAMPLES_OF_A_PAIR = 3
@@ -64,8 +65,8 @@ def _largest_pairs(labels: Tensor, predicted: Tensor, classes: int) -> list[tupl
 
 def _example(examples: Examples, index: int, confidence: float) -> dict[str, Any]:
     found: dict[str, Any] = {"confidence": round(confidence, 4)}
-    if isinstance(examples.inputs, Tensor):
-        found["png"] = base64.b64encode(thumbnail(examples.inputs[index])).decode("ascii")
+    if not isinstance(examples.inputs, list):
+        found["png"] = base64.b64encode(thumbnail(image_at(examples, index))).decode("ascii")
     else:
         text = examples.inputs[index]
         found["text"] = text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"

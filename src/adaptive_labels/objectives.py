@@ -1,18 +1,19 @@
-"""A model and its criterion in one module: one thing to wrap, to optimise and to checkpoint."""
+"""One or more networks and a criterion in one module: one thing to wrap, to optimise and to checkpoint."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-__all__ = ["Inputs", "Supervised"]
+__all__ = ["Distilled", "Inputs", "Mutual", "Objective", "Refined", "Supervised"]
 
 Inputs = Tensor | tuple[Tensor, ...]
 
 
-class Supervised(nn.Module):
-    """A model trained on labels: `objective(inputs, target)` gives the criterion's loss and the model's logits.
+class Objective(nn.Module):
+    """A network that predicts, `model`, and what it is trained by: `objective(inputs, target)` gives loss and logits.
 
     The criterion decides for itself what it is: a label-regularised loss while `criterion.training` holds and
     gradients are on, plain cross entropy otherwise. So `objective.eval()` or `torch.no_grad()` is all an evaluation
@@ -29,8 +30,22 @@ class Supervised(nn.Module):
 
     def forward(self, inputs: Inputs, target: Tensor) -> tuple[Tensor, Tensor]:
         """The loss (a scalar) and the logits (N, K) of a batch."""
-        logits = self.model(inputs)
-        return self.criterion(logits, target), logits
+        raise NotImplementedError
+
+    @property
+    def learners(self) -> tuple[nn.Module, ...]:
+        """The networks that are trained, the one that predicts first."""
+        return (self.model,)
+
+    @property
+    def held_parameters(self) -> int:
+        """How many parameters training holds: all networks, the criterion, and a teacher where there is one."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
+    @property
+    def active(self) -> bool:
+        """Whether a forward is one of training, in which teachers and peers are asked."""
+        return self.training and torch.is_grad_enabled()
 
     def parameter_groups(
         self,
@@ -41,16 +56,17 @@ class Supervised(nn.Module):
         residual_weight_decay: float = 0.0,
         decay_biases: bool = True,
     ) -> list[dict[str, Any]]:
-        """Optimizer groups: the model's parameters, then the criterion's own, marked ``"criterion": True``.
+        """Optimizer groups: the networks' parameters, then the criterion's own, marked ``"criterion": True``.
 
         Args:
-            lr: the model's learning rate.
-            weight_decay: on the model's parameters.
+            lr: the networks' learning rate.
+            weight_decay: on the networks' parameters.
             residual_lr: the criterion's rate as a multiple of `lr`.
             residual_weight_decay: on the criterion's own parameters.
             decay_biases: False leaves biases and normalisation weights (all that is one-dimensional) undecayed.
         """
-        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        learnt = [parameter for learner in self.learners for parameter in learner.parameters()]
+        trained = [parameter for parameter in learnt if parameter.requires_grad]
         undecayed = [] if decay_biases else [parameter for parameter in trained if parameter.ndim <= 1]
         decayed = trained if decay_biases else [parameter for parameter in trained if parameter.ndim > 1]
         groups: list[dict[str, Any]] = [
@@ -66,6 +82,10 @@ class Supervised(nn.Module):
         for group in groups:
             trained = [parameter for parameter in group["params"] if parameter.requires_grad]
             yield {"lr": lr, **group, "weight_decay": weight_decay, "params": trained, "criterion": True}
+
+    def clipped_together(self) -> Iterable[Iterable[Tensor]]:
+        """The parameters whose gradients have one norm when they are clipped."""
+        return [self.parameters()]
 
     def epoch_end(self) -> None:
         """Tell the criterion that an epoch of training is over."""
@@ -92,3 +112,119 @@ class Supervised(nn.Module):
     def _offered(self, name: str) -> Any:
         """A method that a criterion may have, or None."""
         return getattr(self.criterion, name, None)
+
+
+class Supervised(Objective):
+    """A model trained on labels."""
+
+    def forward(self, inputs: Inputs, target: Tensor) -> tuple[Tensor, Tensor]:
+        """The criterion's loss (a scalar) and the model's logits (N, K)."""
+        logits = self.model(inputs)
+        return self.criterion(logits, target), logits
+
+
+class _Taught(Objective):
+    """A model beside a frozen teacher, which is asked about every training batch as it is, augmentation included.
+
+    The teacher is no part of the module's state: it is never optimised, its mode never changes, and a checkpoint does
+    not repeat it. It moves along to another device.
+    """
+
+    teacher: nn.Module
+
+    def __init__(self, model: nn.Module, criterion: nn.Module, teacher: nn.Module) -> None:
+        super().__init__(model, criterion)
+        # Past nn.Module's own bookkeeping, which would make it a part.
+        self.__dict__["teacher"] = teacher.requires_grad_(False).eval()
+
+    @property
+    def held_parameters(self) -> int:
+        """The model's, the criterion's and the teacher's parameters."""
+        return super().held_parameters + sum(parameter.numel() for parameter in self.teacher.parameters())
+
+    def ask(self, inputs: Inputs) -> Tensor:
+        """The teacher's logits (N, K)."""
+        with torch.no_grad():
+            logits: Tensor = self.teacher(inputs)
+        return logits
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        self.teacher._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+
+
+class Distilled(_Taught):
+    """Knowledge distillation: the criterion gets labels, and the teacher's logits as its `guide`."""
+
+    def forward(self, inputs: Inputs, target: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss (a scalar) and the student's logits (N, K)."""
+        logits = self.model(inputs)
+        if not self.active:
+            return self.criterion(logits, target), logits
+        return self.criterion(logits, target, guide=self.ask(inputs)), logits
+
+
+class Refined(_Taught):
+    """Label refinery: what the teacher says of the very same inputs takes the place of the labels.
+
+    The cross entropy with the teacher's probabilities q differs from the original's KL(q ‖ p) by the entropy of q,
+    which no gradient sees.
+    """
+
+    def forward(self, inputs: Inputs, target: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss (a scalar) and the model's logits (N, K); labels count in evaluation only."""
+        logits = self.model(inputs)
+        if not self.active:
+            return self.criterion(logits, target), logits
+        guide = self.ask(inputs)
+        refined = guide.softmax(1, dtype=torch.promote_types(guide.dtype, torch.float32))
+        return self.criterion(logits, refined), logits
+
+
+class Mutual(Objective):
+    r"""Deep mutual learning: networks that learn from labels and from each other, on the same batches.
+
+    .. math:: L = \sum_i \Big( CE(z^i, y) + \frac{1}{M-1} \sum_{j \ne i} KL(p^j \| p^i) \Big)
+
+    for M networks, where p^j is a constant: the gradient of network i is that of its own term. So one optimizer over
+    all networks moves each as an optimizer of its own would, since SGD and Adam work on every number by itself; only
+    clipping looks at many, and is done by network. All networks step at once; in the original (algorithm 1) they
+    take turns, and the later ones see the earlier ones' new predictions on the batch.
+
+    The first network predicts, and evaluation is of it alone.
+    """
+
+    def __init__(self, models: Sequence[nn.Module], criterion: nn.Module) -> None:
+        if len(models) < 2:
+            raise ValueError(f"models has {len(models)} entries; mutual learning needs at least 2")
+        super().__init__(models[0], criterion)
+        self.others = nn.ModuleList(models[1:])
+        self._parts: dict[str, Tensor] = {}
+
+    @property
+    def learners(self) -> tuple[nn.Module, ...]:
+        """All networks, the one that predicts first."""
+        return (self.model, *self.others)
+
+    def forward(self, inputs: Inputs, target: Tensor) -> tuple[Tensor, Tensor]:
+        """The sum of the networks' losses (a scalar), and the first network's logits (N, K)."""
+        if not self.active:
+            logits = self.model(inputs)
+            return self.criterion(logits, target), logits
+        every = [learner(inputs) for learner in self.learners]
+        losses, parts = [], []
+        for number, own in enumerate(every):
+            peers = [logits.detach() for other, logits in enumerate(every) if other != number]
+            losses.append(self.criterion(own, target, guide=peers))
+            parts.append(super().parts)
+        self._parts = {name: torch.stack([part[name] for part in parts]).mean() for name in parts[0]}
+        return torch.stack(losses).sum(), every[0]
+
+    @property
+    def parts(self) -> dict[str, Tensor]:
+        """The scalar parts of the last loss, each the mean over the networks."""
+        return self._parts
+
+    def clipped_together(self) -> Iterable[Iterable[Tensor]]:
+        """Each network's parameters by themselves."""
+        return [learner.parameters() for learner in self.learners]

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+import numpy as np
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from adaptive_labels import build
-from adaptive_labels.config import from_dict
 from adaptive_labels.data.encoding import ImageEncoder
 from adaptive_labels.data.images import is_image
-from adaptive_labels.data.pixels import decode_image, why_unreadable
+from adaptive_labels.data.pixels import decode_image, open_rgb, resize_and_cut, why_unreadable
 from adaptive_labels.runs import RunError, RunFolder
 from adaptive_labels.training.evaluate import predict_logits
 
@@ -44,16 +42,9 @@ class Predictor:
             raise RunError(f"{run.path} is not finished; run its command again to go on")
         if result["status"] != "finished":
             raise RunError(f"{run.path} has nothing to predict with: {result['reason']}")
-        stored = json.loads((run.path / "encoder.json").read_text(encoding="utf-8"))
-        predictions = run.load_predictions()
-        if predictions is None or predictions.classes is None:
-            raise RunError(f"{run.path / 'predictions.npz'} is missing; the class names are in it")
-        encoder = build.encoder_from_dict(stored["kind"], stored["settings"])
-        channels = encoder.channels if isinstance(encoder, ImageEncoder) else None
-        model = build.make_model(from_dict(run.config), len(predictions.classes), channels)
-        model.load_state_dict(load_file(run.path / "model.safetensors"))
+        model, encoder, classes = build.load_network(run)
         temperature = result["metrics"]["test"].get("temperature", 1.0)
-        return cls(model, encoder, tuple(predictions.classes), temperature)
+        return cls(model, encoder, classes, temperature)
 
     def read(self, inputs: Sequence[str], standard_input: TextIO) -> tuple[list[str], list[str] | Tensor]:
         """What command-line inputs stand for: names to show, and the texts or images themselves."""
@@ -84,7 +75,11 @@ class Predictor:
         decoded = []
         for given in inputs:
             try:
-                pixels = decode_image(Path(given).read_bytes(), (width, height))  # (H, W, 3)
+                content, resize = Path(given).read_bytes(), self.encoder.resize
+                if resize is not None:
+                    pixels = np.asarray(resize_and_cut(open_rgb(content), width, resize))  # (H, W, 3)
+                else:
+                    pixels = decode_image(content, (width, height))  # (H, W, 3)
             except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
                 raise RunError(f"the image {given} cannot be read ({why_unreadable(error)})") from error
             decoded.append(torch.from_numpy(pixels.copy()).permute(2, 0, 1))

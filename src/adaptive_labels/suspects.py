@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from adaptive_labels import build
 from adaptive_labels.analysis.label_scores import SCORES, label_scores, suggested_labels
@@ -18,6 +17,7 @@ from adaptive_labels.analysis.ranking import average_precision
 from adaptive_labels.analysis.suspects import Suspect, Suspects
 from adaptive_labels.config import from_dict
 from adaptive_labels.data import DataError, Dataset, Examples
+from adaptive_labels.data.files import image_at
 from adaptive_labels.mistakes import thumbnail
 from adaptive_labels.prediction import Predictor
 from adaptive_labels.runs import RunError, RunFolder
@@ -103,7 +103,7 @@ def _ranked(
             rank=rank + 1,
             index=int(index),
             source=None if train.sources is None else train.sources[index],
-            text=None if isinstance(train.inputs, Tensor) else train.inputs[index],
+            text=train.inputs[index] if isinstance(train.inputs, list) else None,
             png=_png(train, int(index)),
             label=dataset.classes[labels[index]],
             suggested=dataset.classes[suggested[rank]],
@@ -132,6 +132,6 @@ def _ranked(
 
 
 def _png(examples: Examples, index: int) -> str | None:
-    if not isinstance(examples.inputs, Tensor):
+    if isinstance(examples.inputs, list):
         return None
-    return base64.b64encode(thumbnail(examples.inputs[index])).decode("ascii")
+    return base64.b64encode(thumbnail(image_at(examples, index))).decode("ascii")

@@ -8,6 +8,7 @@ import pytest
 
 from adaptive_labels.analysis.records import read_records
 from adaptive_labels.analysis.table import FORMATS, table
+from adaptive_labels.analysis.words import parameters, short_count
 from adaptive_labels.runs import RunFolder
 
 
@@ -23,11 +24,11 @@ def test_the_text_table_to_the_letter(small: list[RunFolder]) -> None:
     # with two degrees of freedom p = 1 − t / √(2 + t²) = 0.35, the larger of two, which Holm leaves as it is.
     assert table(read_records(small), "text").splitlines() == [
         "towns, fasttext",
-        "method    n  test top-1 %   difference [95%]        p  val top-1 %  seconds",
-        "--------  -  ------------  -----------------  -------  -----------  -------",
-        "baseline  3    55.2 ± 0.3                               54.2 ± 0.3      2.5",
-        "slr       3    55.9 ± 0.7  +0.6 [−1.6, +2.9]     0.35   54.9 ± 0.7      2.5",
-        "alr       3    57.4 ± 0.3  +2.1 [+2.0, +2.3]  < 0.001   56.4 ± 0.3      2.5",
+        "method    n  test top-1 %   difference [95%]        p  val top-1 %  seconds  parameters",
+        "--------  -  ------------  -----------------  -------  -----------  -------  ----------",
+        "baseline  3    55.2 ± 0.3                               54.2 ± 0.3      2.5          1K",
+        "slr       3    55.9 ± 0.7  +0.6 [−1.6, +2.9]     0.35   54.9 ± 0.7      2.5          1K",
+        "alr       3    57.4 ± 0.3  +2.1 [+2.0, +2.3]  < 0.001   56.4 ± 0.3      2.5          1K",
         "Test split, last epoch (4); mean ± standard deviation over n seeds.",
         "Difference from the baseline in points on the seeds both have, with its 95% t interval; p by paired t test, "
         "Holm-corrected over 2 methods.",
@@ -37,7 +38,7 @@ def test_the_text_table_to_the_letter(small: list[RunFolder]) -> None:
 
 def test_whole_runs_show_every_column(comparison: list[RunFolder]) -> None:
     heading = table(read_records(comparison)).splitlines()[1]
-    for column in ("top-5 %", "NLL", "ECE % → scaled", "AURC", "seconds"):
+    for column in ("top-5 %", "NLL", "ECE % → scaled", "AURC", "seconds", "parameters"):
         assert column in heading
     assert "8.0 → 2.0" in table(read_records(comparison))
     assert "ECE with 15 bins" in table(read_records(comparison))
@@ -47,7 +48,7 @@ def test_markdown_keeps_its_columns(maker: Any, small: list[RunFolder]) -> None:
     odd = maker.figures("a|b*c", 0, 0.5, 0.5, dataset="_x_")
     text = table(read_records([*small, odd]), "markdown")
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert all(line.replace("\\|", "").count("|") in (6, 8) for line in rows)
+    assert all(line.replace("\\|", "").count("|") in (7, 9) for line in rows)
     assert "a\\|b\\*c" in text
     assert "**\\_x\\_, fasttext**" in text
     assert "- alr-s, seed 0: diverged: the loss was NaN in epoch 3 \\| 100% & more." in text
@@ -59,7 +60,7 @@ def test_latex_is_escaped_and_whole(maker: Any, small: list[RunFolder]) -> None:
         assert words in text
     assert r"test top-1 \%" in text
     body = text[text.index("\\midrule") : text.index("\\bottomrule")]
-    assert {line.replace(r"\&", "").count("&") for line in body.splitlines()[1:]} == {6}
+    assert {line.replace(r"\&", "").count("&") for line in body.splitlines()[1:]} == {7}
     assert "% left out: alr-s, seed 0" in text
 
 
@@ -104,3 +105,10 @@ def test_groups_have_a_table_each(maker: Any) -> None:
 def test_an_unknown_format_is_refused(maker: Any) -> None:
     with pytest.raises(ValueError, match="format is 'xml'; it must be one of text, markdown, csv, latex, json"):
         table([], "xml")
+
+
+def test_parameters_stand_as_papers_write_them() -> None:
+    assert [short_count(count) for count in (10 * 9, 100 * 99, 36_479_194)] == ["0.1K", "10K", "36.48M"]
+    assert parameters({"network": 11_218_340, "criterion": 9_900}) == "11.22M + 10K"
+    assert parameters({"network": 11_218_340, "criterion": 0, "training": 22_436_680}) == "11.22M (22.44M in training)"
+    assert parameters({}) == ""

@@ -40,7 +40,8 @@ def test_a_run_is_a_folder_with_all_its_files(alr, texts, tmp_path):
     }
     result = json.loads((run / "result.json").read_text())
     assert (result["method"], result["model"], result["seed"], result["epochs"]) == ("alr", "fasttext", 0, 2)
-    assert result["parameters"] == {"network": 512 * 16 + 3 * 16 + 3, "criterion": 6}
+    network = 512 * 16 + 3 * 16 + 3
+    assert result["parameters"] == {"network": network, "criterion": 6, "training": network + 6}
     assert {"top1", "nll", "brier", "ece"} <= set(result["metrics"]["test"])
     history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in history] == [1, 2]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from adaptive_labels.data import encoding
+from adaptive_labels.data import encoding, word_hashes
 from adaptive_labels.data.encoding import HashedNgrams, RaggedIds
 
 GOLDEN = [
@@ -123,11 +123,11 @@ def test_same_features_as_the_slow_reference(encoder):
 )
 @settings(max_examples=150, deadline=None)
 def test_same_features_for_any_texts_and_any_chunks(texts, encoder, chunk):
-    whole, encoding._CHUNK = encoding._CHUNK, chunk
+    whole, word_hashes._CHUNK = word_hashes._CHUNK, chunk
     try:
         encoded = encoder.encode(texts)
     finally:
-        encoding._CHUNK = whole
+        word_hashes._CHUNK = whole
     assert len(encoded) == len(texts)
     for i, text in enumerate(texts):
         assert Counter(features(encoded, i)) == Counter(slow_features(encoder, text))

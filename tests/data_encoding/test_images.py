@@ -96,6 +96,23 @@ def test_crop_is_a_window_of_the_padded_image(padding, dtype):
     assert len(places) == (2 * padding + 1) ** 2 if padding < 4 else len(places) > 60
 
 
+def test_the_layout_in_memory_does_not_matter():
+    pixels = images(examples=30).float()
+    other = pixels.to(memory_format=torch.channels_last)
+    for change in (random_flip, lambda batch, generator: random_crop(batch, 2, generator)):
+        first, again = (change(batch, torch.Generator().manual_seed(5)) for batch in (pixels, other))
+        assert torch.equal(first, again)
+
+
+def test_draws_and_values_stay_those_of_earlier_versions():
+    # Runs are told apart by their seeds: what a seed draws is part of what a run is.
+    pixels = torch.arange(2 * 1 * 2 * 3, dtype=torch.float32).view(2, 1, 2, 3)
+    flipped = random_flip(pixels, torch.Generator().manual_seed(0))
+    assert flipped.tolist() == [[[[2, 1, 0], [5, 4, 3]]], [[[6, 7, 8], [9, 10, 11]]]]
+    cropped = random_crop(pixels, 1, torch.Generator().manual_seed(3))
+    assert cropped.tolist() == [[[[0, 1, 2], [3, 4, 5]]], [[[0, 9, 10], [0, 0, 0]]]]
+
+
 def test_the_generator_alone_decides():
     pixels = images().float()
     for change in (random_flip, lambda batch, generator: random_crop(batch, 2, generator)):

@@ -1,24 +1,52 @@
 """Every model by its name, then what is particular to each."""
 
 import doctest
+import re
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from adaptive_labels.analysis.words import short_count
 from adaptive_labels.data.encoding import HashedNgrams
-from adaptive_labels.models import MODELS, create_model, fasttext, preact_resnet, register_model, registry
+from adaptive_labels.models import (
+    MODELS,
+    charcnn,
+    create_model,
+    fasttext,
+    preact_resnet,
+    register_model,
+    registry,
+    resnet,
+    starting,
+    textrnn,
+    transformer,
+    words,
+)
 
 SMALL = {
+    "textrnn": {"vocabulary": 500, "dim": 6, "context": 5, "hidden": 7},
+    "transformer": {"vocabulary": 500, "width": 8, "layers": 2, "heads": 2, "dropout": 0.0},
+    "charcnn": {"vocabulary": 500, "width": 8, "length": 150, "dropout": 0.0},
     "fasttext": {"buckets": 500, "dim": 8, "dropout": 0.0},
     "preact-resnet18": {"width": 4},
+    "wide-resnet-28-10": {"width": 4},
+    "resnet32": {"width": 4},
+    "resnet50": {"width": 4},
+    "resnet101": {"width": 4},
+    "resnet152": {"width": 4},
 }
 
 
-def inputs_for(kind, examples=6):
+def inputs_for(name, examples=6):
     generator = torch.Generator().manual_seed(0)
-    if kind == "image":
+    reads = MODELS[name].reads
+    if reads in ("words", "characters"):
+        lengths = torch.tensor([9, 1, 4, 7, 2, 8])[:examples]
+        numbers = torch.randint(1, 500, (examples, 9), generator=generator)
+        return numbers * (torch.arange(9) < lengths[:, None]), lengths
+    if reads == "pixels":
         return torch.randn(examples, 3, 16, 16, generator=generator)
     return torch.randint(500, (examples * 3,), generator=generator), torch.arange(0, examples * 3, 3)
 
@@ -28,7 +56,7 @@ def count(model):
 
 
 def test_there_are_models():
-    assert {"fasttext", "preact-resnet18"} <= set(MODELS)
+    assert set(SMALL) <= set(MODELS)
     assert all(entry.description for entry in MODELS.values())
 
 
@@ -40,7 +68,7 @@ class TestEveryModel:
 
     def test_gives_finite_logits_and_gradients_everywhere(self, name):
         model = self.build(name)
-        logits = model(inputs_for(MODELS[name].kind))
+        logits = model(inputs_for(name))
         assert logits.shape == (6, 5)
         F.cross_entropy(logits, torch.arange(6) % 5).backward()
         for parameter_name, parameter in model.named_parameters():
@@ -54,13 +82,18 @@ class TestEveryModel:
 
     def test_an_example_is_classified_alone_as_among_others(self, name):
         model = self.build(name).eval()
-        inputs = inputs_for(MODELS[name].kind)
-        single = inputs[2:3] if isinstance(inputs, torch.Tensor) else (inputs[0][6:9], torch.tensor([0]))
+        inputs = inputs_for(name)
+        if isinstance(inputs, torch.Tensor):
+            single = inputs[2:3]
+        elif MODELS[name].reads == "features":
+            single = inputs[0][6:9], torch.tensor([0])
+        else:
+            single = inputs[0][2:3, :4], inputs[1][2:3]  # without the padding
         assert torch.allclose(model(single), model(inputs)[2:3], atol=1e-6)
 
     def test_can_fit_a_few_examples(self, name):
         model = self.build(name)
-        inputs, target = inputs_for(MODELS[name].kind), torch.arange(6) % 5
+        inputs, target = inputs_for(name), torch.arange(6) % 5
         optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
         for _ in range(60):
             optimizer.zero_grad()
@@ -72,16 +105,33 @@ class TestEveryModel:
     def test_state_survives_a_copy(self, name):
         model, other = self.build(name).eval(), create_model(name, num_classes=5, **SMALL[name]).eval()
         other.load_state_dict(model.state_dict())
-        inputs = inputs_for(MODELS[name].kind)
+        inputs = inputs_for(name)
         assert torch.equal(model(inputs), other(inputs))
 
 
 @pytest.mark.parametrize(
     ("name", "classes", "parameters"),
-    [("preact-resnet18", 10, 11_172_170), ("preact-resnet18", 100, 11_218_340)],
+    [
+        ("preact-resnet18", 10, 11_172_170),
+        ("preact-resnet18", 100, 11_218_340),
+        ("wide-resnet-28-10", 10, 36_479_194),
+        ("wide-resnet-28-10", 100, 36_536_884),
+        ("resnet32", 10, 464_154),
+        ("resnet50", 1000, 25_557_032),
+        ("resnet101", 1000, 44_549_160),
+        ("resnet152", 1000, 60_192_808),
+    ],
 )
-def test_preact_resnet_has_the_published_number_of_parameters(name, classes, parameters):
-    assert count(create_model(name, num_classes=classes)) == parameters
+def test_image_networks_have_the_published_number_of_parameters(name, classes, parameters):
+    with torch.device("meta"):
+        assert count(create_model(name, num_classes=classes)) == parameters
+    if f"for {classes:,} classes" in MODELS[name].description:  # `alr list models` says it, too
+        assert f"{short_count(parameters)} parameters for {classes:,} classes" in MODELS[name].description
+
+
+def test_every_image_network_says_how_many_parameters_it_has():
+    described = [entry for entry in MODELS.values() if entry.kind == "image"]
+    assert all(re.search(r"; [\d.]+[KM] parameters for (10|1,000) classes$", entry.description) for entry in described)
 
 
 @pytest.mark.parametrize("width", [4, 16])
@@ -180,7 +230,7 @@ def test_fasttext_drops_in_training_only():
         (
             "fastext",
             {},
-            r"there is no model 'fastext' \(did you mean 'fasttext'\?\); there are fasttext, preact-resnet18",
+            r"there is no model 'fastext' \(did you mean 'fasttext'\?\); there are charcnn, fasttext, preact-resnet18",
         ),
         ("vgg", {}, "there is no model 'vgg'; there are "),
         ("fasttext-w16", {}, r"there is no model 'fasttext-w16' \(did you mean 'fasttext'\?\)"),
@@ -226,7 +276,9 @@ def test_a_model_of_ones_own_joins_by_name():
         register_model("x", "sound", "")
 
 
-@pytest.mark.parametrize("module", [registry, fasttext, preact_resnet])
+@pytest.mark.parametrize(
+    "module", [registry, charcnn, fasttext, preact_resnet, resnet, starting, textrnn, transformer, words]
+)
 def test_docstring_examples_run(module):
     result = doctest.testmod(module, extraglobs={"torch": torch})
     assert result.attempted > 0

@@ -47,10 +47,21 @@ def test_a_grid_is_every_combination_with_a_name_of_its_own(tmp_path: Path) -> N
     assert study.variants[2].training == {"residual_lr": 10.0}
 
 
+def test_methods_without_settings_are_listed_in_short(tmp_path: Path) -> None:
+    entry = '[[variant]]\nname = "kd"\nmethod = "kd"\noptions.teacher_model = "{}"\nbenches = ["{}"]\n'
+    text = HEAD.replace('["b"]', '["b", "c"]') + 'methods = ["baseline", "alr"]\n' + entry.format("x", "b")
+    study = load_study(write(tmp_path / "s.toml", text + entry.format("y", "c")))
+    assert study.variants[:2] == (Variant("baseline", "baseline"), Variant("alr", "alr"))
+    assert [v.options.get("teacher_model") for v in study.variants_on("c")] == [None, None, "y"]
+    with pytest.raises(StudyError, match="two variants called 'kd'"):  # on one bench
+        load_study(write(tmp_path / "s.toml", text + entry.format("y", "b")))
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
         ("title = ", "cannot be read"),
+        (HEAD, "has no variant"),
         ('title = "T"\n', "has no question"),
         (HEAD + BASELINE + 'refrence = "x"\n', "unknown key 'refrence'"),
         (HEAD + BASELINE + BASELINE, "two variants called 'baseline'"),

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adaptive_labels.runs import RunError, RunFolder, names_of
@@ -12,7 +12,14 @@ METHOD_ORDER = ("baseline", "slr", "alr", "alr-s")
 # Settings of the method rather than of the recipe: two runs that differ in these can share a baseline.
 _METHOD_KEYS = ("method", "training.residual_lr", "training.residual_weight_decay", "training.residual_schedule")
 # Where a run happened, and how fast, is no part of what was run.
-_IGNORED_KEYS = ("seed", "data.data_dir", "training.device", "training.threads", "training.tensorboard")
+_IGNORED_KEYS = (
+    "seed",
+    "data.data_dir",
+    "training.device",
+    "training.threads",
+    "training.tensorboard",
+    "method.options.teacher",
+)
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,7 @@ class Record:
         status: ``finished``, ``diverged``, ``unfinished``, ``unreadable`` or ``duplicate``.
         reason: why the run is not counted; None when it is.
         metrics: split → metric → value, fractions.
+        parameters: how many there are, by whose they are: the network's, the criterion's.
     """
 
     run: RunFolder
@@ -42,6 +50,7 @@ class Record:
     reason: str | None
     metrics: Mapping[str, Mapping[str, float]]
     seconds: float | None
+    parameters: Mapping[str, int] = field(default_factory=dict)
 
     def value(self, split: str, metric: str) -> float | None:
         """One figure, or None when the run has none."""
@@ -145,6 +154,7 @@ def _read(run: RunFolder) -> Record:
     if status == "finished" and "top1" not in metrics.get("test", {}):
         status, reason = "unreadable", "result.json has no test top1"
     seconds: Any = result.get("seconds")
+    parameters: Any = result.get("parameters")
     return Record(
         run=run,
         dataset=str(result.get("dataset", names.dataset)),
@@ -159,6 +169,9 @@ def _read(run: RunFolder) -> Record:
         reason=reason,
         metrics=metrics,
         seconds=float(seconds) if _is_number(seconds) else None,
+        parameters={name: count for name, count in parameters.items() if isinstance(count, int)}
+        if isinstance(parameters, Mapping)
+        else {},
     )
 
 

@@ -18,6 +18,7 @@ class Row:
         validation: summary of validation top-1, or None.
         comparison: test top-1 against the baseline, or None for the baseline itself and where there is none.
         epochs: the last epochs of its runs, sorted.
+        parameters: how many there are in its first run, by whose they are (see `Record`).
     """
 
     label: str
@@ -28,6 +29,7 @@ class Row:
     comparison: Comparison | None
     seconds: Summary | None
     epochs: tuple[int, ...]
+    parameters: Mapping[str, int]
 
 
 def baseline_label(group: Group) -> str | None:
@@ -53,6 +55,7 @@ def summarise_group(group: Group) -> list[Row]:
             comparison=comparisons.get(label),
             seconds=summarise([record.seconds for record in records if record.seconds is not None]),
             epochs=tuple(sorted({record.epochs for record in records if record.epochs is not None})),
+            parameters=dict(records[0].parameters),
         )
         for label, records in methods.items()
     ]

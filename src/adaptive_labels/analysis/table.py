@@ -10,7 +10,7 @@ from typing import Any
 from .records import Group, Record, group_records
 from .statistics import Summary
 from .summary import Row, summarise_group
-from .words import difference, digits_for, listed, p_value, percent, percent_summary
+from .words import difference, digits_for, listed, p_value, parameters, percent, percent_summary
 
 FORMATS = ("text", "markdown", "csv", "latex", "json")
 
@@ -53,6 +53,7 @@ def columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         "ECE % → scaled": [_calibration(row) for row in rows],
         "AURC": [_mean(row.test["aurc"]) for row in rows],
         "seconds": [_mean(row.seconds, 1) for row in rows],
+        "parameters": [parameters(row.parameters) for row in rows],
     }
     kept = {heading: cells for heading, cells in found.items() if any(cells)}
     return list(kept), [list(cells) for cells in zip(*kept.values(), strict=True)]
@@ -202,7 +203,7 @@ _CSV_HEADINGS = (
     "group", "dataset", "model", "method", "status", "seed", "reason", "n", "epochs", "difference", "difference_low",
     "difference_high", "p", "p_holm", "p_flip", "test_top1_mean", "test_top1_std", "validation_top1_mean",
     "validation_top1_std", "test_top5_mean", "test_nll_mean", "test_ece_mean", "test_ece_scaled_mean", "test_aurc_mean",
-    "seconds_mean",
+    "seconds_mean", "parameters_network", "parameters_criterion",
 )  # fmt: skip
 
 
@@ -222,6 +223,7 @@ def _csv(groups: Sequence[Group]) -> str:
 
 def _csv_row(row: Row) -> dict[str, Any]:
     cells: dict[str, Any] = {"method": row.label, "status": "finished", "n": row.n}
+    cells |= {f"parameters_{name}": row.parameters.get(name, "") for name in ("network", "criterion")}
     cells["epochs"] = " ".join(str(epoch) for epoch in row.epochs)
     if row.comparison is not None:
         found = row.comparison

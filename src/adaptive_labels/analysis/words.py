@@ -1,5 +1,7 @@
 """Figures as people read them."""
 
+from collections.abc import Mapping
+
 from .statistics import Comparison, Summary
 
 
@@ -57,6 +59,37 @@ def signed(fraction: float, digits: int = 1) -> str:
 def seeds(n: int) -> str:
     """ "1 seed", "3 seeds"."""
     return f"{n} seed" if n == 1 else f"{n} seeds"
+
+
+def parameters(counts: Mapping[str, int]) -> str:
+    """The network's parameters, and what the criterion adds to them: "11.17M + 0.1K"; empty without figures.
+
+    What training held beyond both, a second network for example, stands in brackets.
+
+    >>> parameters({"network": 11_172_170, "criterion": 90}), parameters({"network": 464_154, "criterion": 0})
+    ('11.17M + 0.1K', '464K')
+    >>> parameters({"network": 470_004, "criterion": 0, "training": 940_008})
+    '470K (940K in training)'
+    """
+    if "network" not in counts:
+        return ""
+    own = counts.get("criterion", 0)
+    text = short_count(counts["network"]) + (f" + {short_count(own)}" if own else "")
+    held = counts.get("training", 0)
+    return f"{text} ({short_count(held)} in training)" if held > counts["network"] + own else text
+
+
+def short_count(count: int) -> str:
+    """A number of parameters as papers write it: 90 → 0.1K, 9,900 → 10K, 11,172,170 → 11.17M.
+
+    >>> [short_count(count) for count in (7, 90, 9_900, 464_154, 999_999, 25_557_032)]
+    ['7', '0.1K', '10K', '464K', '1.00M', '25.56M']
+    """
+    if count < 50:
+        return str(count)
+    if count < 950:
+        return f"{count / 1e3:.1f}K"
+    return f"{count / 1e3:.0f}K" if count < 999_500 else f"{count / 1e6:.2f}M"
 
 
 def listed(names: list[str]) -> str:

@@ -15,6 +15,7 @@ from adaptive_labels.cli import (
     inspecting,
     listing,
     predicting,
+    reproducing,
     studying,
     suspecting,
     training,
@@ -58,6 +59,7 @@ suspecting.register(app)
 predicting.register(app)
 data.register(app)
 studying.register(app)
+reproducing.register(app)
 benching.register(app)
 
 

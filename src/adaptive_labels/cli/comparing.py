@@ -67,7 +67,7 @@ def _compare(
         return
     runs, failed = _run(plan, quiet=as_json)
     _show_comparison(runs, out / "report.html", as_json)
-    _end_with_failures(runs, failed, len(plan.configs))
+    _end_with_failures(runs, failed, len(plan.configs) + len(plan.first))
 
 
 @with_config
@@ -102,7 +102,7 @@ def _tune(
         return
     runs, failed = _run(plan, quiet=as_json)
     show_trials(runs, option, method, as_json)
-    _end_with_failures(runs, failed, len(plan.configs))
+    _end_with_failures(runs, failed, len(plan.configs) + len(plan.first))
 
 
 def _refuse_single(config: RunConfig, method: str, option: str) -> None:
@@ -127,7 +127,9 @@ def parse_time(text: str) -> float:
 
 def _show_plan(plan: Plan, what: str) -> None:
     show_data(plan.dataset, plan.choice, plan.configs[0])
-    for note in plan.notes:
+    from adaptive_labels.teaching import describe
+
+    for note in (*plan.notes, *dict.fromkeys(filter(None, map(describe, plan.configs)))):
         prose(note, indent=2)
     done = len(plan.configs) - len(plan.todo)
     finished = "" if not done else f", {done} of them finished already" if plan.todo else ", all finished already"
@@ -135,7 +137,8 @@ def _show_plan(plan: Plan, what: str) -> None:
     if plan.todo:
         at_once = f"{plan.workers} at a time" if plan.workers > 1 else "one after the other"
         how = f", {at_once}" if plan.seconds is None else f", {at_once}; about {clock(plan.seconds)}"
-    prose(f"Runs: {what}, {len(plan.configs)} in all{finished}{how}.")
+    before = f", and before them {counted(len(plan.first), 'run')} to learn from" if plan.first else ""
+    prose(f"Runs: {what}, {len(plan.configs)} in all{before}{finished}{how}.")
 
 
 def _show_dry(plan: Plan, as_json: bool) -> None:
@@ -144,13 +147,16 @@ def _show_dry(plan: Plan, as_json: bool) -> None:
     from adaptive_labels.config import to_dict
     from adaptive_labels.runs import run_id
 
-    configs = [to_dict(config) for config in plan.configs]
+    configs, first = ([to_dict(config) for config in some] for some in (plan.configs, plan.first))
     if as_json:
-        runs = [{"folder": str(plan.out / run_id(config)), "config": config} for config in configs]
-        typer.echo(json.dumps({"runs": runs, "seconds": plan.seconds}, indent=2))
+        runs, needed = (
+            [{"folder": str(plan.out / run_id(config)), "config": config} for config in some]
+            for some in (configs, first)
+        )
+        typer.echo(json.dumps({"runs": runs, "first": needed, "seconds": plan.seconds}, indent=2))
         return
     typer.echo("Nothing was run. The folders would be:")
-    for config in configs:
+    for config in first + configs:
         typer.echo(f"  {plan.out / run_id(config)}")
 
 

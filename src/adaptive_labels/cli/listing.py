@@ -9,16 +9,16 @@ import typer
 
 from adaptive_labels.cli.options import Json
 
-KINDS = ("methods", "models", "datasets")
+KINDS = ("methods", "models", "datasets", "recipes")
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("list", help="What there is, a line each: methods, models or datasets.")(_list)
+    app.command("list", help="What there is: methods, models, datasets, recipes.")(_list)
 
 
 def _list(
-    kind: Annotated[str, typer.Argument(metavar="methods|models|datasets")],
+    kind: Annotated[str, typer.Argument(metavar="methods|models|datasets|recipes")],
     as_json: Json = False,
 ) -> None:
     if kind not in KINDS:
@@ -41,8 +41,14 @@ def _entries(kind: str) -> list[tuple[str, str]]:
         return [(name, method.description) for name, method in METHODS.items()]
     if kind == "models":
         from adaptive_labels.models import MODELS
+        from adaptive_labels.models.elsewhere import LIBRARIES
 
-        return [(name, f"{entry.kind}: {entry.description}") for name, entry in MODELS.items()]
+        own = [(name, f"{entry.kind}: {entry.description}") for name, entry in MODELS.items()]
+        return [*own, *((f"{prefix}:NAME", f"image: {words}") for prefix, words in LIBRARIES.items())]
+    if kind == "recipes":
+        from adaptive_labels.reproduction.recipes import list_recipes
+
+        return list_recipes()
     from adaptive_labels.data import DATASETS
 
     return [(name, entry.description) for name, entry in DATASETS.items()]

@@ -22,7 +22,7 @@ HEARTBEAT_SECONDS = 30.0
 @contextmanager
 def make_listener(plan: Plan, quiet: bool) -> Iterator[Callable[[Event], None]]:
     """Something to tell a plan's events to."""
-    names = [plan.name_of(config) for config in plan.todo]
+    names = [plan.name_of(config) for config in plan.jobs]
     if quiet or not names:
         yield lambda event: None
     elif sys.stdout.isatty():

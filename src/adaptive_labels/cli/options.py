@@ -71,6 +71,9 @@ def _training(
     model: Annotated[
         str | None, typer.Option(help="The network; chosen by the data unless given.", metavar="NAME")
     ] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="Weights to start from, in a safetensors file.", metavar="FILE")
+    ] = None,
     epochs: Annotated[
         int | None, typer.Option(help="Passes over the training data.", metavar="N", parser=whole)
     ] = None,
@@ -85,6 +88,7 @@ def _training(
 ) -> dict[str, Any]:
     return {
         "model.name": model,
+        "model.weights": weights,
         "training.epochs": epochs,
         "training.class_weights": class_weights,
         "training.device": device,

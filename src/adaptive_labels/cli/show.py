@@ -38,12 +38,11 @@ def show_metrics(folder: Path, result: Mapping[str, Any]) -> None:
         typer.echo(f"alr: the run diverged: {result['reason']}; it is recorded in {folder}", err=True)
         return
     train = result["metrics"]["train"]
-    typer.echo(f"train: accuracy {train['top1']:.2%}, NLL {train['nll']:.3f}")
+    typer.echo(f"train: accuracy {train['top1']:.2%}{_top5(train)}, NLL {train['nll']:.3f}")
     for split in ("validation", "test"):
         metrics = result["metrics"][split]
-        top5 = f", top-5 {metrics['top5']:.2%}" if "top5" in metrics else ""
         typer.echo(
-            f"{split}: accuracy {metrics['top1']:.2%}{top5}, NLL {metrics['nll']:.3f}, "
+            f"{split}: accuracy {metrics['top1']:.2%}{_top5(metrics)}, NLL {metrics['nll']:.3f}, "
             f"ECE {metrics['ece']:.3f} (15 bins; {metrics['ece_scaled']:.3f} after temperature scaling)"
         )
     if "wrong_labels" in train:
@@ -51,7 +50,33 @@ def show_metrics(folder: Path, result: Mapping[str, Any]) -> None:
             f"noise: of {train['wrong_labels']:,.0f} labels made wrong, {train['memorised']:.1%} were memorised, "
             f"{train['recovered']:.1%} predicted as they were before"
         )
+    _show_networks(result)
     typer.echo(f"{counted(result['epochs'], 'epoch')} in {clock(result['seconds'])}. Run: {folder}")
+
+
+def _top5(metrics: Mapping[str, float]) -> str:
+    return f", top-5 {metrics['top5']:.2%}" if "top5" in metrics else ""
+
+
+def _show_networks(result: Mapping[str, Any]) -> None:
+    """What a run needed beside the network that predicts: its peers with their figures, or its teacher."""
+    for number, peer in enumerate(result.get("peers", {}).get("networks", ()), 1):
+        metrics = peer["metrics"]
+        figures = f"validation {metrics['validation']['top1']:.2%}, test {metrics['test']['top1']:.2%}"
+        typer.echo(
+            f"network {number}: {peer['model']}, {figures}" + (" (the one that predicts)" if number == 1 else "")
+        )
+    if "teacher" in result:
+        teacher, top1 = result["teacher"], result["teacher"]["top1"]
+        figures = f"validation {top1['validation']:.2%}, test {top1['test']:.2%}"
+        typer.echo(f"teacher: {teacher['model']}, {figures} ({teacher['run']})")
+    parameters = result["parameters"]
+    if "teacher" in result or "peers" in result:
+        share = parameters["training"] / parameters["network"]
+        typer.echo(
+            f"parameters: {parameters['network']:,} in the network that predicts, {parameters['training']:,} needed in "
+            f"training ({share:.3g} times as many)"
+        )
 
 
 def prose(text: str, indent: int = 0) -> None:

@@ -11,9 +11,10 @@ import typer
 
 from adaptive_labels.cli.options import Data, DryRun, Json, Out, whole, with_config
 from adaptive_labels.cli.output import check_output, open_output
-from adaptive_labels.cli.show import show_data, show_metrics
+from adaptive_labels.cli.show import prose, show_data, show_metrics
 
 if TYPE_CHECKING:
+    from adaptive_labels.build import Prepared
     from adaptive_labels.config import RunConfig
 
 
@@ -39,6 +40,7 @@ def _train(
     from adaptive_labels.config import to_dict
     from adaptive_labels.execution import execute
     from adaptive_labels.runs import run_id
+    from adaptive_labels.teaching import describe
     from adaptive_labels.training.precision import check_precision, choose_device
     from adaptive_labels.training.progress import SilentReporter, make_reporter
 
@@ -47,16 +49,21 @@ def _train(
     config, choice = build.resolve_for(config, dataset)
     if not as_json:
         show_data(dataset, choice, config)
+        if (more := describe(config)) is not None:
+            prose(more, indent=2)
     folder = out / run_id(to_dict(config))
     if dry_run:
         _show_dry(folder, config, as_json)
         return
     open_output(out)
     finished = (folder / "result.json").exists()
+    prepared = build.prepare(config, dataset)
+    if not finished:
+        _train_first(config, prepared, out, quiet=as_json)
     if finished and not as_json:
         typer.echo("This run is finished already; nothing was trained.")
     reporter = SilentReporter() if as_json or finished else make_reporter(sys.stdout)
-    run = execute(config, build.prepare(config, dataset), out, reporter, sys.argv)
+    run = execute(config, prepared, out, reporter, sys.argv)
     result = run.result or {}
     if as_json:
         typer.echo(json.dumps({"folder": str(run.path), **result}, indent=2))
@@ -66,10 +73,33 @@ def _train(
         raise typer.Exit(1)
 
 
+def _train_first(config: RunConfig, prepared: Prepared, out: Path, quiet: bool) -> None:
+    """Do the runs that this one learns from, each with a line that says so."""
+    from adaptive_labels.config import to_dict
+    from adaptive_labels.execution import execute
+    from adaptive_labels.runs import run_id
+    from adaptive_labels.teaching import needed_runs
+    from adaptive_labels.training.progress import SilentReporter, make_reporter
+
+    for needed in needed_runs(config):
+        folder = out / run_id(to_dict(needed))
+        if (folder / "result.json").exists():
+            if not quiet:
+                prose(f"Learns from {folder}, which is finished already.")
+            continue
+        if not quiet:
+            prose(f"First the run to learn from: {needed.method.name}, {needed.model.name}, into {folder}.")
+        execute(needed, prepared, out, SilentReporter() if quiet else make_reporter(sys.stdout), sys.argv)
+
+
 def _show_dry(folder: Path, config: RunConfig, as_json: bool) -> None:
     from adaptive_labels.config import to_dict
+    from adaptive_labels.runs import run_id
+    from adaptive_labels.teaching import needed_runs
 
     if as_json:
         typer.echo(json.dumps({"folder": str(folder), "config": to_dict(config)}, indent=2))
     else:
+        for needed in needed_runs(config):
+            typer.echo(f"Would need {folder.parent / run_id(to_dict(needed))} first.")
         typer.echo(f"Would train {config.method.name} (seed {config.seed}) into {folder}.")

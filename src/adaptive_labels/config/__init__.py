@@ -65,6 +65,11 @@ def _chosen(rule: Rule | None = None) -> Any:
     return field(default=None, metadata={"rule": rule, "chosen": True})
 
 
+def _later(rule: Rule | None = None) -> Any:
+    """A setting of a later version, off by default: while it is off it is left out of what a run is named by."""
+    return field(default=None, metadata={"rule": rule, "later": True})
+
+
 @dataclass(frozen=True)
 class DataConfig:
     """Which examples a run sees: a data set's name or a path, how to read it, how to split and disturb it.
@@ -91,10 +96,16 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Which network: its registered name (chosen by the data unless given) and its own options."""
+    """Which network: its registered name (chosen by the data unless given) and its own options.
+
+    weights: a safetensors file that it starts from.
+    weights_hash: of that file's content, filled in when it is read, so that other weights are another run.
+    """
 
     name: str | None = _chosen(_NAME)
     options: dict[str, Any] = field(default_factory=dict)
+    weights: str | None = _later(_NAME)
+    weights_hash: str | None = _later()
 
     def __post_init__(self) -> None:
         validate(self, "model.")
@@ -193,7 +204,11 @@ _SECTIONS: dict[str, type] = {
 
 def to_dict(config: Any) -> dict[str, Any]:
     """A configuration as dicts, lists, texts, numbers, booleans and None: what JSON can hold."""
-    return {item.name: _plain_out(getattr(config, item.name)) for item in dataclasses.fields(config)}
+    return {
+        item.name: _plain_out(getattr(config, item.name))
+        for item in dataclasses.fields(config)
+        if not (item.metadata.get("later") and getattr(config, item.name) is None)
+    }
 
 
 def from_dict(values: Mapping[str, Any]) -> RunConfig:
@@ -278,11 +293,22 @@ def with_settings(config: RunConfig, settings: Iterable[str]) -> RunConfig:
         section, name, *rest = _full_key(key.strip()).split(".", 2)
         target = values[section] if section else values
         if rest:
-            target[name] = {**target[name], rest[0]: guess(text)}
+            target[name] = _with_option(target[name], rest[0], guess(text), key.strip())
         else:
             kind = hints_of(_SECTIONS[section] if section else RunConfig)[name]
             target[name] = parse(text, kind, _join(section, name))
     return from_dict(values)
+
+
+def _with_option(options: Mapping[str, Any], path: str, value: Any, key: str) -> dict[str, Any]:
+    """Options with one of them set; a dot in its name leads into a table among them."""
+    name, dot, inner = path.partition(".")
+    if not dot:
+        return {**options, name: value}
+    table = options.get(name, {})
+    if not isinstance(table, Mapping) or not inner:
+        raise ConfigError(f"the setting {key} leads into {name}, which is {table!r} and no table")
+    return {**options, name: _with_option(table, inner, value, key)}
 
 
 @cache

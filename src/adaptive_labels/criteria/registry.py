@@ -6,7 +6,7 @@ import difflib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from adaptive_labels.criteria.adaptive import AdaptiveLabelLoss
 from adaptive_labels.criteria.base import Criterion
@@ -23,6 +23,12 @@ from adaptive_labels.criteria.peers import (
     TeacherFree,
 )
 
+_NETWORK_OPTIONS = {
+    "teacher": ("teacher", "teacher_run", "teacher_model", "teacher_options"),
+    "peers": ("peers", "peer_models"),
+    "generations": ("generations",),
+}
+
 
 @dataclass(frozen=True)
 class Method:
@@ -36,6 +42,12 @@ class Method:
     search: tuple[
         float, ...
     ] = ()  # (lowest, highest) of the main option, in logarithmic steps if the lowest is above 0
+    guide: Literal["teacher", "peers", "generations"] | None = None  # what is followed beside the labels
+
+    @property
+    def network_options(self) -> tuple[str, ...]:
+        """The options that say which other networks there are; they are the training's, not the criterion's."""
+        return _NETWORK_OPTIONS.get(self.guide or "", ())
 
     def trials(self, count: int) -> tuple[str, list[float]]:
         """The main option, and ``count`` values of it to try, evenly spread over what makes sense.
@@ -77,9 +89,9 @@ METHODS: dict[str, Method] = {
             (0.02, 0.5),
         ),
         Method("confidence-penalty", "confident predictions penalised", ConfidencePenalty, {}, "strength", (0.02, 1.0)),
-        Method("kd", "knowledge distillation from a teacher", Distillation, {}, "alpha", (0.1, 0.9)),
-        Method("dml", "deep mutual learning with a peer", MutualLearning, {}, "strength", (0.1, 2.0)),
-        Method("label-refinery", "labels refined by the generation before", CrossEntropy, {}),
+        Method("kd", "knowledge distillation from a teacher", Distillation, {}, "alpha", (0.1, 0.9), "teacher"),
+        Method("dml", "deep mutual learning with a peer", MutualLearning, {}, "strength", (0.1, 2.0), "peers"),
+        Method("label-refinery", "labels refined by the generation before", CrossEntropy, {}, guide="generations"),
         Method(
             "ols",
             "online label smoothing: mean correct predictions",
@@ -132,7 +144,12 @@ def create_criterion(name: str, num_classes: int, **options: Any) -> Criterion:
     known = set(inspect.signature(method.criterion).parameters) | set(inspect.signature(Criterion).parameters)
     known -= {"common", "num_classes"}
     for option in options:
+        if option in method.network_options:
+            raise ValueError(
+                f"option {option!r} of method {name!r} is for training; its criterion is called with guide="
+            )
         if option not in known:
+            known |= set(method.network_options)
             near = difflib.get_close_matches(option, known, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
             raise ValueError(f"unknown option {option!r} of method {name!r}: {hint}it takes {', '.join(sorted(known))}")

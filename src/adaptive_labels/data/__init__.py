@@ -4,12 +4,13 @@ import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypedDict
+from typing import TypedDict
 
 from adaptive_labels.data.cifar import CIFAR10, CIFAR100
 from adaptive_labels.data.contract import DataError, Dataset, Examples
 from adaptive_labels.data.digits import load_digits
 from adaptive_labels.data.fingerprint import fingerprint
+from adaptive_labels.data.imagenet import load_imagenet
 from adaptive_labels.data.images import count_class_folders, is_image, load_images
 from adaptive_labels.data.noise import inject_noise
 from adaptive_labels.data.tables import TABLE_SUFFIXES, is_table
@@ -24,10 +25,8 @@ class _Splitting(TypedDict):
     train_fraction: float
 
 
-class Loader(Protocol):
-    """Loads a data set that has a name."""
-
-    def __call__(self, *, split_seed: int, train_fraction: float, data_dir: Path | None) -> Dataset: ...
+Loader = Callable[..., Dataset]
+"""Loads a data set that has a name: called with `split_seed`, `train_fraction` and `data_dir`."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +34,13 @@ class NamedDataset:
     """A data set that has a name: what it is, in a line, and its loader.
 
     `fetch` downloads it to a folder where it has to be downloaded (see `bundle.fetch`); nothing else ever does.
+    `any_size` says that its images can be had in any size: the loader then takes `image_size`, too.
     """
 
     description: str
     load: Loader
     fetch: Callable[[Path, Callable[[int, int | None], None]], list[str]] | None = None
+    any_size: bool = False
 
 
 DATASETS: Mapping[str, NamedDataset] = {
@@ -47,6 +48,11 @@ DATASETS: Mapping[str, NamedDataset] = {
     "digits": NamedDataset("handwritten digits, 8×8 greyscale, 1,797 images (scikit-learn)", load_digits),
     "cifar10": NamedDataset("photographs, 32×32 RGB, 10 classes, 60,000 images", CIFAR10.load, CIFAR10.fetch),
     "cifar100": NamedDataset("photographs, 32×32 RGB, 100 classes, 60,000 images", CIFAR100.load, CIFAR100.fetch),
+    "imagenet": NamedDataset(
+        "photographs of any size, 1,000 classes, 1.3 million images (folders train/ and val/)",
+        load_imagenet,
+        any_size=True,
+    ),
 }
 
 
@@ -85,6 +91,9 @@ def load_dataset(
     splitting: _Splitting = {"split_seed": split_seed, "train_fraction": train_fraction}
     try:
         if named is not None:
+            if named.any_size:
+                _refuse_options(f"The data set {name_or_path}", columns)
+                return named.load(**splitting, data_dir=data_dir, **_checked_size(image_size))
             _refuse_options(f"The data set {name_or_path}", columns | {"image_size": image_size})
             return named.load(**splitting, data_dir=data_dir)
         path = _find_path(name_or_path, data_dir)
@@ -128,6 +137,12 @@ def _is_image_folder(folder: Path) -> bool:
     raise DataError(
         f"{folder} holds neither a table ({', '.join(TABLE_SUFFIXES)}) nor class folders with images in them."
     )
+
+
+def _checked_size(image_size: int | None) -> dict[str, int]:
+    if image_size is not None and image_size < 1:
+        raise DataError(f"image_size must be 1 or more, not {image_size}.")
+    return {} if image_size is None else {"image_size": image_size}
 
 
 def _refuse_options(what: str, options: Mapping[str, object]) -> None:

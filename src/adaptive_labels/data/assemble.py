@@ -46,6 +46,7 @@ def assemble(
     notes: Sequence[str],
     split_seed: int,
     train_fraction: float = 1.0,
+    validation_fraction: float = VALIDATION_FRACTION,
 ) -> Dataset:
     """A whole data set: splits that are None are made from train, duplicates across splits are counted and noted.
 
@@ -63,12 +64,12 @@ def assemble(
         train, test = _set_aside(train, TEST_FRACTION, f"test {split_seed}")
         all_notes.append(_made("test", TEST_FRACTION, whole, test, thing, split_seed))
     if validation is None:
-        train, validation = _set_aside(train, VALIDATION_FRACTION, f"validation {split_seed}")
+        train, validation = _set_aside(train, validation_fraction, f"validation {split_seed}")
         if len(validation.examples) == 0:
             raise DataError(
                 f"{name} has too few examples ({size}) for a validation split; at least one class must have 3 examples."
             )
-        all_notes.append(_made("validation", VALIDATION_FRACTION, "train", validation, thing, split_seed))
+        all_notes.append(_made("validation", validation_fraction, "train", validation, thing, split_seed))
     if train_fraction != 1:
         whole_train = train
         train = train.subset(index_tensor(share(train.examples, train.digests, train_fraction, f"share {split_seed}")))

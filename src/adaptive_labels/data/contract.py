@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,14 +19,45 @@ class DataError(ValueError):
 
 
 @dataclass(frozen=True, eq=False)
+class ImageFiles:
+    """Images that are too many to hold: N files, read when they are needed (see `files`).
+
+    Args:
+        folder: where they are.
+        names: (N,) of bytes, the paths below it; an array, which processes that read the files share without a copy.
+        bytes_each: (N,) int64, the files' sizes.
+        size: the width and height that a network sees.
+    """
+
+    folder: Path
+    names: np.ndarray
+    bytes_each: np.ndarray
+    size: int
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def path(self, index: int) -> Path:
+        """Where an image is."""
+        name: bytes = self.names[index]
+        return self.folder / name.decode()
+
+    def subset(self, indices: Tensor) -> "ImageFiles":
+        """The files at `indices` (int64, (M,)), in that order."""
+        picked = indices.numpy()
+        return ImageFiles(self.folder, self.names[picked], self.bytes_each[picked], self.size)
+
+
+@dataclass(frozen=True, eq=False)
 class Examples:
     """One split: inputs, their labels, and where each came from.
 
-    `inputs` is a list of N texts or a uint8 tensor (N, C, H, W); `labels` is int64 (N,); `true_labels` holds the labels
-    before noise was injected, or None; `sources` names the file (and the line, for tables) of each example, or is None.
+    `inputs` is a list of N texts, a uint8 tensor (N, C, H, W), or N `ImageFiles` where those are too many; `labels`
+    is int64 (N,); `true_labels` holds the labels before noise was injected, or None; `sources` names the file (and the
+    line, for tables) of each example, or is None.
     """
 
-    inputs: list[str] | Tensor
+    inputs: list[str] | Tensor | ImageFiles
     labels: Tensor
     true_labels: Tensor | None = None
     sources: list[str] | None = None
@@ -47,13 +80,18 @@ class Examples:
     def subset(self, indices: Tensor) -> "Examples":
         """The examples at `indices` (int64, (M,)), in that order."""
         picked = indices.tolist()
-        inputs = self.inputs[indices] if isinstance(self.inputs, Tensor) else [self.inputs[i] for i in picked]
         return Examples(
-            inputs=inputs,
+            inputs=_picked(self.inputs, indices),
             labels=self.labels[indices],
             true_labels=None if self.true_labels is None else self.true_labels[indices],
             sources=None if self.sources is None else [self.sources[i] for i in picked],
         )
+
+
+def _picked(inputs: list[str] | Tensor | ImageFiles, indices: Tensor) -> list[str] | Tensor | ImageFiles:
+    if isinstance(inputs, list):
+        return [inputs[i] for i in indices.tolist()]
+    return inputs[indices] if isinstance(inputs, Tensor) else inputs.subset(indices)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,19 +2,10 @@
 
 Shapes: N examples, M features in all of them, C channels, H × W pixels.
 
-How a text becomes hashed features. Letters, marks and digits that stand together are a word; every other visible
-character, and every Chinese or Japanese one (those scripts put no space between words), is a word by itself; spaces
-and control characters only separate. A feature is a word, a run of neighbouring words, or a run of characters inside a
-word whose ends are marked. With c_0 … c_{n−1} the code points of a run of characters and B an odd constant,
-
-    hash = Σ_j c_j B^j   modulo 2^64.
-
-Prefix sums P_i = Σ_{j<i} c_j B^j over all texts at once give every such hash as (P_e − P_s) · B^(−s) (an odd B has an
-inverse), so that there is no loop over words or characters. A 64-bit mixer, salted by the kind of the feature, then
-spreads the hashes evenly.
+How a text becomes hashed features: a feature is a word, a run of neighbouring words, or a run of characters inside a
+word whose ends are marked. `word_hashes` says what a word is, and how all of them are hashed at once.
 """
 
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -24,22 +15,27 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-# All of these are part of every trained text model: changing one changes what its features mean.
-_BASE = 0x9E3779B97F4A7C15
-_BASE_INVERSE = pow(_BASE, -1, 2**64)
-_WORD_SALT = 0x57A3_0000
+from adaptive_labels.data.contract import ImageFiles
+from adaptive_labels.data.files import EncodedFiles, resize_for
+from adaptive_labels.data.word_hashes import (
+    BASE,
+    Codes,
+    Int64s,
+    PolynomialHash,
+    UInt64s,
+    Words,
+    chunks,
+    code_points,
+    mix,
+    word_hashes,
+)
+
+# These are part of every trained text model: changing one changes what its features mean.
 _RUN_SALT = 0x57A4_0000  # plus the number of words
 _PIECE_SALT = 0x57A5_0000
 _WORD_BEGINS, _WORD_ENDS = 0x110000, 0x110001  # the first two numbers beyond Unicode
 
-_CHUNK = 1_000_000
-"""Characters worked on at a time: bounds the memory, and keeps the arrays near the cache."""
-
-_SEPARATOR, _PART_OF_WORD, _WORD_BY_ITSELF, _NOT_SEEN = 0, 1, 2, 255
-_UNSPACED_SCRIPTS = ((0x2E80, 0xA000), (0xF900, 0xFB00), (0x20000, 0x40000))  # ideographs and kana
-
-UInt64s = NDArray[np.uint64]
-Int64s = NDArray[np.int64]
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # as the field has them
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,11 +122,16 @@ class HashedNgrams:
         if self.max_length < 1:
             raise ValueError(f"max_length is {self.max_length}; it must be at least 1")
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of a network that its encoder decides."""
+        return {"buckets": self.buckets}
+
     def encode(self, texts: Sequence[str]) -> RaggedIds:
         """Return the numbers of every text's features; a text without a visible character has none."""
         values = [np.zeros(0, np.int32)]
         lengths = [np.zeros(1, np.int64)]
-        for chunk in self._chunks(texts):
+        for chunk in chunks(texts, max_length=self.max_length, normalise=self.normalise, lowercase=self.lowercase):
             chunk_values, chunk_lengths = self._encode_chunk(chunk)
             values.append(chunk_values)
             lengths.append(chunk_lengths)
@@ -146,28 +147,10 @@ class HashedNgrams:
         """Return the encoder with these settings, as `to_dict` gave them."""
         return cls(**settings)
 
-    def _chunks(self, texts: Sequence[str]) -> Iterator[list[str]]:
-        chunk: list[str] = []
-        size = 0
-        for whole in texts:
-            text = whole[: self.max_length]
-            if self.normalise:
-                text = unicodedata.normalize("NFKC", text)
-            if self.lowercase:
-                text = text.lower()
-            chunk.append(text)
-            size += len(text)
-            if size >= _CHUNK:
-                yield chunk
-                chunk, size = [], 0
-        if chunk:
-            yield chunk
-
     def _encode_chunk(self, texts: list[str]) -> tuple[NDArray[np.int32], Int64s]:
         """Return the feature numbers of these texts end to end, and how many each text has."""
-        codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
-        text_ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
-        words = _Words.find(codes, text_ends)
+        codes, text_ends = code_points(texts)
+        words = Words.find(codes, text_ends)
         # Each kind of feature: the hashes, and the text of each, in the order of the texts.
         kinds: list[tuple[UInt64s, Int64s]] = []
         if self.words:
@@ -178,62 +161,19 @@ class HashedNgrams:
         return _join_by_text(numbers, len(texts))
 
 
-@dataclass(frozen=True, eq=False)
-class _Words:
-    """Where the words are: word i is `codes[starts[i]:ends[i]]`, in text `texts[i]`."""
-
-    starts: Int64s
-    ends: Int64s
-    texts: Int64s
-
-    @classmethod
-    def find(cls, codes: NDArray[np.uint32], text_ends: Int64s) -> "_Words":
-        roles = _roles(codes)
-        part = roles == _PART_OF_WORD
-        alone = roles == _WORD_BY_ITSELF
-        # joined[i]: characters i−1 and i are parts of one word.
-        joined = np.zeros(len(codes) + 1, np.bool_)
-        joined[1:-1] = part[:-1] & part[1:]
-        joined[text_ends] = False
-        visible = part | alone
-        starts = np.flatnonzero(visible & ~joined[:-1])
-        ends = np.flatnonzero(visible & ~joined[1:]) + 1
-        return cls(starts, ends, np.searchsorted(text_ends, starts, side="right"))
-
-
-def _roles(codes: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """Return for each character whether it separates, is part of a word, or is a word by itself."""
-    table = np.zeros(0x110000, np.uint8)
-    table[codes] = _NOT_SEEN
-    # A few hundred different characters at most in most languages, however long the texts.
-    for code in np.flatnonzero(table):
-        table[code] = _role(chr(code))
-    return table[codes]
-
-
-def _role(character: str) -> int:
-    category = unicodedata.category(character)
-    if category[0] == "Z" or category in ("Cc", "Cf"):
-        return _SEPARATOR
-    if category[0] not in "LMN":
-        return _WORD_BY_ITSELF
-    unspaced = any(low <= ord(character) < high for low, high in _UNSPACED_SCRIPTS)
-    return _WORD_BY_ITSELF if unspaced else _PART_OF_WORD
-
-
-def _word_runs(codes: NDArray[np.uint32], words: _Words, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:
+def _word_runs(codes: Codes, words: Words, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:
     """Yield single words, then runs of two, and so on: (hashes, texts)."""
-    hashes = _mix(_PolynomialHash(codes).of(words.starts, words.ends), _WORD_SALT)
+    hashes = word_hashes(codes, words)
     yield hashes, words.texts
     runs = hashes
     for length in range(2, longest + 1):
         last = length - 1
-        runs = runs[:-1] * np.uint64(_BASE) + hashes[last:]
+        runs = runs[:-1] * np.uint64(BASE) + hashes[last:]
         inside = words.texts[: len(runs)] == words.texts[last:]
-        yield _mix(runs[inside], _RUN_SALT + length), words.texts[last:][inside]
+        yield mix(runs[inside], _RUN_SALT + length), words.texts[last:][inside]
 
 
-def _pieces(codes: NDArray[np.uint32], words: _Words, shortest: int, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:
+def _pieces(codes: Codes, words: Words, shortest: int, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:
     """Yield the runs of characters inside each marked word, by length: (hashes, texts)."""
     lengths = words.ends - words.starts + 2  # with the two marks
     begins = np.cumsum(lengths) - lengths
@@ -245,43 +185,13 @@ def _pieces(codes: NDArray[np.uint32], words: _Words, shortest: int, longest: in
     marked[begins + lengths - 1] = _WORD_ENDS
     remaining = np.repeat(begins + lengths, lengths) - np.arange(total)
     texts = np.repeat(words.texts, lengths)
-    prefix = _PolynomialHash(marked)
+    prefix = PolynomialHash(marked)
     for length in range(shortest, longest + 1):
         fits = remaining >= length
         if length == 1:
             fits &= marked < _WORD_BEGINS  # a mark alone says nothing
         starts = np.flatnonzero(fits)
-        yield _mix(prefix.of(starts, starts + length), _PIECE_SALT), texts[starts]
-
-
-class _PolynomialHash:
-    """The hash Σ_j c_j B^j of any run of the given characters."""
-
-    def __init__(self, codes: NDArray[np.uint32]) -> None:
-        self._sums = np.zeros(len(codes) + 1, np.uint64)
-        np.cumsum(codes * _powers(_BASE, len(codes)), out=self._sums[1:])
-        self._inverse_powers = _powers(_BASE_INVERSE, len(codes))
-
-    def of(self, starts: Int64s, ends: Int64s) -> UInt64s:
-        return (self._sums[ends] - self._sums[starts]) * self._inverse_powers[starts]
-
-
-def _powers(base: int, count: int) -> UInt64s:
-    """Return base^0 … base^(count−1) modulo 2^64."""
-    factors = np.full(count, base, np.uint64)
-    factors[:1] = 1
-    return np.cumprod(factors)
-
-
-def _mix(hashes: UInt64s, salt: int) -> UInt64s:
-    """Spread 64-bit hashes evenly and without collisions (the finaliser of the SplitMix64 generator)."""
-    mixed = hashes + np.uint64(salt * _BASE % 2**64)
-    mixed ^= mixed >> np.uint64(30)
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    mixed ^= mixed >> np.uint64(27)
-    mixed *= np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
-    return mixed
+        yield mix(prefix.of(starts, starts + length), _PIECE_SALT), texts[starts]
 
 
 def _join_by_text(kinds: list[tuple[NDArray[np.int32], Int64s]], texts: int) -> tuple[NDArray[np.int32], Int64s]:
@@ -321,7 +231,7 @@ class ImageTensors:
         """
         mean = torch.tensor(self.mean).view(-1, 1, 1)
         std = torch.tensor(self.std).view(-1, 1, 1)
-        return self.images[indices].float().div_(255).sub_(mean).div_(std)
+        return self.images.index_select(0, indices).div(255).sub_(mean).div_(std)
 
 
 @dataclass(frozen=True)
@@ -333,6 +243,8 @@ class ImageEncoder:
         std: a number for each channel.
         size: height and width.
         channels: 1 for grey, 3 for colour.
+        resize: for images that stay files, the length that their shorter side is brought to before the middle is cut
+            out; None for images that come in their size.
 
     >>> images = torch.tensor([[[[0, 255]]]], dtype=torch.uint8)
     >>> encoder = ImageEncoder.fit(images)
@@ -344,6 +256,7 @@ class ImageEncoder:
     std: tuple[float, ...]
     size: tuple[int, int]
     channels: int
+    resize: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("mean", "std", "size"):  # JSON and TOML have lists only
@@ -367,8 +280,22 @@ class ImageEncoder:
         std = torch.where(std < 1e-6, 1.0, std)
         return cls(tuple(mean.tolist()), tuple(std.tolist()), (height, width), channels)
 
-    def encode(self, images: Tensor) -> ImageTensors:
+    @classmethod
+    def for_files(cls, files: ImageFiles) -> "ImageEncoder":
+        """Return the encoder for images that stay files, with the mean and standard deviation of ImageNet's."""
+        size = files.size
+        return cls(IMAGENET_MEAN, IMAGENET_STD, (size, size), 3, resize_for(size))
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of a network that its encoder decides."""
+        return {"in_channels": self.channels}
+
+    def encode(self, images: Tensor | ImageFiles) -> ImageTensors | EncodedFiles:
         """Return the images, ready for batches; their shape must be that of the training images."""
+        if isinstance(images, ImageFiles):
+            assert self.resize is not None
+            return EncodedFiles(images, self.size[0], self.resize, self.mean, self.std)
         expected = (self.channels, *self.size)
         if images.ndim != 4 or tuple(images.shape[1:]) != expected or images.dtype != torch.uint8:
             raise ValueError(
@@ -379,7 +306,10 @@ class ImageEncoder:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain data."""
-        return asdict(self)
+        settings = asdict(self)
+        if self.resize is None:
+            del settings["resize"]  # as earlier versions wrote it
+        return settings
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> "ImageEncoder":

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from torch import Tensor
 
-from adaptive_labels.data.contract import Examples
+from adaptive_labels.data.contract import Examples, ImageFiles
 
 
 def fingerprint(classes: Sequence[str], splits: Iterable[tuple[str, Examples]]) -> str:
     """SHA-256, in hexadecimal, over the class names and each split's name, inputs and labels, in their order.
 
-    Notes, sources and true labels are left out: they do not change what a model sees.
+    Notes, sources and true labels are left out: they do not change what a model sees. Of images that stay files the
+    names and sizes of the files go in, not their content.
     """
     digest = hashlib.sha256()
     _add_texts(digest, classes)
@@ -20,6 +21,10 @@ def fingerprint(classes: Sequence[str], splits: Iterable[tuple[str, Examples]]) 
         _add_texts(digest, [name])
         if isinstance(examples.inputs, Tensor):
             _add_array(digest, examples.inputs.numpy())
+        elif isinstance(examples.inputs, ImageFiles):
+            _add_texts(digest, [name.decode() for name in examples.inputs.names])
+            _add_array(digest, examples.inputs.bytes_each)
+            _add_array(digest, np.array([examples.inputs.size]))
         else:
             _add_texts(digest, examples.inputs)
         _add_array(digest, examples.labels.numpy())

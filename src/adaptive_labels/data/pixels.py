@@ -64,6 +64,22 @@ def decode_files(files: Sequence[Path], *, image_size: int | None = None, skip_u
     )
 
 
+def open_rgb(content: bytes) -> Image.Image:
+    """One image file's content as an RGB image in its own size: the first frame, upright, on white."""
+    with Image.open(io.BytesIO(content)) as image:
+        _turn_upright(image)
+        return _to_rgb(image)
+
+
+def resize_and_cut(image: Image.Image, size: int, resize: int) -> Image.Image:
+    """The middle `size` × `size` pixels of an image, once its shorter side is brought to `resize` pixels."""
+    # The part of the image that ends in the middle, resized in one step.
+    side = min(image.size) * size / resize
+    left, upper = (image.width - side) / 2, (image.height - side) / 2
+    box = (left, upper, left + side, upper + side)
+    return image.resize((size, size), Image.Resampling.BILINEAR, box=box)
+
+
 def decode_image(content: bytes, size: tuple[int, int]) -> np.ndarray:
     """One image file's content as uint8 (H, W, 3) for `size` = (W, H): the first frame, upright, on white.
 

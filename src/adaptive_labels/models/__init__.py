@@ -3,6 +3,17 @@
 from adaptive_labels.models.registry import MODELS, ModelEntry, create_model, register_model
 
 # The modules enter their models in the registry when they are imported.
-from adaptive_labels.models import fasttext, preact_resnet  # isort: skip
+from adaptive_labels.models import charcnn, fasttext, preact_resnet, resnet, textrnn, transformer  # isort: skip
 
-__all__ = ["MODELS", "ModelEntry", "create_model", "fasttext", "preact_resnet", "register_model"]
+__all__ = [
+    "MODELS",
+    "ModelEntry",
+    "charcnn",
+    "create_model",
+    "fasttext",
+    "preact_resnet",
+    "register_model",
+    "resnet",
+    "textrnn",
+    "transformer",
+]

@@ -9,8 +9,11 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from adaptive_labels.models.elsewhere import LIBRARIES, find_elsewhere
+
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 
+READS = {"text": ("features", "words", "characters"), "image": ("pixels",)}
 _WIDTH_SUFFIX = re.compile(r"(?P<base>.+)-w(?P<width>\d+)")
 
 
@@ -23,12 +26,14 @@ class ModelEntry:
         kind: what it reads, `"text"` or `"image"`.
         description: a line for a list of models.
         build: called with the number of classes and the model's options.
+        reads: what it reads of a text: `"features"` in no order, `"words"` or `"characters"`; or an image's `"pixels"`.
     """
 
     name: str
     kind: str
     description: str
     build: Callable[..., nn.Module]
+    reads: str
 
     @property
     def options(self) -> dict[str, Any]:
@@ -41,7 +46,7 @@ MODELS: dict[str, ModelEntry] = {}
 """Every model there is, by name."""
 
 
-def register_model(name: str, kind: str, description: str) -> Callable[[Builder], Builder]:
+def register_model(name: str, kind: str, description: str, *, reads: str | None = None) -> Callable[[Builder], Builder]:
     """Enter a class or function, called with the number of classes and options, as a model of this name.
 
     One with an option `width` can also be had with the width as a suffix to its name: `name-w16`.
@@ -50,14 +55,18 @@ def register_model(name: str, kind: str, description: str) -> Callable[[Builder]
         name: new among the models.
         kind: what it reads, `"text"` or `"image"`.
         description: a line for a list of models.
+        reads: see `ModelEntry`; unless given, texts are read as features.
     """
     if kind not in ("text", "image"):
         raise ValueError(f"kind is {kind!r}; it must be 'text' or 'image'")
+    reads = reads or READS[kind][0]
+    if reads not in READS[kind]:
+        raise ValueError(f"reads is {reads!r}; of {kind}s it must be one of {', '.join(READS[kind])}")
 
     def enter(build: Builder) -> Builder:
         if name in MODELS:
             raise ValueError(f"name is {name!r}; there is a model of that name already")
-        MODELS[name] = ModelEntry(name, kind, description, build)
+        MODELS[name] = ModelEntry(name, kind, description, build, reads)
         return build
 
     return enter
@@ -67,7 +76,8 @@ def create_model(name: str, num_classes: int, **options: Any) -> nn.Module:
     """Build a model by name.
 
     Args:
-        name: one of `MODELS`, with a width suffix (`preact-resnet18-w16`) where the model has an option `width`.
+        name: one of `MODELS`, with a width suffix (`preact-resnet18-w16`) where the model has an option `width`; or one
+            of another library, with its prefix (`timm:resnet18`; see `elsewhere`).
         num_classes: the number of logits K.
         options: the model's own, see `MODELS[name].options`.
 
@@ -94,6 +104,9 @@ def find_model(name: str) -> tuple[ModelEntry, int | None]:
     """Return the model of this name, and the width if the name ends with one."""
     if name in MODELS:
         return MODELS[name], None
+    build = find_elsewhere(name)
+    if build is not None:
+        return ModelEntry(name, "image", LIBRARIES[name.partition(":")[0]], build, "pixels"), None
     match = _WIDTH_SUFFIX.fullmatch(name)
     if match and match["base"] in MODELS and "width" in MODELS[match["base"]].options:
         return MODELS[match["base"]], int(match["width"])

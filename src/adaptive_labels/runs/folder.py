@@ -10,7 +10,7 @@ from . import arrays, history
 from .arrays import Predictions, ResidualLabels
 from .environment import describe_environment
 from .files import RunError, plain, read_json, write_bytes, write_error, write_json
-from .identity import RunNames, names_of, run_id
+from .identity import RunNames, names_of, run_id, without_places
 from .lock import RunLock
 
 RESULT_KEYS = ("dataset", "model", "method", "seed", "epochs", "parameters", "metrics", "seconds")
@@ -40,7 +40,7 @@ class RunFolder:
         if not (path / "config.json").exists():
             write_json(path / "config.json", config)
         run = cls(path)
-        if run.config != plain(config):
+        if without_places(run.config) != without_places(plain(config)):
             raise RunError(f"{path / 'config.json'} was changed: it is not the configuration the run is named by.")
         return run
 

@@ -53,16 +53,27 @@ def run_id(config: Mapping[str, Any]) -> str:
     """Name a run ``<dataset>-<model>-<method>-s<seed>-<8 hex digits>``.
 
     The digits are the start of the SHA-256 of the whole configuration as canonical JSON, so that any changed value is
-    a new run; the order of the keys does not matter. A data set given by its path is named by its last part.
+    a new run; the order of the keys does not matter. Where a teacher's folder lies is left out: which run it is stands
+    beside it. A data set given by its path is named by its last part.
 
     >>> run_id({"data": {"name": "data/My reviews.csv"}, "model": "fasttext", "method": "alr", "seed": 0})
     'My-reviews-fasttext-alr-s0-5f765ebf'
     """
     names = names_of(config)
-    canonical = json.dumps(plain(config, keep_non_finite=True), sort_keys=True, separators=(",", ":"))
+    canonical = json.dumps(plain(without_places(config), keep_non_finite=True), sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(canonical.encode("ascii")).hexdigest()[:8]
     parts = [_slug(getattr(names, key), key) for key in _NAME_KEYS]
     return "-".join([*parts, f"s{names.seed}", digest])
+
+
+def without_places(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration without the paths that only say where something lies that is identified in another way."""
+    method = config.get("method")
+    options = method.get("options") if isinstance(method, Mapping) else None
+    if not isinstance(method, Mapping) or not isinstance(options, Mapping) or "teacher_run" not in options:
+        return dict(config)
+    kept = {name: value for name, value in options.items() if name != "teacher"}
+    return {**config, "method": {**method, "options": kept}}
 
 
 _NAME_KEYS = {"dataset": ("data", "dataset"), "model": ("model",), "method": ("method",)}

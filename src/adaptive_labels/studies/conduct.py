@@ -76,12 +76,13 @@ def _configs(
     found = []
     for variant, seed in pairs:
         if variant.key not in resolved:
-            resolved[variant.key], _ = build.resolve_for(_with_variant(bench, variant, labels), dataset)
+            resolved[variant.key], _ = build.resolve_for(with_variant(bench, variant, labels), dataset)
         found.append((variant, dataclasses.replace(resolved[variant.key], seed=seed)))
     return found
 
 
-def _with_variant(bench: RunConfig, variant: Variant, labels: str | None) -> RunConfig:
+def with_variant(bench: RunConfig, variant: Variant, labels: str | None) -> RunConfig:
+    """A bench's recipe with a variant's method and settings; ``labels`` is a file of confusions to fix S at."""
     options = dict(variant.options)
     if variant.fixed_to_confusions:
         options |= {"initial_labels": labels, "frozen": True}
@@ -113,7 +114,7 @@ def _run(
 
         def hear(event: Event) -> None:
             tell(event)
-            if event.kind == "done":
+            if event.kind == "done" and Path(event.data).name in variants:  # not what was only learned from
                 record(Path(event.data))
 
         runs, failed = run_plan(plan, hear, sys.argv)

@@ -32,6 +32,7 @@ def make_record(run: RunFolder, bench: str, variant: Variant) -> Record:
     labels = run.load_residual_labels()
     config = run.config
     config["data"] = {**config["data"], "name": PurePath(config["data"]["name"]).name, "data_dir": None}
+    config["method"]["options"].pop("teacher", None)  # a path; `teacher_run` says which run it is
     if variant.fixed_to_confusions:
         config["method"]["options"].pop("initial_labels", None)
     record: Record = {

@@ -18,6 +18,9 @@
     method = "alr"
     grid.residual_weight = [0.5, 1.0]
 
+``methods = ["baseline", "alr"]`` is short for variants of these names without settings. With ``paper = "cifar"`` and
+``paper_columns`` (bench → the paper's column) the paper's figures can stand beside a study's: see `reproduction`.
+
 A variant's ``options`` go to the method, its ``training`` to the training settings. ``tune = 5`` tries five values of
 the method's main option and shows the one that is best on validation. ``fixed_to_confusions = true`` holds S at what
 the baseline's runs confuse on validation.
@@ -42,8 +45,11 @@ _STUDY_KEYS = {
     "seeds_on",
     "columns",
     "by_class",
+    "methods",
     "variant",
     "figure",
+    "paper",
+    "paper_columns",
 }
 _VARIANT_KEYS = {"name", "method", "options", "training", "grid", "tune", "fixed_to_confusions", "benches"}
 DEFAULT_COLUMNS = ("nll", "ece", "ece_scaled", "aurc")
@@ -127,6 +133,8 @@ class Study:
     columns: tuple[str, ...] = DEFAULT_COLUMNS
     by_class: bool = False  # whether to show in which classes the gain over the baseline lies
     figure: Figure | None = None
+    paper: str | None = None  # the paper's table that it is put beside
+    paper_columns: Mapping[str, str] = field(default_factory=dict)  # bench → the table's column
 
     def seeds_for(self, bench: str) -> range:
         """The seeds of every variant on a bench."""
@@ -145,14 +153,17 @@ def load_study(path: str | Path) -> Study:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise StudyError(f"the study {path} cannot be read: {error}") from error
     _refuse_unknown(path, values, _STUDY_KEYS)
-    for key in ("title", "question", "benches", "variant"):
+    for key in ("title", "question", "benches"):
         if key not in values:
             raise StudyError(f"the study {path} has no {key}")
-    variants = tuple(variant for entry in values["variant"] for variant in _expand(path, entry))
+    if "variant" not in values and "methods" not in values:
+        raise StudyError(f"the study {path} has no variant")
+    plain = tuple(Variant(name, name) for name in values.get("methods", ()))
+    variants = (*plain, *(variant for entry in values.get("variant", ()) for variant in _expand(path, entry)))
     names = [variant.name for variant in variants]
-    for name in names:
-        if names.count(name) > 1:
-            raise StudyError(f"the study {path} has two variants called {name!r}")
+    for number, variant in enumerate(variants):
+        if any(_same_place(variant, other) for other in variants[:number]):
+            raise StudyError(f"the study {path} has two variants called {variant.name!r}")
     reference = values.get("reference", "baseline")
     if reference not in names:
         raise StudyError(f"the study {path} has the reference {reference!r}, which is none of its variants")
@@ -171,7 +182,15 @@ def load_study(path: str | Path) -> Study:
         columns=tuple(values.get("columns", DEFAULT_COLUMNS)),
         by_class=values.get("by_class", False),
         figure=_figure(path, values.get("figure")),
+        paper=values.get("paper"),
+        paper_columns=values.get("paper_columns", {}),
     )
+
+
+def _same_place(first: Variant, second: Variant) -> bool:
+    """Whether two variants would be two rows of one table under one name."""
+    shared = not first.benches or not second.benches or set(first.benches) & set(second.benches)
+    return first.name == second.name and bool(shared)
 
 
 def _figure(path: Path, values: Mapping[str, Any] | None) -> Figure | None:

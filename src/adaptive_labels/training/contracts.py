@@ -1,7 +1,7 @@
 """What the loop asks of the rooms around it."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from adaptive_labels.objectives import Inputs
 
-__all__ = ["Augment", "Encoded", "Recorder"]
+__all__ = ["Augment", "Encoded", "Padded", "Recorder", "Streamed"]
 
 
 class Encoded(Protocol):
@@ -19,6 +19,25 @@ class Encoded(Protocol):
 
     def batch(self, indices: Tensor, /) -> Inputs:
         """The model's inputs for the examples at `indices` (int64, on the CPU)."""
+        ...
+
+
+@runtime_checkable
+class Streamed(Encoded, Protocol):
+    """Examples that are slow to make, such as image files, and so are made ahead."""
+
+    def stream(self, groups: Sequence[Tensor], seed: int | None = None) -> Iterator[Inputs]:
+        """The inputs of each group of indices; with a seed random views of them, which it and the index decide."""
+        ...
+
+
+@runtime_checkable
+class Padded(Encoded, Protocol):
+    """Examples of unequal length, padded to the longest of their batch: so that batches of like lengths are cheaper."""
+
+    @property
+    def lengths(self) -> Tensor:
+        """How long each is, (N,)."""
         ...
 
 

@@ -7,12 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from adaptive_labels.objectives import Inputs
-from adaptive_labels.training.contracts import Encoded
+from adaptive_labels.training.batching import inputs_of
+from adaptive_labels.training.contracts import Encoded, Padded
 from adaptive_labels.training.means import RunningMeans
 
 __all__ = ["evaluate", "predict_logits", "to_device"]
 
 LARGE_BATCH = 512
+_PLACES = 2**16  # of a padded batch: 256 words of 256 texts, for which attention needs about as much memory as weights
 
 
 def to_device(inputs: Inputs, device: torch.device) -> Inputs:
@@ -28,9 +30,10 @@ def evaluate(
     """Accuracy and mean loss in evaluation mode, where a criterion is plain cross entropy; the mode is put back."""
     means = RunningMeans()
     with _evaluating(objective):
-        for number, indices in enumerate(_in_order(len(labels), batch_size)):
+        groups = _groups(examples, batch_size)
+        for number, (indices, inputs) in enumerate(zip(groups, inputs_of(examples, groups), strict=True)):
             target = labels[indices].to(device)
-            loss, logits = objective(to_device(examples.batch(indices), device), target)
+            loss, logits = objective(to_device(inputs, device), target)
             means.add(number, loss, logits, target, {})
     means.fold()
     return means.accuracy, means.loss
@@ -45,13 +48,20 @@ def predict_logits(
     else:
         device = next((tensor.device for tensor in model.state_dict().values()), torch.device("cpu"))
     with _evaluating(model):
-        batches = _in_order(len(examples), batch_size)
-        return torch.cat([model(to_device(examples.batch(batch), device)).float().cpu() for batch in batches])
+        groups = _groups(examples, batch_size)
+        logits = [model(to_device(inputs, device)).float().cpu() for inputs in inputs_of(examples, groups)]
+    in_place = torch.empty(len(examples), logits[0].shape[1])
+    in_place[torch.cat(groups)] = torch.cat(logits)
+    return in_place
 
 
-def _in_order(count: int, batch_size: int) -> Iterator[Tensor]:
-    for start in range(0, count, batch_size):
-        yield torch.arange(start, min(start + batch_size, count))
+def _groups(examples: Encoded, batch_size: int) -> list[Tensor]:
+    """All examples in order; those that are padded by their length, in batches that are small where they are long."""
+    order = torch.arange(len(examples))
+    if isinstance(examples, Padded):
+        order = examples.lengths.argsort(stable=True)
+        batch_size = max(1, min(batch_size, _PLACES // max(1, int(examples.lengths.max()))))
+    return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
 
 
 @contextmanager

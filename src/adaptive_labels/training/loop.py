@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from adaptive_labels.config import TrainingConfig
-from adaptive_labels.objectives import Supervised
-from adaptive_labels.training.batching import batches, pieces
+from adaptive_labels.objectives import Objective
+from adaptive_labels.training.batching import arranged, batches, inputs_of, pieces
 from adaptive_labels.training.checkpoint import kept_epochs
 from adaptive_labels.training.contracts import Augment, Encoded, Recorder
 from adaptive_labels.training.evaluate import LARGE_BATCH, evaluate, to_device
@@ -54,7 +54,7 @@ class FitResult:
 
 
 def fit(
-    objective: Supervised,
+    objective: Objective,
     train: Encoded,
     train_labels: Tensor,
     validation: tuple[Encoded, Tensor],
@@ -73,7 +73,7 @@ def fit(
     interrupted. Global random state is put back.
 
     Args:
-        objective: model and criterion, initialised by the caller.
+        objective: networks and criterion, initialised by the caller.
         train: the training examples; `train_labels` their labels (N,).
         validation: examples and labels that are evaluated after every epoch.
         config: resolved, nothing left to be chosen by the data.
@@ -176,24 +176,31 @@ def _train(lesson: _Lesson, epoch: int) -> RunningMeans:
     """One pass over the training examples in a shuffled order that depends on seed and epoch only."""
     session, objective = lesson.session, lesson.session.objective
     shuffling = torch.Generator().manual_seed(derived_seed(lesson.seed, epoch, SHUFFLE))
-    augmenting = torch.Generator().manual_seed(derived_seed(lesson.seed, epoch, AUGMENT))
+    augment_seed = derived_seed(lesson.seed, epoch, AUGMENT)
+    augmenting = torch.Generator().manual_seed(augment_seed)
     torch.manual_seed(derived_seed(lesson.seed, epoch, LAYERS))  # dropout and the like
     means = RunningMeans()
     objective.train()
     lesson.clock.start_epoch()
     done = (epoch - 1) * lesson.steps
-    for step, batch in enumerate(batches(torch.randperm(len(lesson.labels), generator=shuffling), lesson.batch_size)):
+    order = torch.randperm(len(lesson.labels), generator=shuffling)
+    in_batches = arranged(lesson.examples, order, lesson.batch_size, shuffling)
+    steps = [pieces(batch, session.config.accumulate) for batch in in_batches]
+    every_piece = [piece for parts in steps for piece in parts]
+    upcoming = inputs_of(lesson.examples, every_piece, augment_seed if session.config.augment else None)
+    for step, parts in enumerate(steps):
+        size = sum(map(len, parts))
         session.optimizers.set_rate_factor(lesson.schedule(done + step))
         with objective.accumulation():
-            for piece in pieces(batch, session.config.accumulate):
-                inputs = lesson.examples.batch(piece)
+            for piece in parts:
+                inputs = next(upcoming)
                 if lesson.augment is not None:
                     inputs = lesson.augment(inputs, augmenting)
                 target = lesson.labels[piece].to(session.device)
                 with session.fabric.autocast():
                     loss, logits = objective(to_device(inputs, session.device), target)
                 # Each piece counts by its size, so that the gradients add up to those of the whole batch's mean.
-                session.fabric.backward(loss if len(piece) == len(batch) else loss * (len(piece) / len(batch)))
+                session.fabric.backward(loss if len(piece) == size else loss * (len(piece) / size))
                 means.add(step, loss, logits, target, objective.parts)
         session.step()
         if lesson.clock.is_time():

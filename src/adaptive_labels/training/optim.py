@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from adaptive_labels.config import TrainingConfig
-from adaptive_labels.objectives import Supervised
+from adaptive_labels.objectives import Objective
 
 __all__ = ["Optimizers", "clip_gradients", "make_optimizers", "sparse_parameters"]
 
@@ -61,7 +61,7 @@ def sparse_parameters(module: nn.Module) -> set[Tensor]:
     }
 
 
-def make_optimizers(objective: Supervised, config: TrainingConfig) -> Optimizers:
+def make_optimizers(objective: Objective, config: TrainingConfig) -> Optimizers:
     """The optimizer of a configuration for all parameters of an objective.
 
     Sparse gradients are kept sparse: `SparseAdam` beside Adam and AdamW, and SGD without momentum beside SGD (the

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+from torch import nn
 
 from adaptive_labels.config import ConfigError, TrainingConfig
-from adaptive_labels.objectives import Supervised
+from adaptive_labels.objectives import Objective
 from adaptive_labels.training.checkpoint import (
     Checkpoint,
     CheckpointError,
@@ -32,7 +33,7 @@ _PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16-mixed": "bf16-mixed", "16-
 class Session:
     """An objective set up for training on a device: wrapped by Fabric, with its optimizers and its history."""
 
-    def __init__(self, objective: Supervised, config: TrainingConfig) -> None:
+    def __init__(self, objective: Objective, config: TrainingConfig) -> None:
         for name in ("epochs", "batch_size", "optimizer", "lr", "weight_decay", "schedule"):
             if getattr(config, name) is None:
                 raise ConfigError(f"training.{name} is not given: a configuration is resolved before it is trained")
@@ -48,12 +49,13 @@ class Session:
         )
         self.objective = objective
         if config.channels_last:
-            objective.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            for learner in objective.learners:
+                learner.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         # The module that `setup` returns is left aside: there is one process, so nothing to keep in step, and its
         # hooks cost as much time as a small layer. `setup` has moved the objective itself to the device.
         _, *members = self.fabric.setup(objective, *make_optimizers(objective, config).members)
         self.optimizers = Optimizers(members)
-        self.average = WeightAverage(objective.model, config.ema) if config.ema is not None else None
+        self.average = WeightAverage(nn.ModuleList(objective.learners), config.ema) if config.ema is not None else None
         self.history: list[dict[str, Any]] = []
 
     @property
@@ -66,7 +68,8 @@ class Session:
         if self.config.clip_norm is not None:
             for member in self.optimizers.members:
                 self.fabric.strategy.precision.unscale_gradients(getattr(member, "optimizer", member))
-            clip_gradients(self.objective.parameters(), self.config.clip_norm)
+            for parameters in self.objective.clipped_together():
+                clip_gradients(parameters, self.config.clip_norm)
         self.optimizers.step()
         self.optimizers.zero_grad()
         if self.average is not None:

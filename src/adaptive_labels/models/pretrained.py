@@ -1,0 +1,133 @@
+"""Weights from a safetensors file: what fits, what is left new, and a sentence for what does not fit."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import nn
+
+__all__ = ["WeightsError", "file_hash", "load_weights", "match_weights"]
+
+Shape = tuple[int, ...]
+_COUNTER = "num_batches_tracked"  # a norm counts its batches, but nothing reads the count
+_SHOWN = 3
+
+
+class WeightsError(ValueError):
+    """A file that does not hold this network's weights: one sentence with the file and the tensors."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """How a file fits a network: the tensors to take, those of the head that stay new, and a sentence on it."""
+
+    taken: tuple[str, ...]
+    new: tuple[str, ...]
+    note: str
+
+
+def match_weights(model: nn.Module, path: str | Path) -> Match:
+    """Compare the names and shapes in a file with a network's, without reading the tensors.
+
+    The network's last linear layer, its head, may be missing in the file or be for another number of classes; it then
+    stays as it is. Everything else must be there, and nothing more.
+    """
+    own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items() if not name.endswith(_COUNTER)}
+    stored = {name: shape for name, shape in _shapes(path).items() if not name.endswith(_COUNTER)}
+    head = _head(model)
+    missing = [name for name in own if name not in stored]
+    differing = [name for name in own if name in stored and own[name] != stored[name]]
+    if all(name in head for name in missing) and all(
+        name in head and own[name][1:] == stored[name][1:] for name in differing
+    ):
+        # A head is new as a whole: its bias belongs to its weight.
+        new = tuple(head) if missing or differing else ()
+        missing, differing = [], []
+    else:
+        new = ()
+    unexpected = [name for name in stored if name not in own]
+    if missing or differing or unexpected:
+        raise WeightsError(_mismatch(path, own, stored, missing, differing, unexpected))
+    taken = tuple(name for name in own if name not in new)
+    return Match(taken, new, _note(path, own, stored, new))
+
+
+def load_weights(model: nn.Module, path: str | Path) -> Match:
+    """Give a network the weights of a file, in place; see `match_weights` for what must fit."""
+    match = match_weights(model, path)
+    stored, own = load_file(path), model.state_dict()
+    with torch.no_grad():
+        for name in match.taken:
+            own[name].copy_(stored[name])
+    return match
+
+
+def file_hash(path: str | Path) -> str:
+    """SHA-256 of a file's content, in hexadecimal."""
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise WeightsError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _shapes(path: str | Path) -> dict[str, Shape]:
+    if not Path(path).is_file():
+        raise WeightsError(f"there is no file {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise WeightsError(f"{path} is no safetensors file ({error}); no other kind is opened") from error
+
+
+def _head(model: nn.Module) -> list[str]:
+    """The names of the tensors of the last linear layer."""
+    linear = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    if not linear:
+        return []
+    name, module = linear[-1]
+    return [f"{name}.{own}" if name else own for own, _ in module.named_parameters(recurse=False)]
+
+
+def _note(path: str | Path, own: Mapping[str, Shape], stored: Mapping[str, Shape], new: tuple[str, ...]) -> str:
+    if not new:
+        return f"The weights start from {path}, the head's included."
+    weight = new[0]
+    had = f"is for {stored[weight][0]:,} classes" if weight in stored else "is not in the file"
+    return (
+        f"The weights start from {path}; its head {had}, so a new one for {own[weight][0]:,} classes starts at random."
+    )
+
+
+def _mismatch(
+    path: str | Path,
+    own: Mapping[str, Shape],
+    stored: Mapping[str, Shape],
+    missing: list[str],
+    differing: list[str],
+    unexpected: list[str],
+) -> str:
+    parts = []
+    if missing:
+        parts.append(f"it has no {_listed(missing)}")
+    if unexpected:
+        parts.append(f"the network has no {_listed(unexpected)}")
+    if differing:
+        shapes = (f"{name} {_by(stored[name])} instead of {_by(own[name])}" for name in differing)
+        parts.append(f"in another shape it has {_listed(shapes)}")
+    return f"{path} does not hold the weights of this network: {'; '.join(parts)}"
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = list(names)
+    more = f" and {len(every) - _SHOWN:,} more" if len(every) > _SHOWN else ""
+    return ", ".join(every[:_SHOWN]) + more
+
+
+def _by(shape: Shape) -> str:
+    return "×".join(map(str, shape)) or "a number"

@@ -1,0 +1,91 @@
+"""`alr reproduce`, the real command: one network at the scale smoke, continued, drawn; and what cannot be done."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli_parts import COMMAND, SOURCE, Alr, files
+
+CELLS = ["reproduce", "cifar", "--networks", "preact-resnet18", "--only", "baseline,alr", "--workers", "1"]
+
+
+def process(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [*COMMAND, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_a_table_is_filled_once_and_drawn_from_what_is_there(alr: Alr, tmp_path: Path) -> None:
+    done = process(tmp_path, *CELLS, "--json")
+    assert done.returncode == 0, done.stderr
+    (column, other) = json.loads(done.stdout)["columns"]
+    ours = {cell["method"]: cell["ours"] for cell in column["cells"]}
+    assert ours["baseline"]["n"] == ours["alr"]["n"] == 1
+    assert ours["slr"] is ours["alr-s"] is None  # not asked for: empty, beside the paper's
+    assert all(cell["ours"] is None and cell["paper"] for cell in other["cells"])
+    lines = (tmp_path / "runs/records/digits-preact-resnet18-smoke.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    baseline = next(cell for cell in column["cells"] if cell["method"] == "baseline")
+    assert baseline["top1"]["0"] == records[0]["metrics"]["test"]["top1"]
+    assert baseline["difference_points"] == pytest.approx(100 * baseline["top1"]["0"] - 95.28, abs=1e-3)
+
+    before = files(tmp_path)
+    again = alr(*CELLS)
+    assert again.status == 0, again.err
+    assert "2 runs, 2 recorded already" in again.out
+    assert "Scale: smoke" in again.out
+    assert files(tmp_path) == before
+
+    drawn = alr("reproduce", "figure")  # of the run that is there: nothing is trained
+    assert drawn.status == 0, drawn.err
+    assert "validation accuracy" not in drawn.out
+    assert "Consistency: " in drawn.out
+    assert (tmp_path / "runs/figure-digits-preact-resnet18-smoke.svg").exists()
+    maps = alr("reproduce", "figure", "--json").json
+    assert maps["epochs"] == [1, 2, 3]
+    assert len(maps["labels"]) == 3
+    assert maps["scale"] == "smoke"
+
+
+def test_a_dry_run_checks_every_cell_without_its_data(alr: Alr, tmp_path: Path) -> None:
+    done = alr("reproduce", "cifar", "--scale", "paper", "--networks", "preact-resnet18", "--dry-run")
+    assert done.status == 0, done.err
+    assert "alr-s: 11.22M + 10K parameters; preact-resnet18: 300 epochs, batch 128" in done.out
+    assert "CIFAR-100, ResNet18, cifar100-preact-resnet18-paper: 20 runs, 0 recorded already." in done.out
+    assert files(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("cifar", "--scale", "short", "--data", "cifar10"), "alr data prepare cifar10 --data-dir DIR"),
+        (("figure", "--scale", "short"), "The data set cifar10 is neither as cifar-10-batches-py/ nor as"),
+        (("figure", "--scale", "short", "--data", "mnist"), "data is 'mnist'; at the scale short there is"),
+        (("dml", "--scale", "huge"), "scale is 'huge'; it must be smoke, short or paper"),
+        (("dml", "--only", "alx"), "only: there is no 'alx' here"),
+        (("tables", "--page", "x.md"), "--template and --page belong together"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(alr: Alr, arguments: tuple[str, ...], sentence: str) -> None:
+    ended = alr("reproduce", *arguments)
+    assert (ended.status, ended.err.count("\n")) == (2, 1)
+    assert sentence in ended.err
+
+
+def test_recipes_are_listed(alr: Alr) -> None:
+    found = {entry["name"]: entry["description"] for entry in alr("list", "recipes", "--json").json}
+    assert "reproduce cifar --scale paper: CIFAR-100, ResNet18" in found["cifar100-preact-resnet18-paper"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["cifar", "imagenet", "dml"])
+def test_every_cell_of_the_paper_runs_at_the_scale_smoke(table: str, tmp_path: Path) -> None:
+    done = process(tmp_path, "reproduce", table, "--json")
+    assert done.returncode == 0, done.stderr
+    for column in json.loads(done.stdout)["columns"]:
+        assert all(cell["ours"] is not None for cell in column["cells"]), column["heading"]
