@@ -10,14 +10,39 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 from adaptive_labels.bench.growth import bench_growth, draw
-from adaptive_labels.bench.loss import as_csv, as_text, bench_loss
+from adaptive_labels.bench.loss import REFERENCE, as_csv, as_text, bench_loss
 
+COLUMNS = {
+    "F.cross_entropy": "`F.cross_entropy`",
+    "ALR-S, update=self": 'ALR-S, `update="self"`',
+    "ALR-S, update=self, without the kernel": "the same without the kernel",
+    "ALR-S, S in the optimizer": "ALR-S, S in the optimizer",
+    "ALR-S, fused=False": "ALR-S, `fused=False`",
+    "ols, as it is here": "OLS",
+    "ls++, as it is here": "Label Smoothing++",
+}
 RESULTS = Path(__file__).parent / "results"
 PICTURE = Path(__file__).parent.parent / "docs" / "images" / "loss-growth.svg"
+
+
+def markdown(rows: list[dict[str, Any]], figure: str) -> str:
+    """A table for docs/speed.md: a row a shape, a column a loss; ``figure`` is "ratio" or "memory"."""
+    lines = [f"| N × K | reference, µs | {' | '.join(COLUMNS.values())} |", "|---" * (len(COLUMNS) + 2) + "|"]
+    for n, k in dict.fromkeys((row["n"], row["k"]) for row in rows):
+        here = {row["loss"]: row for row in rows if (row["n"], row["k"]) == (n, k)}
+        cells = [f"{n} × {k:,}", f"{here[REFERENCE]['microseconds']:,.0f}"]
+        for name in COLUMNS:
+            row, note = here.get(name), ""
+            if row is None and f"{name}, sparse" in here:
+                row, note = here[f"{name}, sparse"], " (sparse)"
+            cells.append("–" if row is None else f"{row[figure]:.2f}{note}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -28,7 +53,7 @@ def main() -> None:
     result = bench_loss(seconds=options.seconds)
     day = result["environment"]["date"][:10]
     (RESULTS / f"loss-{day}.csv").write_text(as_csv(result), encoding="utf-8")
-    print(as_text(result))
+    print(as_text(result), markdown(result["rows"], "ratio"), markdown(result["rows"], "memory"), sep="\n\n")
     grown = bench_growth(options.seconds)
     (RESULTS / f"growth-{day}.csv").write_text(as_csv(grown), encoding="utf-8")
     PICTURE.write_text(draw(grown), encoding="utf-8")
