@@ -14,7 +14,8 @@ from pathlib import Path
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 from adaptive_labels.bench.growth import bench_growth, draw
-from adaptive_labels.bench.loss import as_csv, as_text, bench_loss
+from adaptive_labels.bench.loss import as_text, bench_loss
+from adaptive_labels.bench.results import as_csv
 
 RESULTS = Path(__file__).parent / "results"
 PICTURE = Path(__file__).parent.parent / "docs" / "images" / "loss-growth.svg"
