@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from training_parts import Memory, blobs, config_with, objective_of
 
 from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict, with_settings
 from adaptive_labels.objectives import Supervised
@@ -17,7 +18,6 @@ from adaptive_labels.training import compiling, session as sessions
 from adaptive_labels.training.checkpoint import read_checkpoint
 from adaptive_labels.training.loop import fit
 from adaptive_labels.training.progress import SilentReporter
-from training_parts import Memory, blobs, config_with, objective_of
 
 
 def train(objective: Supervised, folder: Path | None = None, **settings: Any) -> Any:
@@ -109,6 +109,7 @@ def test_a_compiler_that_fails_is_a_sentence(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's compiler, of its own parts
 def test_the_real_compiler_trains_to_the_same_weights() -> None:
     if not any(shutil.which(name) for name in (os.environ.get("CXX") or "g++", "clang++")):
         pytest.skip("needs a C++ compiler")

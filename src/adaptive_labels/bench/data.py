@@ -99,8 +99,8 @@ def one_image(array: NDArray[np.uint8], encoder: ImageEncoder, changed: bool = T
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         left, top = random.randint(0, 2 * PADDING), random.randint(0, 2 * PADDING)
         image = ImageOps.expand(image, PADDING).crop((left, top, left + SIZE, top + SIZE))
-    pixels = np.asarray(image, dtype=np.float32) / 255
-    pixels = (pixels - np.float32(encoder.mean)) / np.float32(encoder.std)
+    mean, std = np.array(encoder.mean, dtype=np.float32), np.array(encoder.std, dtype=np.float32)
+    pixels = (np.asarray(image, dtype=np.float32) / 255 - mean) / std
     return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
 
 

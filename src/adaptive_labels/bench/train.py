@@ -1,13 +1,14 @@
 """`alr bench train`: whole training steps, beside a bare PyTorch loop and with ALR-S beside the baseline.
 
-In a turn each variant makes a new optimizer, trains the same network on the same examples for an epoch (texts: three) and
-evaluates it on held-out ones, a ninth as many, as the project's loop always does. The bare loop counts, checks and
+In a turn each variant makes a new optimizer, trains the same network on the same examples for an epoch (texts: three)
+and evaluates it on held-out ones, a ninth as many, as the project's loop always does. The bare loop counts, checks and
 reports nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import statistics
 import time
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from adaptive_labels import build
@@ -24,19 +25,21 @@ from adaptive_labels.bench.measure import ratio, turns
 from adaptive_labels.bench.results import as_lines, described, verdict
 from adaptive_labels.config import DataConfig, RunConfig, TrainingConfig
 from adaptive_labels.criteria import create_criterion
+from adaptive_labels.data import Examples
 from adaptive_labels.data.augment import random_crop, random_flip
+from adaptive_labels.data.encoders import EncodedExamples
 from adaptive_labels.data.encoding import ImageEncoder
 from adaptive_labels.models import create_model
 from adaptive_labels.models.registry import find_model
 from adaptive_labels.objectives import Inputs, Supervised
 from adaptive_labels.training.contracts import Augment, Encoded
-from adaptive_labels.training.evaluate import evaluate
+from adaptive_labels.training.evaluate import LARGE_BATCH, evaluate
 from adaptive_labels.training.loop import fit
 from adaptive_labels.training.progress import SilentReporter
 
 NETWORKS = ("preact-resnet18-w16", "resnet32", "fasttext")
 FULL = "preact-resnet18"
-CLASSES, SIZE, PADDING, IMAGES_A_HELD_OUT = 100, 32, 4, 9
+CLASSES, SIZE, PADDING, TRAINED_A_HELD_OUT = 100, 32, 4, 9
 BARE, LOOP, ADAPTIVE = "bare PyTorch loop", "the project's loop", "the same with ALR-S"
 CHANGED = "the same from bytes, with flips and crops"
 CHANNELS_LAST, THREADS, COMPILED = "the same, channels_last", "the same, 2 threads", "the same, compile"
@@ -80,7 +83,7 @@ class Task:
     """A network, what it trains on, and how."""
 
     network: str
-    options: dict[str, Any]
+    make_network: Callable[[], nn.Module]
     classes: int
     train: Encoded
     labels: Tensor
@@ -133,7 +136,7 @@ def make_task(name: str, examples: int | None = None, batch: int | None = None) 
 def _images(name: str, examples: int | None, batch: int | None) -> Task:
     batch = batch or (32 if name == FULL else 128)
     count = examples or (batch if name == FULL else 2 * batch)
-    held_out = max(2, count // IMAGES_A_HELD_OUT)
+    held_out = max(2, count // TRAINED_A_HELD_OUT)
     generator = torch.Generator().manual_seed(0)
     raw = torch.randint(256, (count + held_out, 3, SIZE, SIZE), dtype=torch.uint8, generator=generator)
     labels = torch.randint(CLASSES, (count + held_out,), generator=generator)
@@ -154,7 +157,8 @@ def _images(name: str, examples: int | None, batch: int | None) -> Task:
     )
     train, validation = Floats(pixels[:count].clone()), Floats(pixels[count:].clone())
     in_bytes = encoder.encode(raw[:count]), encoder.encode(raw[count:])
-    return Task(name, {}, CLASSES, train, labels[:count], (validation, labels[count:]), config, in_bytes)
+    network = functools.partial(create_model, name, CLASSES)
+    return Task(name, network, CLASSES, train, labels[:count], (validation, labels[count:]), config, in_bytes)
 
 
 def _texts(name: str, examples: int | None, batch: int | None) -> Task:
@@ -163,9 +167,6 @@ def _texts(name: str, examples: int | None, batch: int | None) -> Task:
     dataset = build.load_data(given.data)
     config, _ = build.resolve_for(given, dataset)
     prepared = build.prepare(config, dataset)
-    shown = build.encoder_options(find_model(name)[0].reads)
-    own = {key: value for key, value in config.model.options.items() if key not in shown}
-    own |= prepared.encoder.sizes
     # Setting up takes as long as a step of so small a network, and is done once a run.
     training = dataclasses.replace(config.training, epochs=1 if examples else TEXT_EPOCHS, device="cpu")
     if batch is not None:
@@ -173,10 +174,19 @@ def _texts(name: str, examples: int | None, batch: int | None) -> Task:
     train, validation = prepared.train, prepared.validation
     labels, held_out = dataset.train.labels, dataset.validation.labels
     if examples is not None:
-        texts = list(dataset.train.inputs)[:examples], list(dataset.validation.inputs)[: max(2, examples // 4)]
-        train, validation = (prepared.encoder.encode(part) for part in texts)  # type: ignore[arg-type]
-        labels, held_out = labels[: len(train)], held_out[: len(validation)]
-    return Task(name, own, dataset.num_classes, train, labels, (validation, held_out), training)
+        train, labels = _first(prepared.encoder, dataset.train, examples)
+        validation, held_out = _first(prepared.encoder, dataset.validation, max(2, examples // TRAINED_A_HELD_OUT))
+
+    def make_network() -> nn.Module:
+        return build.make_model(config, dataset.num_classes, prepared.encoder.sizes)
+
+    return Task(name, make_network, dataset.num_classes, train, labels, (validation, held_out), training)
+
+
+def _first(encoder: build.Encoder, examples: Examples, count: int) -> tuple[EncodedExamples, Tensor]:
+    assert isinstance(examples.inputs, list)
+    few = Examples(examples.inputs[:count], examples.labels[:count])
+    return build.encode(encoder, few), few.labels
 
 
 def variants(task: Task, compiled: bool) -> dict[str, Turn]:
@@ -207,9 +217,7 @@ def _projects_loop(
 ) -> tuple[Turn, Supervised]:
     """An epoch of the project's own loop, and the objective that it trains on and on."""
     torch.manual_seed(0)
-    objective = Supervised(
-        create_model(task.network, task.classes, **task.options), create_criterion(method, task.classes)
-    )
+    objective = Supervised(task.make_network(), create_criterion(method, task.classes))
     config = dataclasses.replace(task.config, **settings)
 
     def loop() -> None:
@@ -236,7 +244,7 @@ def _flip_and_crop(inputs: Inputs, generator: torch.Generator) -> Inputs:
 def _bare_loop(task: Task) -> Turn:
     """The loop that one would write by hand, with the same optimizer."""
     torch.manual_seed(0)
-    model = create_model(task.network, task.classes, **task.options)
+    model = task.make_network()
     config, (validation, held_out) = task.config, task.validation
     assert config.batch_size is not None
     batch_size, epochs = config.batch_size, config.epochs or 1
@@ -245,13 +253,14 @@ def _bare_loop(task: Task) -> Turn:
         optimizer = _optimizer(model, config)
         for _ in range(epochs):
             model.train()
-            for batch in torch.randperm(len(task.labels)).split(batch_size):
-                F.cross_entropy(model(task.train.batch(batch)), task.labels[batch]).backward()
+            for batch in torch.randperm(len(task.labels)).split(batch_size):  # type: ignore[no-untyped-call]
+                loss = F.cross_entropy(model(task.train.batch(batch)), task.labels[batch])
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 optimizer.zero_grad()
             model.eval()
             with torch.no_grad():
-                for batch in torch.arange(len(held_out)).split(max(batch_size, 512)):
+                for batch in torch.arange(len(held_out)).split(LARGE_BATCH):  # type: ignore[no-untyped-call]
                     F.cross_entropy(model(validation.batch(batch)), held_out[batch])
 
     return loop

@@ -65,7 +65,7 @@ def _train(
     full: Annotated[
         bool, typer.Option("--full", help="preact-resnet18 at its full width in the place of w16.")
     ] = False,
-    compile: Annotated[  # noqa: A002 - the name of the option
+    compile: Annotated[
         bool, typer.Option("--compile", help="Measure torch.compile of the networks, too; takes minutes.")
     ] = False,
     examples: Annotated[int, typer.Option(min=0, help="Of an epoch; 0 is the usual number.")] = 0,

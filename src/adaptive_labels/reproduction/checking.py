@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from adaptive_labels import build
 from adaptive_labels.analysis.words import parameters
 from adaptive_labels.config import RunConfig

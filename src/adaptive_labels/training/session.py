@@ -88,7 +88,7 @@ class Session:
         """
         learners = self.objective.learners
         for learner, forward in zip(learners, self._compiled, strict=False):
-            learner.forward = forward  # type: ignore[method-assign, assignment]
+            learner.forward = forward
         try:
             yield
         finally:
