@@ -39,10 +39,10 @@ lint: $(VENV)/.installed-dev ## ruff and mypy
 docs: $(VENV)/.installed-dev ## run every example in the docs and docstrings
 	$(BIN)/python -m pytest -n 2 tests/test_docs.py
 
-bench: $(VENV)/.installed-dev ## time losses, image pipeline and loop beside plain ones, as ratios
+bench: $(VENV)/.installed-dev ## time losses, training and data pipelines beside plain ones, as ratios
 	$(BIN)/alr bench loss
-	$(BIN)/python benchmarks/data.py
-	$(BIN)/python benchmarks/train.py
+	$(BIN)/alr bench train
+	$(BIN)/alr bench data
 
 results: $(VENV)/.installed-dev ## make the tables of results/ from its records
 	$(BIN)/alr study tables --template experiments/ablations.md --page docs/ablations.md

@@ -15,7 +15,8 @@ from typing import Any
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 from adaptive_labels.bench.growth import bench_growth, draw
-from adaptive_labels.bench.loss import REFERENCE, as_csv, as_text, bench_loss
+from adaptive_labels.bench.loss import REFERENCE, as_text, bench_loss
+from adaptive_labels.bench.results import as_csv
 
 COLUMNS = {
     "F.cross_entropy": "`F.cross_entropy`",

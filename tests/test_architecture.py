@@ -35,7 +35,18 @@ ROOMS: dict[str, set[str]] = {
     "comparison": {"build", "config", "data", "defaults", "execution", "runs", "sweeps", "teaching", "training"},
     "studies": {"analysis", "build", "comparison", "config", "criteria", "data", "runs", "sweeps"},
     "reproduction": {"analysis", "build", "comparison", "config", "data", "runs", "studies"},
-    "bench": {"analysis", "criteria", "kernels", "runs"},
+    "bench": {
+        "analysis",
+        "build",
+        "config",
+        "criteria",
+        "data",
+        "kernels",
+        "models",
+        "objectives",
+        "runs",
+        "training",
+    },
     "cli": {
         "analysis",
         "bench",
@@ -76,7 +87,7 @@ OUTSIDE: dict[str, set[str]] = {
     "comparison": {"torch"},
     "studies": {"numpy"},
     "reproduction": {"numpy", "torch"},
-    "bench": {"torch"},
+    "bench": {"torch", "numpy", "PIL", "sklearn"},  # the last two to measure beside
     "cli": {"typer", "rich", "torch"},
 }
 

@@ -32,6 +32,7 @@ from adaptive_labels.defaults import Choice, choose
 from adaptive_labels.models import create_model
 from adaptive_labels.models.pretrained import WeightsError, file_hash, load_weights, match_weights
 from adaptive_labels.models.registry import find_model
+from adaptive_labels.models.shapes import shapes_only as shapes_only
 from adaptive_labels.objectives import Distilled, Inputs, Mutual, Objective, Refined, Supervised
 from adaptive_labels.runs import RunError, RunFolder
 
@@ -211,7 +212,7 @@ def _with_weights(config: RunConfig, choice: Choice, dataset: Dataset, encoder: 
     """The configuration with the hash of its file of weights, if it has one, and a note on how they fit."""
     if config.model.weights is None:
         return config, choice
-    with torch.device("meta"):  # its shapes only
+    with shapes_only():
         model = make_model(config, dataset.num_classes, encoder.sizes)
     try:
         note = match_weights(model, config.model.weights).note
@@ -275,7 +276,7 @@ def describe(config: RunConfig) -> str:
 
 def _check_shapes(config: RunConfig, dataset: Dataset, encoder: Encoder) -> None:
     """Refuse a network that cannot be built with these options."""
-    with torch.device("meta"):  # its shapes only
+    with shapes_only():
         make_model(config, dataset.num_classes, encoder.sizes)
 
 

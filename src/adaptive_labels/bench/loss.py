@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,8 +12,8 @@ from torch import Tensor
 from adaptive_labels import kernels
 from adaptive_labels.bench.measure import Timing, peak_memory, take_turns
 from adaptive_labels.bench.peers import installed_peers
+from adaptive_labels.bench.results import described
 from adaptive_labels.criteria import AdaptiveLabelLoss, create_criterion
-from adaptive_labels.runs.environment import describe_environment
 
 SHAPES = ((128, 10), (128, 100), (256, 1000), (1024, 1000), (256, 10_000), (256, 100_000))
 DENSE = 20_000  # classes up to which S is kept dense here; beyond, rank=32
@@ -50,15 +47,13 @@ def bench_loss(shapes: Sequence[tuple[int, int]] = SHAPES, seconds: float = 60.0
 def result_of(rows: list[dict[str, Any]], missing: dict[str, str]) -> dict[str, Any]:
     """The rows with what one needs to know about where they come from."""
     _, reason = kernels.find()
-    return {
+    facts = {
         "reference": REFERENCE,
         "unit": "forward + backward, float32; ratios of medians",
-        "threads": torch.get_num_threads(),
         "kernel": reason or "built",
         "not_installed": missing,
-        "environment": describe_environment(sys.argv),
-        "rows": rows,
     }
+    return described(rows, facts)
 
 
 def row_of(n: int, k: int, name: str, found: Timing, reference: Timing, memory: float | None) -> dict[str, Any]:
@@ -170,25 +165,3 @@ def as_text(result: dict[str, Any]) -> str:
     for name, why in result["not_installed"].items():
         lines += ["", f"Not measured: {name} ({why})."]
     return "\n".join(lines)
-
-
-def as_csv(result: dict[str, Any]) -> str:
-    """The rows as comma-separated values, each with the date, the hardware and the versions."""
-    environment = result["environment"]
-    where = {
-        "date": environment["date"],
-        "cpu": environment["cpu"]["model"],
-        "threads": result["threads"],
-        "torch": environment["versions"]["torch"],
-        "adaptive-labels": environment["versions"]["adaptive-labels"],
-        "commit": environment["commit"],
-        "kernel": result["kernel"],
-    }
-    out = io.StringIO()
-    names = dict.fromkeys([*result["rows"][0], *where])  # rows of the growth have threads of their own
-    writer = csv.DictWriter(out, list(names), lineterminator="\n")
-    writer.writeheader()
-    for row in result["rows"]:
-        shown = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in row.items()}
-        writer.writerow({**where, **shown})
-    return out.getvalue()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -23,21 +23,53 @@ class Timing(NamedTuple):
     repeats: int
 
 
-def take_turns(steps: Mapping[str, Callable[[], None]], seconds: float) -> dict[str, Timing]:
+class Ratio(NamedTuple):
+    """How many times as long one step took as another, round by round: the median, and p20 and p80."""
+
+    median: float
+    p20: float
+    p80: float
+
+
+def take_turns(steps: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, Timing]:
     """Run the steps in turns for about so many seconds, each at least five times, after a warm-up."""
+    return {name: timing(each) for name, each in turns(steps, seconds).items()}
+
+
+def turns(
+    steps: Mapping[str, Callable[[], object]],
+    seconds: float,
+    warm_up: int = WARM_UP,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """The seconds of every call, each step once a round; the order turns, so that none is always the first.
+
+    With `time.process_time` for the clock only the time that this process had a processor counts, of all its threads:
+    for a busy machine.
+    """
     for step in steps.values():
-        for _ in range(WARM_UP):
+        for _ in range(warm_up):
             step()
     times: dict[str, list[float]] = {name: [] for name in steps}
+    order = list(steps)
     end = time.perf_counter() + seconds
-    rounds = 0
-    while rounds < LEAST_REPEATS or time.perf_counter() < end:
-        for name, step in steps.items():
-            began = time.perf_counter()
-            step()
-            times[name].append(time.perf_counter() - began)
-        rounds += 1
-    return {name: timing(each) for name, each in times.items()}
+    while len(times[order[0]]) < LEAST_REPEATS or time.perf_counter() < end:
+        for name in order:
+            began = clock()
+            steps[name]()
+            times[name].append(clock() - began)
+        order = [*order[1:], order[0]]
+    return times
+
+
+def ratio(above: Sequence[float], below: Sequence[float]) -> Ratio:
+    """The quantiles of the ratios of two steps' times, each of its round, so that slow minutes count for both.
+
+    >>> ratio([2.0, 20.0, 3.0], [1.0, 10.0, 1.0])
+    Ratio(median=2.0, p20=2.0, p80=2.6)
+    """
+    found = timing([one / other for one, other in zip(above, below, strict=True)])
+    return Ratio(found.median, found.p20, found.p80)
 
 
 def timing(times: list[float]) -> Timing:

@@ -38,11 +38,9 @@ def _train(
     check_output(out)
     from adaptive_labels import build
     from adaptive_labels.config import to_dict
-    from adaptive_labels.execution import execute
     from adaptive_labels.runs import run_id
     from adaptive_labels.teaching import describe
     from adaptive_labels.training.precision import check_precision, choose_device
-    from adaptive_labels.training.progress import SilentReporter, make_reporter
 
     check_precision(config.training.precision, choose_device(config.training.device))
     dataset = build.load_data(config.data)
@@ -55,6 +53,10 @@ def _train(
     if dry_run:
         _show_dry(folder, config, as_json)
         return
+    # The loop brings Lightning Fabric and torch's compiler, which take as long to import as torch itself.
+    from adaptive_labels.execution import execute
+    from adaptive_labels.training.progress import SilentReporter, make_reporter
+
     open_output(out)
     finished = (folder / "result.json").exists()
     prepared = build.prepare(config, dataset)

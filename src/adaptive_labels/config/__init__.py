@@ -65,9 +65,9 @@ def _chosen(rule: Rule | None = None) -> Any:
     return field(default=None, metadata={"rule": rule, "chosen": True})
 
 
-def _later(rule: Rule | None = None) -> Any:
+def _later(rule: Rule | None = None, default: Any = None) -> Any:
     """A setting of a later version, off by default: while it is off it is left out of what a run is named by."""
-    return field(default=None, metadata={"rule": rule, "later": True})
+    return field(default=default, metadata={"rule": rule, "later": True})
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,8 @@ class TrainingConfig:
     channels_last: the layout in which convolutions are often faster (15 to 35% for the narrow networks on a CPU). Off
         unless asked for: torch 2.13 on a CPU aborts in it for images as small as 8×8.
     residual_schedule: whether the criterion's rate follows the network's schedule, or stays constant.
+    compile: run the networks through `torch.compile` in training steps. It rounds otherwise, so that such a run has a
+        name of its own, as with channels_last and threads.
     """
 
     epochs: int | None = _chosen(_AT_LEAST_ONE)
@@ -166,6 +168,7 @@ class TrainingConfig:
     residual_schedule: Literal["network", "constant"] = "network"
     tensorboard: bool = False
     threads: int | None = _setting(None, _AT_LEAST_ONE)
+    compile: bool = _later(default=False)
 
     def __post_init__(self) -> None:
         validate(self, "training.")
@@ -207,7 +210,7 @@ def to_dict(config: Any) -> dict[str, Any]:
     return {
         item.name: _plain_out(getattr(config, item.name))
         for item in dataclasses.fields(config)
-        if not (item.metadata.get("later") and getattr(config, item.name) is None)
+        if not (item.metadata.get("later") and getattr(config, item.name) == item.default)
     }
 
 

@@ -201,10 +201,10 @@ class Criterion(nn.Module, ABC):
             return weighted.sum() if own is None else weighted.sum() + own.sum()
         totals = self._all_reduce(torch.stack([batch.weight.sum(), batch.sample_weight.sum()]), world)
         # DDP averages gradients over the processes: times their number, the sum of shares is the mean of the whole.
-        loss = world * over(weighted.sum(), totals[0])
-        if own is None:
-            return loss
-        return loss + world * (over(own.sum(), totals[1]) if terms.own_mean is None else terms.own_mean)
+        loss = over(weighted.sum(), totals[0])
+        if own is not None:
+            loss = loss + (over(own.sum(), totals[1]) if terms.own_mean is None else terms.own_mean)
+        return loss if world == 1 else world * loss
 
     def _all_reduce(self, counts: Tensor, world: int) -> Tensor:
         """The sum of ``counts`` over the processes; ``counts`` itself when there is one."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-
 from adaptive_labels import build
 from adaptive_labels.analysis.words import parameters
 from adaptive_labels.config import RunConfig
@@ -20,7 +18,7 @@ def check_cell(config: RunConfig, variant: Variant) -> str:
     dataset = stand_in(config.data.name)
     resolved, _ = build.resolve_for(with_variant(config, variant, None), dataset)
     sizes = build.make_encoder(resolved, dataset).sizes
-    with torch.device("meta"):
+    with build.shapes_only():
         model = build.make_model(resolved, dataset.num_classes, sizes)
     criterion = build.make_criterion(resolved, dataset)
     counts = {

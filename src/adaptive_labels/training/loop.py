@@ -149,7 +149,8 @@ def _epoch(lesson: _Lesson, validation: tuple[Encoded, Tensor]) -> dict[str, Any
     began = time.perf_counter()
     session = lesson.session
     epoch = session.finished_epochs + 1
-    means = _train(lesson, epoch)
+    with session.compiled():
+        means = _train(lesson, epoch)
     session.objective.epoch_end()
     with session.evaluated_weights(), session.fabric.autocast():
         size = max(lesson.batch_size, LARGE_BATCH)

@@ -1,0 +1,45 @@
+"""Networks without numbers: the shapes of the real ones, and nothing heavy imported for them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from adaptive_labels.models import create_model
+from adaptive_labels.models.shapes import shapes_only
+
+NAMES = ("fasttext", "preact-resnet18-w4", "resnet32-w4", "textrnn", "charcnn", "transformer")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shapes_are_those_of_the_real_network(name: str) -> None:
+    with shapes_only():
+        shapes = create_model(name, 5)
+    real = create_model(name, 5)
+    assert {key: tensor.shape for key, tensor in shapes.state_dict().items()} == {
+        key: tensor.shape for key, tensor in real.state_dict().items()
+    }
+    assert all(parameter.is_meta for parameter in shapes.parameters())
+
+
+def test_real_networks_are_drawn_as_before_it() -> None:
+    with shapes_only():
+        pass
+    torch.manual_seed(0)
+    assert float(torch.nn.Linear(3, 3).weight.detach().std()) > 0
+
+
+def test_no_compiler_is_imported() -> None:
+    code = f"""
+import sys
+from adaptive_labels.models import create_model
+from adaptive_labels.models.shapes import shapes_only
+with shapes_only():
+    for name in {NAMES}:
+        create_model(name, 5)
+sys.exit("torch._dynamo" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
