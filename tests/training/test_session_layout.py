@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import torch
-from training_parts import config_with
+from training_parts import config_with, objective_of
 
 from adaptive_labels.criteria import create_criterion
 from adaptive_labels.models import create_model
@@ -24,3 +24,19 @@ def test_channels_last_changes_the_layout_and_not_the_logits() -> None:
         assert weight.is_contiguous(memory_format=torch.channels_last) == channels_last  # type: ignore[operator]
         logits.append(objective.model(images))
     torch.testing.assert_close(*logits, rtol=1e-3, atol=1e-4)
+
+
+def test_weights_are_finite_unless_one_of_them_is_not() -> None:
+    objective = objective_of()
+    session = Session(objective, config_with())
+    assert session.weights_are_finite()
+    weight = next(objective.model.parameters())
+    with torch.no_grad():
+        weight.fill_(3e38)  # finite, but not its sum
+        assert session.weights_are_finite()
+        for bad in (float("nan"), float("inf"), -float("inf")):
+            weight.fill_(0.0)
+            weight.view(-1)[1] = bad
+            assert not session.weights_are_finite()
+        weight.view(-1)[0] = -bad  # opposite infinities, whose sum is NaN
+        assert not session.weights_are_finite()

@@ -105,7 +105,7 @@ class Session:
         parameters = list(self.objective.parameters())
         sums = [parameter.sum(dtype=torch.float32) for parameter in parameters]
         if not sums or bool(torch.stack(sums).isfinite().all()):
-            return True  # a NaN or an infinity would be in its sum, which is read in a tenth of the time
+            return True  # a NaN or an infinity would be in its sum, which needs no mask as large as the weights
         return all(bool(torch.isfinite(parameter).all()) for parameter in parameters)
 
     def save(self, folder: Path) -> None:
