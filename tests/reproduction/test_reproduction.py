@@ -293,5 +293,7 @@ def test_the_maps_are_of_the_data_that_is_asked_for() -> None:
     assert find_bench(load_reproduction("cifar", "paper"), None) == "cifar10-preact-resnet18-paper"
     assert find_bench(load_reproduction("cifar", "short"), "cifar100") == "cifar100-preact-resnet18-short"
     assert find_bench(load_reproduction("cifar", "smoke"), None) == "digits-preact-resnet18-smoke"
+    folder = str(Path(__file__).parent)  # any that exists: the user's own images
+    assert find_bench(load_reproduction("cifar", "short"), folder) == "cifar10-preact-resnet18-short"
     with pytest.raises(StudyError, match="data is 'towns'; at the scale short there is cifar100 or cifar10"):
         find_bench(load_reproduction("cifar", "short"), "towns")
