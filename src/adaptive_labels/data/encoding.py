@@ -60,13 +60,19 @@ class RaggedIds:
         >>> [part.tolist() for part in ragged.batch(torch.tensor([2, 1, 0]))]
         [[7, 5, 6], [0, 1, 1]]
         """
-        starts = self.offsets[indices]
-        lengths = self.offsets[indices + 1] - starts
-        begins = lengths.cumsum(0) - lengths
-        total = int(lengths.sum())
-        # Position j of the batch, in the list that begins at `begins`, comes from `starts` + (j − `begins`).
-        source = torch.arange(total) + (starts - begins).repeat_interleave(lengths, output_size=total)
-        return self.values[source].long(), begins
+        values, begins, _ = end_to_end(self.values, self.offsets, indices)
+        return values, begins
+
+
+def end_to_end(values: Tensor, offsets: Tensor, indices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return some of the lists in `values`, end to end, with where each begins and how long it is."""
+    starts = offsets[indices]
+    lengths = offsets[indices + 1] - starts
+    begins = lengths.cumsum(0) - lengths
+    total = int(lengths.sum())
+    # Position j of the result, in the list that begins at `begins`, comes from `starts` + (j − `begins`).
+    source = torch.arange(total) + (starts - begins).repeat_interleave(lengths, output_size=total)
+    return values[source].long(), begins, lengths
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaptive_labels.data.word_hashes import Int64s, UInt64s, Words, chunks, code_points, word_hashes
+from adaptive_labels.data.encoding import end_to_end
+from adaptive_labels.data.word_hashes import Codes, Int64s, UInt64s, Words, chunks, code_points, word_hashes
 
 __all__ = ["ZHANG_ALPHABET", "CharacterIds", "PaddedIds", "WordIds"]
 
@@ -53,17 +54,12 @@ class PaddedIds:
         >>> [part.tolist() for part in lists.batch(torch.tensor([2, 1, 0]))]
         [[[7, 0], [0, 0], [5, 6]], [1, 1, 2]]
         """
-        starts = self.offsets[indices]
-        lengths = self.offsets[indices + 1] - starts
+        values, begins, lengths = end_to_end(self.values, self.offsets, indices)
         longest = max(1, int(lengths.max())) if len(lengths) else 1
-        total = int(lengths.sum())
-        begins = lengths.cumsum(0) - lengths
-        # Position j of the batch's lists laid end to end: its source, and its place in the padded rows.
-        places = torch.arange(total)
-        source = places + (starts - begins).repeat_interleave(lengths, output_size=total)
-        rows = torch.arange(len(lengths)) * longest - begins
+        # Row i begins at i × `longest` in the padded lists, and at `begins` in those laid end to end.
+        shifts = (torch.arange(len(lengths)) * longest - begins).repeat_interleave(lengths, output_size=len(values))
         padded = torch.zeros(len(lengths) * longest, dtype=torch.int64)
-        padded[places + rows.repeat_interleave(lengths, output_size=total)] = self.values[source].long()
+        padded[torch.arange(len(values)) + shifts] = values
         return padded.view(-1, longest), lengths.clamp_min(1)
 
 
@@ -142,7 +138,7 @@ class WordIds:
     def encode(self, texts: Sequence[str]) -> PaddedIds:
         """Return the numbers of every text's words, up to `max_words` of them."""
         values, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
-        for _, _, words, hashes, count in self._read(texts):
+        for _, words, hashes, count in self._read(texts):
             per_text = np.bincount(words.texts, minlength=count)
             first = np.cumsum(per_text) - per_text
             kept = np.arange(len(hashes)) - first[words.texts] < self.max_words
@@ -161,18 +157,18 @@ class WordIds:
         """Return the encoder with these settings, as `to_dict` gave them."""
         return cls(**settings)
 
-    def _read(self, texts: Sequence[str]) -> Iterator[tuple[list[str], NDArray[np.uint32], Words, UInt64s, int]]:
-        """Yield chunks: the tidied texts, their characters, their words, the words' hashes, how many texts."""
+    def _read(self, texts: Sequence[str]) -> Iterator[tuple[Codes, Words, UInt64s, int]]:
+        """Yield chunks of texts: their characters, their words, the words' hashes, how many texts."""
         for chunk in chunks(texts, max_length=self.max_length, normalise=self.normalise, lowercase=self.lowercase):
             codes, ends = code_points(chunk)
             words = Words.find(codes, ends)
-            yield chunk, codes, words, word_hashes(codes, words), len(chunk)
+            yield codes, words, word_hashes(codes, words), len(chunk)
 
     def _count(self, texts: Sequence[str]) -> tuple[UInt64s, Int64s]:
         """Return the different hashes of the texts' words, and how often each occurs."""
         hashes, counts = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
         waiting = 0
-        for _, _, _, found, _ in self._read(texts):
+        for _, _, found, _ in self._read(texts):
             different, often = np.unique(found, return_counts=True)
             hashes.append(different)
             counts.append(often)
@@ -188,7 +184,7 @@ class WordIds:
         ordered = hashes[order]
         spelt = [""] * len(hashes)
         missing = len(hashes)
-        for _, codes, words, found, _ in self._read(texts):
+        for codes, words, found, _ in self._read(texts):
             if not missing:
                 break
             different, first = np.unique(found, return_index=True)
