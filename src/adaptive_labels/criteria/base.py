@@ -193,6 +193,11 @@ class Criterion(nn.Module, ABC):
             raise ValueError(f"guide: {name} needs the logits of a teacher or of peers while training")
 
     def _reduce(self, terms: Terms, batch: Batch, world: int) -> Tensor:
+        if batch.even and self.reduction == "mean" and world == 1:
+            loss = terms.prediction.mean()
+            if terms.own is not None:
+                loss = loss + (terms.own.mean() if terms.own_mean is None else terms.own_mean)
+            return loss
         weighted = batch.weight * terms.prediction
         own = None if terms.own is None else batch.sample_weight * terms.own
         if self.reduction == "none":
@@ -244,4 +249,6 @@ def over(total: Tensor, count: Tensor) -> Tensor:
 def _logged(part: Tensor, batch: Batch) -> Tensor:
     """A part of the loss as a detached scalar: the mean over the samples that count."""
     part = part.detach()
+    if batch.even and part.dim():
+        return part.mean()
     return part if part.dim() == 0 else over((part * batch.sample_weight).sum(), batch.sample_weight.sum())

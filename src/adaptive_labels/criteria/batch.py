@@ -22,7 +22,8 @@ class Batch:
 
     ``logits`` (M, K) in float32 or wider; ``target`` (M,) indices, 0 where ignored, or (M, K) probabilities;
     ``sample_weight`` (M,), 0 where ignored; ``weight`` (M,), the sample's weight times its class weight; ``shape``,
-    that of the unreduced loss; ``guides``, the logits of teachers or peers, (M, K) each.
+    that of the unreduced loss; ``guides``, the logits of teachers or peers, (M, K) each; ``even``, that every sample is
+    known to count 1.
     """
 
     logits: Tensor
@@ -31,6 +32,7 @@ class Batch:
     weight: Tensor
     shape: torch.Size
     guides: tuple[Tensor, ...] = ()
+    even: bool = False
 
     @property
     def num_classes(self) -> int:
@@ -54,10 +56,12 @@ def prepare(
     shape = sample_shape(input)
     if look_for_nan:
         check_finite(logits)
+    even = False
     if is_index(target):
         rows = target.reshape(-1).long()
         if check_values and _all_are_classes(rows, logits.shape[1], ignore_index):
             own = logits.new_ones(len(rows))  # the usual case, in a third of the operations
+            even = class_weight is None and sample_weight is None
         else:
             kept = rows != ignore_index
             if check_values:
@@ -75,7 +79,7 @@ def prepare(
         given = check_sample_weights(sample_weight, shape, check_values).to(logits.dtype)
         own, class_share = own * given, class_share * given
     guides = _guides(guide, input)
-    return Batch(logits, rows, own, class_share, shape, guides)
+    return Batch(logits, rows, own, class_share, shape, guides, even)
 
 
 def to_rows(x: Tensor) -> Tensor:

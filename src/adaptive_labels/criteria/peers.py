@@ -41,7 +41,7 @@ class LabelSmoothing(Criterion):
         **common: see :class:`Criterion`.
 
     >>> LabelSmoothing(2)(torch.tensor([[2.0, 0.0]], requires_grad=True), torch.tensor([0]))
-    tensor(0.2269, grad_fn=<DivBackward0>)
+    tensor(0.2269, grad_fn=<MeanBackward0>)
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class Distillation(Criterion):
 
     >>> z, teacher = torch.tensor([[1.0, 0.0]], requires_grad=True), torch.tensor([[2.0, 0.0]])
     >>> Distillation(2, temperature=1.0)(z, torch.tensor([0]), guide=teacher)
-    tensor(0.3729, grad_fn=<DivBackward0>)
+    tensor(0.3729, grad_fn=<MeanBackward0>)
     """
 
     needs_guide = True
