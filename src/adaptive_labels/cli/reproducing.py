@@ -31,6 +31,7 @@ DataDir = Annotated[Path | None, typer.Option(help="Where data is looked for.", 
 TABLES = {
     "cifar": "Table 1: CIFAR-10 and CIFAR-100.",
     "imagenet": "Table 2: ImageNet, top-1 and top-5.",
+    "text": "Table 3: AG News, Yahoo! Answers and Yelp Review Full.",
     "dml": "Table 4: deep mutual learning and distillation on CIFAR-100.",
 }
 
@@ -64,6 +65,10 @@ def _command(table: str) -> Callable[..., None]:
             int | None, typer.Option(help="How many seeds for each cell.", metavar="N", parser=at_least_one)
         ] = None,
         data_dir: DataDir = None,
+        stand_ins: Annotated[
+            list[str] | None,
+            typer.Option("--from", help="Other data in the place of a data set; can be repeated.", metavar="NAME=PATH"),
+        ] = None,
         workers: Workers = None,
         out: Out = Path("runs"),
         results: Annotated[
@@ -79,7 +84,8 @@ def _command(table: str) -> Callable[..., None]:
         reproduction = load_reproduction(table, scale)
         choice = Choice(_names(only), _names(networks), _names(data))
         folder = None if data_dir is None else str(data_dir)
-        work = Work(reproduction.file, out, results or out, folder, workers or os.cpu_count() or 1)
+        instead = _stand_ins(reproduction, stand_ins or [])
+        work = Work(reproduction.file, out, results or out, folder, workers or os.cpu_count() or 1, instead)
         failed = _conduct(reproduction, choice, seeds, work, dry_run, as_json)
         _show_table(reproduction, work.results, as_json)
         if failed:
@@ -91,6 +97,18 @@ def _command(table: str) -> Callable[..., None]:
 
 def _names(text: str | None) -> tuple[str, ...]:
     return () if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _stand_ins(reproduction: Reproduction, given: list[str]) -> dict[str, str]:
+    """`NAME=PATH` by name; a name that no recipe of the table has is refused."""
+    known = {reproduction.config(bench).data.name for bench in reproduction.study.benches}
+    found = {}
+    for one in given:
+        name, _, path = one.partition("=")
+        if name not in known or not path:
+            raise ValueError(f"--from: {one!r} is not NAME=PATH with one of {', '.join(sorted(known))} for the name")
+        found[name] = path
+    return found
 
 
 def _conduct(reproduction: Reproduction, choice: Any, seeds: int | None, work: Any, dry_run: bool, quiet: bool) -> int:

@@ -87,7 +87,7 @@ class HashedNgrams:
         words: single words, and runs of up to `word_ngrams` of them, are features.
         word_ngrams: the longest run of neighbouring words that is a feature.
         char_ngrams: shortest and longest run of characters inside a word (its ends marked) that is a feature, or
-            `None` for none.
+            `None` or an empty list, which TOML has, for none.
         buckets: how many different numbers there are.
         lowercase: read capital letters as small ones.
         normalise: apply Unicode's NFKC first, so that "ﬁ" reads as "fi" and a full-width letter as its common form.
@@ -112,6 +112,8 @@ class HashedNgrams:
     def __post_init__(self) -> None:
         if not 1 <= self.word_ngrams <= 10:
             raise ValueError(f"word_ngrams is {self.word_ngrams}; it must be between 1 and 10")
+        if self.char_ngrams is not None and len(self.char_ngrams) == 0:
+            object.__setattr__(self, "char_ngrams", None)
         if self.char_ngrams is not None:
             # JSON and TOML have lists only.
             bounds: tuple[int, ...] = tuple(self.char_ngrams)

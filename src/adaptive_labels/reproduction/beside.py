@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from adaptive_labels import build
 from adaptive_labels.analysis.statistics import Summary, compare, summarise
 from adaptive_labels.analysis.words import difference, parameters, percent_summary, signed
+from adaptive_labels.config import RunConfig
+from adaptive_labels.models.registry import find_model
 from adaptive_labels.reproduction.paper import Printed
 from adaptive_labels.reproduction.recipes import Reproduction
 from adaptive_labels.studies.records import Record
@@ -85,10 +88,18 @@ def _compare_column(reproduction: Reproduction, bench: str, records: Records) ->
         if not runs and variant.method not in column.rows:
             continue
         cells.append(_cell(variant.method, runs, baseline, column.rows))
-    config = reproduction.config(bench)
-    share = "" if config.data.train_fraction == 1 else f", {config.data.train_fraction:.0%} of the training images"
-    recipe = f"{config.data.name}{share}; {build.describe(config)}"
+    recipe = _recipe(reproduction.config(bench), [run for (where, _, _), run in records.items() if where == bench])
     return Comparison(bench, reproduction.study.paper_columns[bench], column.heading, recipe, tuple(cells))
+
+
+def _recipe(config: RunConfig, runs: Sequence[Record]) -> str:
+    """What stands for a column: the data that the runs were made on, or that the recipe names, and the training."""
+    assert config.model.name is not None
+    # The user's own stand-in for a data set is named by its folder.
+    used = {Path(run["config"]["data"]["name"]).name for run in runs} or {config.data.name}
+    inputs = f"{find_model(config.model.name)[0].kind}s"
+    share = "" if config.data.train_fraction == 1 else f", {config.data.train_fraction:.0%} of the training {inputs}"
+    return f"{', '.join(sorted(used))}{share}; {build.describe(config)}"
 
 
 def _place(method: str, rows: list[str]) -> int:

@@ -16,18 +16,26 @@ SHAPES: dict[str, tuple[int, tuple[int, int] | None]] = {
     "yahoo_answers": (10, None),
     "yelp_full": (5, None),
 }
+WORDS = 40_000
 
 
 def stand_in(name: str) -> Dataset:
-    """Two blank examples in every split, of as many classes as the data set has.
+    """Two blank images or some made-up texts in every split, of as many classes as the data set has.
+
+    The texts have enough different words to fill a vocabulary, so that networks have the size that they will have.
 
     >>> found = stand_in("cifar100")
     >>> found.num_classes, tuple(found.train.inputs.shape)
     (100, (2, 3, 32, 32))
     """
     classes, image = SHAPES[name]
-    labels = torch.tensor([0, classes - 1])
-    inputs = ["a text", "a text"] if image is None else torch.zeros(2, image[0], image[1], image[1], dtype=torch.uint8)
+    inputs: list[str] | torch.Tensor
+    if image is None:
+        texts = [" ".join(f"w{i}" for i in range(start, start + 400)) for start in range(0, WORDS, 400)]
+        inputs = 2 * texts  # a word counts from its second occurrence on
+    else:
+        inputs = torch.zeros(2, image[0], image[1], image[1], dtype=torch.uint8)
+    labels = torch.tensor([0, classes - 1]).repeat(len(inputs) // 2)
     examples = Examples(inputs, labels)
     return Dataset(
         name=name,

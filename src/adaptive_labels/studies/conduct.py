@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,14 @@ Listening = Callable[[Plan], Any]  # a context manager that gives something to t
 
 @dataclass(frozen=True)
 class Work:
-    """Where a study's parts lie and go."""
+    """Where a study's parts lie and go; ``stand_ins``: other data for a bench's, by the name of what it stands for."""
 
     file: Path
     out: Path
     results: Path
     data_dir: str | None = None
     workers: int = 1
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
 
 
 def conduct(study: Study, bench: str, work: Work, listening: Listening) -> list[Outcome]:
@@ -65,7 +66,8 @@ def conduct(study: Study, bench: str, work: Work, listening: Listening) -> list[
 
 def _bench_config(work: Work, bench: str) -> RunConfig:
     config = load_toml(bench_file(work.file, bench))
-    return dataclasses.replace(config, data=dataclasses.replace(config.data, data_dir=work.data_dir))
+    name = work.stand_ins.get(config.data.name, config.data.name)
+    return dataclasses.replace(config, data=dataclasses.replace(config.data, name=name, data_dir=work.data_dir))
 
 
 def _configs(
