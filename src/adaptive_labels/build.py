@@ -19,6 +19,7 @@ from adaptive_labels.config.checks import did_you_mean
 from adaptive_labels.criteria import Criterion, create_criterion
 from adaptive_labels.data import Dataset, inject_noise, load_dataset
 from adaptive_labels.data.augment import random_crop, random_flip
+from adaptive_labels.data.cutting import cut_notes
 from adaptive_labels.data.encoders import (
     EncodedExamples,
     Encoder as Encoder,
@@ -80,6 +81,7 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Choice]
     _check_options(config, dataset)
     encoder = make_encoder(config, dataset)
     _check_shapes(config, dataset, encoder)
+    choice = dataclasses.replace(choice, reasons=(*choice.reasons, *cut_notes(encoder, dataset.splits())))
     try:
         config = teaching.settle(config)
     except ConfigError:
