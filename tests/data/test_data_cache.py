@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,15 @@ def test_what_fails_leaves_nothing(cache):
     with pytest.raises(KeyboardInterrupt):
         kept("things", "key", broken)
     assert entries(cache, "things") == []
+
+
+def test_what_killed_processes_have_left_is_cleared_away(cache):
+    for name, age in {".key.1.part": 2 * 86_400, ".key.2.part": 3_600, ".other.1.part": 2 * 86_400}.items():
+        (cache / "things" / name).mkdir(parents=True)
+        (cache / "things" / name / "x").write_text("half")
+        os.utime(cache / "things" / name, times=(time.time() - age,) * 2)
+    kept("things", "key", lambda folder: None)
+    assert entries(cache, "things") == [".key.2.part", ".other.1.part", "key"]
 
 
 def test_another_process_may_be_faster(cache):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -149,8 +150,6 @@ def test_what_the_notes_say_of_an_archive(tmp_path):
     texts, files = make_zhang(YAHOO_ANSWERS)
     archive = write_archive(texts, files, tmp_path / "yahoo_answers_csv.tar.gz")
     assert "by their numbers of rows and classes." in texts.load(data_dir=tmp_path).notes[0]
-    import hashlib
-
     same = replace(texts, archive_md5=hashlib.md5(archive.read_bytes()).hexdigest())
     assert "by the archive's MD5." in same.load(data_dir=tmp_path).notes[0]
 
@@ -227,3 +226,10 @@ def test_stored_texts_are_a_sequence_like_a_list(tmp_path):
     assert some.sizes.tolist() == [len(text.encode()) for text in expected]
     assert len({texts.identity(), some.identity(), some[1:].identity()}) == 3
     assert some.identity() == texts.subset(order.clone()).identity()
+
+
+def test_a_file_in_the_cache_that_is_too_short_is_named(tmp_path):
+    texts = read(tmp_path / "x.csv", '"1","one text"\n', columns=1).texts
+    texts.file.write_bytes(b"one")
+    with pytest.raises(OSError, match=r"texts.bin ends before byte 8; delete its folder to have it made again"):
+        list(texts)

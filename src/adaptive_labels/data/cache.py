@@ -6,6 +6,7 @@ Everything in it can be made again from the data; it may be deleted at any time,
 import errno
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,8 @@ __all__ = ["CACHE", "cache_folder", "kept", "mapped"]
 
 CACHE = "ALR_CACHE"
 """The environment variable with the folder; $XDG_CACHE_HOME/adaptive-labels or ~/.cache/adaptive-labels if not set."""
+
+_A_DAY = 24 * 3600
 
 
 def cache_folder() -> Path:
@@ -42,7 +45,7 @@ def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
         return entry
     part = entry.with_name(f".{key}.{os.getpid()}.part")
     try:
-        shutil.rmtree(part, ignore_errors=True)
+        _clear_away(entry)
         part.mkdir(parents=True)
         make(part)
         _give_name(part, entry)
@@ -54,6 +57,13 @@ def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return entry
+
+
+def _clear_away(entry: Path) -> None:
+    """Remove what processes that were killed have left of this entry: they have not begun within the last day."""
+    for left in entry.parent.glob(f".{entry.name}.*.part"):
+        if left.name.split(".")[-2] == str(os.getpid()) or time.time() - left.stat().st_mtime > _A_DAY:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _give_name(part: Path, entry: Path) -> None:

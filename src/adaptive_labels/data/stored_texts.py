@@ -110,7 +110,7 @@ def _read(file: IO[bytes] | FileIO, begin: int, end: int) -> bytes:
     while len(content) < end - begin:  # one call of the system gives 2 GB at most
         more = file.read(end - begin - len(content))
         if not more:
-            raise EOFError(f"{file.name} ends before byte {end}")
+            raise OSError(f"{file.name} ends before byte {end}; delete its folder to have it made again")
         content += more
     return content
 
