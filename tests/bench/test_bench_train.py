@@ -62,6 +62,7 @@ def test_a_network_is_measured_in_all_its_variants(trained: tuple[dict[str, Any]
     assert rows[training.ADAPTIVE]["limit"] == 1.02
     assert rows[training.LOOP]["examples_per_second"] == pytest.approx(8 / rows[training.LOOP]["seconds"])
     assert {row["batch"] for row in rows.values()} == {4}
+    assert all(row["peak_bytes"] > 0 for row in rows.values())
     assert [row["variant"] for row in csv.DictReader(io.StringIO(table))] == list(rows)
 
 
@@ -74,7 +75,7 @@ def test_a_text_network_trains_by_the_usual_recipe() -> None:
     assert training.CHANNELS_LAST not in variants
     for turn in variants.values():
         turn()
-    rows = training.rows_of(task, {name: [1.0, 2.0, 3.0] for name in variants})
+    rows = training.rows_of(task, {name: [1.0, 2.0, 3.0] for name in variants}, dict.fromkeys(variants, 1))
     assert {row["variant"]: row["limit"] for row in rows}[training.ADAPTIVE] == 1.10
 
 

@@ -289,6 +289,14 @@ def test_epochs_that_stand_for_the_paper_s() -> None:
     assert maps.mean_consistency == 1.0
 
 
+def test_the_maps_of_a_folder_have_its_name_not_its_path(tmp_path: Path) -> None:
+    config = {"data": {"name": "/a/long/path/to/pets"}, "model": "m", "method": "alr", "seed": 0}
+    run = RunFolder.create(tmp_path, config | {"training": {"epochs": 1}})
+    run.save_residual_labels([1], [[[0, 1.0], [1.0, 0]]], ["a", "b"])
+    run.append_history({"epoch": 1, "train_accuracy": 0.5})
+    assert read_heat_maps(run, paper_figure()).data == "pets"
+
+
 def test_the_maps_are_of_the_data_that_is_asked_for() -> None:
     assert find_bench(load_reproduction("cifar", "paper"), None) == "cifar10-preact-resnet18-paper"
     assert find_bench(load_reproduction("cifar", "short"), "cifar100") == "cifar100-preact-resnet18-short"

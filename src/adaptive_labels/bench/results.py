@@ -50,7 +50,7 @@ def as_lines(result: Mapping[str, Any], group: str, name: str, rate: str) -> lis
 
     Args:
         result: what a measurement returned; a row has ``beside``, ``ratio``, ``p20``, ``p80``, ``seconds``, ``limit``
-            and ``within`` (see :func:`verdict`).
+            and ``within`` (see :func:`verdict`), perhaps ``peak_bytes``, the most that was allocated at once.
         group: the key of the rows by which they stand together.
         name: the key of what was measured.
         rate: the key of how many a second.
@@ -65,6 +65,8 @@ def as_lines(result: Mapping[str, Any], group: str, name: str, rate: str) -> lis
         shown = f"  {row[name]:<{width}} {1e3 * row['seconds']:>10,.1f} ms"
         if row.get(rate) is not None:
             shown += f" {row[rate]:>10,.0f}/s"
+        if row.get("peak_bytes") is not None:
+            shown += f" {row['peak_bytes'] / 1e6:>8,.1f} MB"
         if row["beside"] is not None:
             shown += f"  {row['ratio']:6.3f} [{row['p20']:.3f}, {row['p80']:.3f}] × {row['beside']}"
         if row["within"] is not None:

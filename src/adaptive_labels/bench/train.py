@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from adaptive_labels import build
-from adaptive_labels.bench.measure import ratio, turns
+from adaptive_labels.bench.measure import peak_memory, ratio, turns
 from adaptive_labels.bench.results import as_lines, described, verdict
 from adaptive_labels.config import DataConfig, RunConfig, TrainingConfig
 from adaptive_labels.criteria import create_criterion
@@ -48,7 +48,7 @@ EVALUATION = "its evaluation alone"
 LOOP_AIM = 1 / 0.97
 ADAPTIVE_AIMS = {"image": 1.02, "text": 1.10}
 
-Turn = Callable[[], object]
+Turn = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,8 @@ def bench_train(
         networks: their names; text networks train on ``towns`` with the usual recipe, image networks on noise.
         seconds: how long, about, in all.
         examples: of an epoch; two batches of images (one for the full width), all towns.
-        batch: examples of a step; 128 images (32 for the full width), the recipe's number of texts.
+        batch: examples of a step; 32 images, the recipe's number of texts. A turn is short, so that there are many: a
+            machine's speed wanders by more than what is measured.
         compiled: measure ``torch.compile`` of the network as well; its compiling takes tens of seconds.
         cpu_time: count the time on a processor instead of the time that passes.
     """
@@ -120,8 +121,9 @@ def bench_train(
     rows = []
     for name in networks:
         task = make_task(name, examples, batch)
-        times = turns(variants(task, compiled), seconds / len(networks), warm_up=1, clock=clock)
-        rows += rows_of(task, times)
+        steps = variants(task, compiled)
+        times = turns(steps, seconds / len(networks), warm_up=1, clock=clock)
+        rows += rows_of(task, times, {variant: peak_memory(step) for variant, step in steps.items()})
     facts = {"unit": "training and evaluation; times as multiples, round by round", "clock": clock.__name__}
     return described(rows, facts)
 
@@ -134,7 +136,7 @@ def make_task(name: str, examples: int | None = None, batch: int | None = None) 
 
 
 def _images(name: str, examples: int | None, batch: int | None) -> Task:
-    batch = batch or (32 if name == FULL else 128)
+    batch = batch or 32
     count = examples or (batch if name == FULL else 2 * batch)
     held_out = max(2, count // TRAINED_A_HELD_OUT)
     generator = torch.Generator().manual_seed(0)
@@ -272,8 +274,8 @@ def _optimizer(model: torch.nn.Module, config: TrainingConfig) -> torch.optim.Op
     return torch.optim.AdamW(model.parameters(), betas=config.betas, **shared)
 
 
-def rows_of(task: Task, times: dict[str, list[float]]) -> list[dict[str, Any]]:
-    """A row for each variant of a network."""
+def rows_of(task: Task, times: dict[str, list[float]], memory: dict[str, int]) -> list[dict[str, Any]]:
+    """A row for each variant of a network, from its times and the peak of its allocations."""
     aims = {LOOP: LOOP_AIM, ADAPTIVE: ADAPTIVE_AIMS[task.kind]}
     examples = len(task.labels) * (task.config.epochs or 1)
     rows = []
@@ -294,6 +296,7 @@ def rows_of(task: Task, times: dict[str, list[float]]) -> list[dict[str, Any]]:
                 "p20": found.p20,
                 "p80": found.p80,
                 "repeats": len(each),
+                "peak_bytes": memory[name],
                 **verdict(found.median, aims.get(name)),
             }
         )

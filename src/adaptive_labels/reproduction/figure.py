@@ -126,7 +126,7 @@ def read_heat_maps(run: RunFolder, paper: PaperFigure) -> HeatMaps:
     found = consistency(labels)
     names = list(stored.classes)
     return HeatMaps(
-        data=run.names.dataset,
+        data=Path(run.names.dataset).name,  # of the user's own images the folder
         run_epochs=max(accuracies),
         epochs=epochs,
         labels=labels,
