@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from adaptive_labels.data import DataError, stored_ids
+from adaptive_labels.data import DataError, stored_ids, word_hashes
 from adaptive_labels.data.cache import CACHE, cache_folder, kept, mapped
 from adaptive_labels.data.contract import Examples
 from adaptive_labels.data.encoders import encode, fit_encoder
@@ -132,9 +132,10 @@ ENCODERS = {
 
 
 @pytest.mark.parametrize("name", ENCODERS)
-def test_stored_numbers_are_those_in_memory(name, cache):
+def test_stored_numbers_are_those_in_memory(name, cache, monkeypatch):
     encoder, dtype, kind = ENCODERS[name]
     expected = encoder.encode(LISTED)
+    monkeypatch.setattr(word_hashes, "_CHUNK", 500)  # they are written in several pieces
     texts = store(LISTED)
     found = encode(encoder, Examples(texts, torch.zeros(len(texts), dtype=torch.int64)))
     assert type(found) is kind
