@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,14 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN and threading.current_threa
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests import `reference`, which is not part of the package
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _cache_of_this_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing that a test keeps goes to the user's own cache; processes that it starts have it from here, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ALR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -17,8 +17,9 @@ from adaptive_labels import teaching
 from adaptive_labels.config import ConfigError, DataConfig, RunConfig, from_dict, resolve, to_dict
 from adaptive_labels.config.checks import did_you_mean
 from adaptive_labels.criteria import Criterion, create_criterion
-from adaptive_labels.data import Dataset, inject_noise, load_dataset
+from adaptive_labels.data import DataError, Dataset, inject_noise, load_dataset
 from adaptive_labels.data.augment import random_crop, random_flip
+from adaptive_labels.data.cutting import cut_notes
 from adaptive_labels.data.encoders import (
     EncodedExamples,
     Encoder as Encoder,
@@ -80,6 +81,7 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Choice]
     _check_options(config, dataset)
     encoder = make_encoder(config, dataset)
     _check_shapes(config, dataset, encoder)
+    choice = dataclasses.replace(choice, reasons=(*choice.reasons, *cut_notes(encoder, dataset.splits())))
     try:
         config = teaching.settle(config)
     except ConfigError:
@@ -116,6 +118,8 @@ def make_encoder(config: RunConfig, dataset: Dataset) -> Encoder:
     settings = {name: value for name, value in config.model.options.items() if name in encoder_options(reads)}
     try:
         return fit_encoder(reads, dataset.train, settings)
+    except DataError:
+        raise
     except (TypeError, ValueError) as error:
         raise ConfigError(f"model.options: {error}") from error
 

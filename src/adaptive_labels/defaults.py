@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from adaptive_labels.data import Dataset
 from adaptive_labels.data.contract import ImageFiles
+from adaptive_labels.data.stored_texts import StoredTexts, text_lengths
 
 # Texts of up to this many characters on average tell more by pieces of words than by whole ones.
 SHORT_TEXT = 100
@@ -34,10 +36,11 @@ def choose(dataset: Dataset, model: str | None) -> Choice:
 
 def _for_texts(dataset: Dataset, model: str | None) -> Choice:
     count = len(dataset.train)
-    assert isinstance(dataset.train.inputs, list)
-    length = sum(map(len, dataset.train.inputs)) / max(count, 1)
+    texts = dataset.train.inputs
+    assert isinstance(texts, list | StoredTexts)
     if model is not None and not model.startswith("fasttext"):
-        return _for_words_in_order(dataset.train.inputs, model)
+        return _for_words_in_order(texts, model)
+    length = float(text_lengths(texts).sum()) / max(count, 1)
     short = length <= SHORT_TEXT
     if short:
         options: dict[str, Any] = {"char_ngrams": [1, 4], "word_ngrams": 2, "buckets": 2**15}
@@ -62,7 +65,7 @@ def _for_texts(dataset: Dataset, model: str | None) -> Choice:
     return Choice(settings, options, (reason,))
 
 
-def _for_words_in_order(texts: list[str], model: str) -> Choice:
+def _for_words_in_order(texts: Sequence[str], model: str) -> Choice:
     """A recipe for the networks that read word by word or character by character, small enough for a CPU."""
     count = len(texts)
     settings = {
@@ -82,7 +85,7 @@ def _for_words_in_order(texts: list[str], model: str) -> Choice:
     elif model.startswith("transformer"):
         options = {"layers": 2, "heads": 4} if "-w" in model else {"width": 128, "layers": 2, "heads": 4}
     elif model.startswith("charcnn"):
-        longest = max(map(len, texts), default=0)
+        longest = int(text_lengths(texts).max(initial=0))
         options = {"length": min(max(longest, 123), 1014)} | ({} if "-w" in model else {"width": 64})
     return Choice(settings, options, (f"{model} reads texts in order; its size is chosen for a small machine.",))
 

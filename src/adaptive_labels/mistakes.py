@@ -15,6 +15,7 @@ from torch import Tensor
 
 from adaptive_labels.data import Dataset, Examples
 from adaptive_labels.data.files import image_at
+from adaptive_labels.data.stored_texts import StoredTexts
 
 PAIRS = 40
 EXAMPLES_OF_A_PAIR = 3
@@ -65,7 +66,7 @@ def _largest_pairs(labels: Tensor, predicted: Tensor, classes: int) -> list[tupl
 
 def _example(examples: Examples, index: int, confidence: float) -> dict[str, Any]:
     found: dict[str, Any] = {"confidence": round(confidence, 4)}
-    if not isinstance(examples.inputs, list):
+    if not isinstance(examples.inputs, list | StoredTexts):
         found["png"] = base64.b64encode(thumbnail(image_at(examples, index))).decode("ascii")
     else:
         text = examples.inputs[index]

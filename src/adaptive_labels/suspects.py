@@ -18,6 +18,7 @@ from adaptive_labels.analysis.suspects import Suspect, Suspects
 from adaptive_labels.config import from_dict
 from adaptive_labels.data import DataError, Dataset, Examples
 from adaptive_labels.data.files import image_at
+from adaptive_labels.data.stored_texts import StoredTexts
 from adaptive_labels.mistakes import thumbnail
 from adaptive_labels.prediction import Predictor
 from adaptive_labels.runs import RunError, RunFolder
@@ -103,7 +104,7 @@ def _ranked(
             rank=rank + 1,
             index=int(index),
             source=None if train.sources is None else train.sources[index],
-            text=train.inputs[index] if isinstance(train.inputs, list) else None,
+            text=train.inputs[index] if isinstance(train.inputs, list | StoredTexts) else None,
             png=_png(train, int(index)),
             label=dataset.classes[labels[index]],
             suggested=dataset.classes[suggested[rank]],
@@ -132,6 +133,6 @@ def _ranked(
 
 
 def _png(examples: Examples, index: int) -> str | None:
-    if isinstance(examples.inputs, list):
+    if isinstance(examples.inputs, list | StoredTexts):
         return None
     return base64.b64encode(thumbnail(image_at(examples, index))).decode("ascii")

@@ -78,7 +78,7 @@ def write_folder(bundle: Bundle, files: dict[str, bytes], root: Path) -> Path:
 
 def write_archive(bundle: Bundle, files: dict[str, bytes], path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    mode = "w:" + {".gz": "gz", ".xz": "xz", ".bz2": "bz2"}.get(path.suffix, "")
+    mode = "w:" + {".gz": "gz", ".tgz": "gz", ".xz": "xz", ".bz2": "bz2"}.get(path.suffix, "")
     with tarfile.open(path, mode) as archive:
         for name, content in {"readme.html": b"...", **files}.items():
             member = tarfile.TarInfo(f"{bundle.folder}/{name}")

@@ -1,3 +1,5 @@
+import hashlib
+
 import numpy as np
 import pytest
 import torch
@@ -5,7 +7,16 @@ from hypothesis import given, settings, strategies as st
 
 from adaptive_labels.data.assemble import Part, assemble
 from adaptive_labels.data.contract import DataError, Examples
-from adaptive_labels.data.splits import largest_remainder, split_off, text_digest
+from adaptive_labels.data.splits import (
+    _shuffled,
+    content_digest,
+    count_shared,
+    digest_array,
+    largest_remainder,
+    split_off,
+    text_digest,
+)
+from adaptive_labels.data.stored_texts import StoredDigests
 
 
 def part(texts: list[str], labels: list[int]) -> Part:
@@ -205,3 +216,22 @@ def test_a_halved_place_is_rounded_up_and_duplicates_are_counted_in_what_is_kept
     data = whole(texts, [0] * 5 + [1] * 5, test=same, validation=part(["x"], [0]), train_fraction=0.5)
     assert data.train.labels.tolist() == [0] * 3 + [1] * 3
     assert "6 of 10 test texts also occur in train." in data.notes
+
+
+@pytest.mark.parametrize("digest", [text_digest, lambda text: content_digest(text.encode())], ids=["texts", "images"])
+def test_the_shuffled_order_is_that_of_the_salted_hashes(digest):
+    """As it was worked out with Python's own sort: a run made before must find the same splits."""
+    texts = [f"{'A' if n % 3 else 'a'} text {n % 50}" for n in range(400)]
+    digests = [digest(text) for text in texts]
+    keys = [hashlib.blake2b(d[:16], digest_size=16, key=b"test 7").digest() + d[16:] for d in digests]
+    expected = sorted(range(len(keys)), key=keys.__getitem__)
+    assert _shuffled(digests, "test 7").tolist() == expected
+    assert _shuffled(StoredDigests(digest_array(digests)), "test 7").tolist() == expected
+
+
+@given(st.lists(st.sampled_from([bytes(8) + b"x", bytes(8) + b"y", b"abcdefghi", b"jklmnopqr"])))
+def test_shared_contents_are_counted_in_full(these):
+    """Two that differ in their last byte alone are two."""
+    those = [bytes(8) + b"x", b"jklmnopqr", b"jklmnopqr"]
+    mine = digest_array(these) if these else np.zeros((0, 9), np.uint8)
+    assert count_shared(mine, digest_array(those)) == sum(digest in those for digest in these)

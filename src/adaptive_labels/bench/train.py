@@ -186,8 +186,7 @@ def _texts(name: str, examples: int | None, batch: int | None) -> Task:
 
 
 def _first(encoder: build.Encoder, examples: Examples, count: int) -> tuple[EncodedExamples, Tensor]:
-    assert isinstance(examples.inputs, list)
-    few = Examples(examples.inputs[:count], examples.labels[:count])
+    few = examples.subset(torch.arange(min(count, len(examples))))
     return build.encode(encoder, few), few.labels
 
 

@@ -16,6 +16,7 @@ from adaptive_labels.data.noise import inject_noise
 from adaptive_labels.data.tables import TABLE_SUFFIXES, is_table
 from adaptive_labels.data.texts import load_texts
 from adaptive_labels.data.towns import load_towns
+from adaptive_labels.data.zhang import AG_NEWS, YAHOO_ANSWERS, YELP_FULL
 
 __all__ = ["DATASETS", "DataError", "Dataset", "Examples", "fingerprint", "inject_noise", "load_dataset"]
 
@@ -53,6 +54,11 @@ DATASETS: Mapping[str, NamedDataset] = {
         load_imagenet,
         any_size=True,
     ),
+    "ag_news": NamedDataset("news, title and text, 4 classes, 127,600 texts", AG_NEWS.load, AG_NEWS.fetch),
+    "yahoo_answers": NamedDataset(
+        "questions with their best answer, 10 classes, 1.46 million texts", YAHOO_ANSWERS.load, YAHOO_ANSWERS.fetch
+    ),
+    "yelp_full": NamedDataset("reviews, 1 to 5 stars, 700,000 texts", YELP_FULL.load, YELP_FULL.fetch),
 }
 
 
@@ -70,9 +76,9 @@ def load_dataset(
     """Load a data set by its name in `DATASETS`, or the user's own by its path.
 
     Args:
-        name_or_path: a name; or a CSV, TSV, JSON Lines or Parquet file; or a folder with such files named train.*,
-            perhaps val.* and test.*; or a folder with one folder of images a class, perhaps under train/, val/, test/.
-            A name wins over a file of the same name; write ./towns for the file.
+        name_or_path: a name; or a CSV, TSV, JSON Lines, Parquet or TREC's .label file; or a folder with such files
+            named train.*, perhaps val.* and test.*; or a folder with one folder of images a class, perhaps under
+            train/, val/, test/. A name wins over a file of the same name; write ./towns for the file.
         split_seed: of the splits that have to be made.
         train_fraction: the share of each class that stays in train once the other splits are made, at least 1 example.
         data_dir: where a path is looked for if it does not exist as it is given, and the files of a named data set.

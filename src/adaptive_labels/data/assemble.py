@@ -3,14 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from torch import Tensor
 
-from adaptive_labels.data.contract import DataError, Dataset, Examples, Kind
+from adaptive_labels.data.contract import DataError, Dataset, Examples, Kind, picked
 from adaptive_labels.data.fingerprint import fingerprint
 from adaptive_labels.data.splits import (
     TEST_FRACTION,
     VALIDATION_FRACTION,
     content_digest,
+    count_shared,
+    digest_array,
     index_tensor,
     refuse_single_examples,
     share,
@@ -27,12 +30,12 @@ class Part:
     """
 
     examples: Examples
-    digests: list[bytes]
+    digests: Sequence[bytes]
     of_pixels: bool = False
 
     def subset(self, indices: Tensor) -> "Part":
         """The examples at `indices`, in that order."""
-        return Part(self.examples.subset(indices), [self.digests[i] for i in indices.tolist()], self.of_pixels)
+        return Part(self.examples.subset(indices), picked(self.digests, indices), self.of_pixels)
 
 
 def assemble(
@@ -93,8 +96,7 @@ def _duplicate_notes(parts: dict[str, Part], things: str) -> list[str]:
     contents = {name: _contents(part) for name, part in parts.items()}
     notes = []
     for later, earlier in (("validation", "train"), ("test", "train"), ("test", "validation")):
-        seen = set(contents[earlier])
-        shared = sum(content in seen for content in contents[later])
+        shared = count_shared(contents[later], contents[earlier])
         if shared:
             verb = "occurs" if shared == 1 else "occur"
             notes.append(f"{shared:,} of {len(contents[later]):,} {later} {things} also {verb} in {earlier}.")
@@ -120,9 +122,10 @@ def _set_aside(part: Part, fraction: float, salt: str) -> tuple[Part, Part]:
     return part.subset(index_tensor(kept)), part.subset(index_tensor(taken))
 
 
-def _contents(part: Part) -> list[bytes]:
+def _contents(part: Part) -> np.ndarray:
+    """A hash of what each example shows, (N, 16)."""
     inputs = part.examples.inputs
     if isinstance(inputs, Tensor) and not part.of_pixels:
         # Not the files' digests: a copy in another format or with other metadata has the same pixels.
-        return [content_digest(image.tobytes()) for image in inputs.numpy()]
-    return [digest[:16] for digest in part.digests]  # for a text, that of the folded text
+        return digest_array([content_digest(image.tobytes()) for image in inputs.numpy()])
+    return digest_array(part.digests)[:, :16]  # for a text, that of the folded text

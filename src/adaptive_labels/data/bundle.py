@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from adaptive_labels.data.contract import DataError
 from adaptive_labels.data.download import download
 
-ARCHIVE_SUFFIXES = (".tar.gz", ".tar", ".tar.xz", ".tar.bz2")
+ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
 
 
 @dataclass(frozen=True)

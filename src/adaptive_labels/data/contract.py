@@ -1,14 +1,17 @@
 """What every reader gives back: a data set with three splits, class names and notes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from adaptive_labels.data.stored_texts import LineSources, StoredDigests, StoredTexts
+
+Item = TypeVar("Item")
 Kind = Literal["text", "image"]
 SplitName = Literal["train", "validation", "test"]
 SPLIT_NAMES: tuple[SplitName, ...] = ("train", "validation", "test")
@@ -48,19 +51,23 @@ class ImageFiles:
         return ImageFiles(self.folder, self.names[picked], self.bytes_each[picked], self.size)
 
 
+Inputs = list[str] | StoredTexts | Tensor | ImageFiles
+"""What the examples of a split can be."""
+
+
 @dataclass(frozen=True, eq=False)
 class Examples:
     """One split: inputs, their labels, and where each came from.
 
-    `inputs` is a list of N texts, a uint8 tensor (N, C, H, W), or N `ImageFiles` where those are too many; `labels`
-    is int64 (N,); `true_labels` holds the labels before noise was injected, or None; `sources` names the file (and the
-    line, for tables) of each example, or is None.
+    `inputs` is a list of N texts, a uint8 tensor (N, C, H, W), or, where they are too many to hold, N `StoredTexts` or
+    N `ImageFiles`; `labels` is int64 (N,); `true_labels` holds the labels before noise was injected, or None; `sources`
+    names the file (and the line, for tables) of each example, or is None.
     """
 
-    inputs: list[str] | Tensor | ImageFiles
+    inputs: Inputs
     labels: Tensor
     true_labels: Tensor | None = None
-    sources: list[str] | None = None
+    sources: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if self.labels.dtype != torch.int64 or self.labels.ndim != 1:
@@ -79,19 +86,29 @@ class Examples:
 
     def subset(self, indices: Tensor) -> "Examples":
         """The examples at `indices` (int64, (M,)), in that order."""
-        picked = indices.tolist()
         return Examples(
             inputs=_picked(self.inputs, indices),
             labels=self.labels[indices],
             true_labels=None if self.true_labels is None else self.true_labels[indices],
-            sources=None if self.sources is None else [self.sources[i] for i in picked],
+            sources=None if self.sources is None else picked(self.sources, indices),
         )
 
 
-def _picked(inputs: list[str] | Tensor | ImageFiles, indices: Tensor) -> list[str] | Tensor | ImageFiles:
+def _picked(inputs: Inputs, indices: Tensor) -> Inputs:
     if isinstance(inputs, list):
         return [inputs[i] for i in indices.tolist()]
     return inputs[indices] if isinstance(inputs, Tensor) else inputs.subset(indices)
+
+
+def picked(values: Sequence[Item], indices: Tensor) -> Sequence[Item]:
+    """The values at `indices` (int64, (M,)), in that order; those that are kept in one array stay so.
+
+    >>> picked(["a", "b", "c"], torch.tensor([2, 0]))
+    ['c', 'a']
+    """
+    if isinstance(values, StoredDigests | LineSources):
+        return values.subset(indices)  # type: ignore[return-value]
+    return [values[i] for i in indices.tolist()]
 
 
 @dataclass(frozen=True, eq=False)

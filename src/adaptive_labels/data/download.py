@@ -14,21 +14,32 @@ _CHUNK = 1 << 18
 _TIMEOUT = 30  # seconds without a byte
 
 
-def download(url: str, path: Path, *, md5: str, progress: Callable[[int, int | None], None]) -> None:
-    """Download `url` to `path`; a DataError, and no file, if it cannot be had or is not the one with that MD5.
+def download(
+    url: str,
+    path: Path,
+    *,
+    md5: str | None = None,
+    sha256: str | None = None,
+    progress: Callable[[int, int | None], None],
+) -> None:
+    """Download `url` to `path`; a DataError, and no file, if it cannot be had or is not the one with that sum.
 
     Args:
         url: where the file is.
         path: its name here; its folder is made if it is not there.
-        md5: of the content, in hexadecimal.
+        md5: of the content, in hexadecimal; this or the next.
+        sha256: of the content, in hexadecimal.
         progress: called with the bytes that have come and those that will, or None where the server does not say.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        found = _stream(url, part, progress)
-        if found != md5:
-            raise DataError(f"{url} is not the file it should be: its MD5 is {found}, expected is {md5}.")
+        name, expected = ("MD5", md5) if md5 is not None else ("SHA-256", sha256)
+        digest = hashlib.md5(usedforsecurity=False) if md5 is not None else hashlib.sha256()
+        _stream(url, part, digest, progress)
+        found = digest.hexdigest()
+        if found != expected:
+            raise DataError(f"{url} is not the file it should be: its {name} is {found}, expected is {expected}.")
         part.replace(path)
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
         if isinstance(error, urllib.error.HTTPError):
@@ -41,9 +52,8 @@ def download(url: str, path: Path, *, md5: str, progress: Callable[[int, int | N
         part.unlink(missing_ok=True)
 
 
-def _stream(url: str, part: Path, progress: Callable[[int, int | None], None]) -> str:
-    """Write what comes to `part`; its MD5."""
-    digest = hashlib.md5(usedforsecurity=False)
+def _stream(url: str, part: Path, digest: "hashlib._Hash", progress: Callable[[int, int | None], None]) -> None:
+    """Write what comes to `part`, and add it to the digest."""
     with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer, part.open("wb") as file:
         length = answer.headers.get("Content-Length")
         total = int(length) if length is not None else None
@@ -55,4 +65,3 @@ def _stream(url: str, part: Path, progress: Callable[[int, int | None], None]) -
             progress(done, total)
     if total is not None and done != total:
         raise http.client.IncompleteRead(b"", total - done)
-    return digest.hexdigest()

@@ -10,6 +10,8 @@ from adaptive_labels.data.contract import Examples, ImageFiles
 from adaptive_labels.data.encoding import HashedNgrams, ImageEncoder, ImageTensors, RaggedIds
 from adaptive_labels.data.files import EncodedFiles
 from adaptive_labels.data.sequences import CharacterIds, PaddedIds, WordIds
+from adaptive_labels.data.stored_ids import encode_stored, fit_stored
+from adaptive_labels.data.stored_texts import StoredTexts
 
 __all__ = [
     "EncodedExamples",
@@ -57,16 +59,18 @@ def fit_encoder(reads: str, examples: Examples, settings: Mapping[str, Any]) -> 
         return ImageEncoder.for_files(inputs)
     if reads == "features":
         return HashedNgrams.from_dict(settings)
-    return WordIds.fit(inputs, **settings) if reads == "words" else CharacterIds.fit(inputs, **settings)
+    kind = WordIds if reads == "words" else CharacterIds
+    return fit_stored(kind, inputs, settings) if isinstance(inputs, StoredTexts) else kind.fit(inputs, **settings)
 
 
 def encode(encoder: Encoder, examples: Examples) -> EncodedExamples:
     """One split's inputs, ready to give whole batches."""
+    inputs = examples.inputs
     if isinstance(encoder, ImageEncoder):
-        assert not isinstance(examples.inputs, list)
-        return encoder.encode(examples.inputs)
-    assert isinstance(examples.inputs, list)
-    return encoder.encode(examples.inputs)
+        assert isinstance(inputs, Tensor | ImageFiles)
+        return encoder.encode(inputs)
+    assert isinstance(inputs, list | StoredTexts)
+    return encode_stored(encoder, inputs) if isinstance(inputs, StoredTexts) else encoder.encode(inputs)
 
 
 def encoder_to_dict(encoder: Encoder) -> dict[str, Any]:

@@ -6,7 +6,7 @@ How a text becomes hashed features: a feature is a word, a run of neighbouring w
 word whose ends are marked. `word_hashes` says what a word is, and how all of them are hashed at once.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -62,6 +62,20 @@ class RaggedIds:
         """
         values, begins, _ = end_to_end(self.values, self.offsets, indices)
         return values, begins
+
+
+def laid_out(encoded: Iterable[tuple[NDArray[np.int32], Int64s]]) -> tuple[Tensor, Tensor]:
+    """Return chunks of lists, each with the lists' lengths, as all values end to end and the N+1 offsets.
+
+    >>> chunk = np.array([7, 8, 9], np.int32), np.array([1, 2])
+    >>> [part.tolist() for part in laid_out([chunk, chunk])]
+    [[7, 8, 9, 7, 8, 9], [0, 1, 3, 4, 6]]
+    """
+    values, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
+    for chunk_values, chunk_lengths in encoded:
+        values.append(chunk_values)
+        lengths.append(chunk_lengths)
+    return torch.from_numpy(np.concatenate(values)), torch.from_numpy(np.cumsum(np.concatenate(lengths)))
 
 
 def end_to_end(values: Tensor, offsets: Tensor, indices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -135,16 +149,19 @@ class HashedNgrams:
         """The sizes of a network that its encoder decides."""
         return {"buckets": self.buckets}
 
+    @property
+    def numbers(self) -> int:
+        """How many different numbers a text may be given."""
+        return self.buckets
+
     def encode(self, texts: Sequence[str]) -> RaggedIds:
         """Return the numbers of every text's features; a text without a visible character has none."""
-        values = [np.zeros(0, np.int32)]
-        lengths = [np.zeros(1, np.int64)]
+        return RaggedIds(*laid_out(self.encode_chunks(texts)))
+
+    def encode_chunks(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int32], Int64s]]:
+        """Yield the numbers of some texts after the other, end to end, and how many each text has."""
         for chunk in chunks(texts, max_length=self.max_length, normalise=self.normalise, lowercase=self.lowercase):
-            chunk_values, chunk_lengths = self._encode_chunk(chunk)
-            values.append(chunk_values)
-            lengths.append(chunk_lengths)
-        offsets = np.cumsum(np.concatenate(lengths))
-        return RaggedIds(torch.from_numpy(np.concatenate(values)), torch.from_numpy(offsets))
+            yield self._encode_chunk(chunk)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain data."""

@@ -7,6 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from adaptive_labels.data.contract import Examples, ImageFiles
+from adaptive_labels.data.stored_texts import StoredTexts
 
 
 def fingerprint(classes: Sequence[str], splits: Iterable[tuple[str, Examples]]) -> str:
@@ -33,6 +34,11 @@ def fingerprint(classes: Sequence[str], splits: Iterable[tuple[str, Examples]]) 
 
 def _add_texts(digest: "hashlib._Hash", texts: Sequence[str]) -> None:
     # The lengths go in first, so that ["ab", "c"] and ["a", "bc"] differ.
+    if isinstance(texts, StoredTexts):
+        _add_array(digest, texts.sizes)
+        for pieces in texts.pieces():
+            digest.update(b"".join(pieces))
+        return
     encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
     _add_array(digest, np.array([len(part) for part in encoded], dtype=np.int64))
     digest.update(b"".join(encoded))

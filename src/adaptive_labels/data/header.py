@@ -6,6 +6,7 @@ from collections.abc import Sequence
 LABEL_NAMES = (
     "label_text", "label_name", "label", "labels", "category", "class", "intent", "stars", "target", "sentiment",
     "topic", "rating", "genre", "class_name", "class_index", "class_label", "tag", "emotion", "language", "score", "y",
+    "coarse",
 )  # fmt: skip
 # A column of one of these names is the whole text …
 WHOLE_TEXT_NAMES = (

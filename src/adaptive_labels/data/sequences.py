@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaptive_labels.data.encoding import end_to_end
+from adaptive_labels.data.encoding import end_to_end, laid_out
 from adaptive_labels.data.word_hashes import Codes, Int64s, UInt64s, Words, chunks, code_points, word_hashes
 
 __all__ = ["ZHANG_ALPHABET", "CharacterIds", "PaddedIds", "WordIds"]
@@ -135,17 +135,28 @@ class WordIds:
         """The sizes of a network that its encoder decides."""
         return {"vocabulary": self.vocabulary}
 
+    @property
+    def numbers(self) -> int:
+        """How many different numbers a text may be given."""
+        return self.vocabulary
+
     def encode(self, texts: Sequence[str]) -> PaddedIds:
         """Return the numbers of every text's words, up to `max_words` of them."""
-        values, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
+        return PaddedIds(*laid_out(self.encode_chunks(texts)))
+
+    def encode_chunks(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int32], Int64s]]:
+        """Yield the numbers of some texts after the other, end to end, and how many each text has."""
         for _, words, hashes, count in self._read(texts):
             per_text = np.bincount(words.texts, minlength=count)
             first = np.cumsum(per_text) - per_text
             kept = np.arange(len(hashes)) - first[words.texts] < self.max_words
-            values.append(self._look_up(hashes[kept]))
-            lengths.append(np.minimum(per_text, self.max_words))
-        offsets = np.cumsum(np.concatenate(lengths))
-        return PaddedIds(torch.from_numpy(np.concatenate(values)), torch.from_numpy(offsets))
+            yield self._look_up(hashes[kept]), np.minimum(per_text, self.max_words)
+
+    def count_words(self, texts: Sequence[str]) -> Iterator[Int64s]:
+        """Yield how many words each text has, within `max_length` characters, some texts after the other."""
+        for chunk in chunks(texts, max_length=self.max_length, normalise=self.normalise, lowercase=self.lowercase):
+            codes, ends = code_points(chunk)
+            yield np.bincount(Words.find(codes, ends).texts, minlength=len(chunk))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings and the vocabulary as plain data."""
@@ -274,22 +285,27 @@ class CharacterIds:
         """The sizes of a network that its encoder decides."""
         return {"vocabulary": self.vocabulary, "length": self.length}
 
+    @property
+    def numbers(self) -> int:
+        """How many different numbers a text may be given."""
+        return self.vocabulary
+
     def encode(self, texts: Sequence[str]) -> PaddedIds:
         """Return the numbers of every text's characters."""
+        return PaddedIds(*laid_out(self.encode_chunks(texts)))
+
+    def encode_chunks(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int32], Int64s]]:
+        """Yield the numbers of some texts after the other, end to end, and how many each text has."""
         table = np.zeros(0x110000, np.int32)
         for place, character in enumerate(self.alphabet, start=1):
             table[ord(character)] = place
-        values, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
         for chunk in self._chunks(texts):
             codes, ends = code_points(chunk)
             counts = np.diff(ends, prepend=0)
             if self.reverse:
                 # Place j of a text that spans s … e is read from s + e − 1 − j.
                 codes = codes[np.repeat(2 * ends - counts - 1, counts) - np.arange(len(codes))]
-            values.append(table[codes])
-            lengths.append(counts)
-        offsets = np.cumsum(np.concatenate(lengths))
-        return PaddedIds(torch.from_numpy(np.concatenate(values)), torch.from_numpy(offsets))
+            yield table[codes], counts
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain data."""

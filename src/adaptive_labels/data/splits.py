@@ -12,10 +12,12 @@ import numpy as np
 import torch
 
 from adaptive_labels.data.contract import DataError, Examples
+from adaptive_labels.data.stored_texts import StoredDigests
 from adaptive_labels.data.wording import counted
 
 TEST_FRACTION = 0.2
 VALIDATION_FRACTION = 0.1
+_HASHED_AT_A_TIME = 65_536
 
 
 def fold_text(text: str) -> str:
@@ -63,12 +65,13 @@ def split_off(
     Equal contents of one class stay together, unless that would change a split's size by more than about a quarter.
     """
     order = _shuffled(digests, salt)
+    content = digest_array(digests)
     labels = examples.labels.numpy()[order]
     counts = np.bincount(labels)
     taken = np.zeros(len(order), dtype=bool)
     for k, size in enumerate(largest_remainder(counts.tolist(), fraction)):
         members = np.flatnonzero(labels == k)
-        cut = _between_contents([digests[i][:16] for i in order[members]], size)
+        cut = _between_contents(StoredDigests(content[order[members], :16]), size)
         taken[members[:cut]] = True
     return order[~taken], order[taken]
 
@@ -107,14 +110,46 @@ def index_tensor(indices: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(indices.astype(np.int64))
 
 
+def digest_array(digests: Sequence[bytes]) -> np.ndarray:
+    """All digests, which are of one length, in one array of bytes (N, length).
+
+    >>> digest_array([b"ab", b"cd"]).tolist()
+    [[97, 98], [99, 100]]
+    """
+    if isinstance(digests, StoredDigests):
+        return digests.array
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(len(digests), -1 if digests else 16)
+
+
+def count_shared(these: np.ndarray, those: np.ndarray) -> int:
+    """How many of these digests (N, 8 bytes or more) are among those.
+
+    >>> count_shared(digest_array([b"12345678", b"abcdefgh", b"abcdefgh"]), digest_array([b"abcdefgh"]))
+    2
+    """
+    # The first 8 bytes as a number leave few that may be the same; those are compared in full.
+    mine, others = (np.ascontiguousarray(digests[:, :8]).view(np.uint64).ravel() for digests in (these, those))
+    seen = {those[i].tobytes() for i in np.flatnonzero(np.isin(others, mine))}
+    return sum(these[i].tobytes() in seen for i in np.flatnonzero(np.isin(mine, others)))
+
+
 def _shuffled(digests: Sequence[bytes], salt: str) -> np.ndarray:
     # The first 16 bytes are hashed with the salt; what follows them only orders contents that fold alike.
     key = salt.encode()
-    keys = [hashlib.blake2b(digest[:16], digest_size=16, key=key).digest() + digest[16:] for digest in digests]
-    return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
+    content = digest_array(digests)
+    keys = np.empty((len(content), -(-content.shape[1] // 8) * 8), np.uint8)
+    keys[:, content.shape[1] :] = 0
+    keys[:, 16 : content.shape[1]] = content[:, 16:]
+    for start in range(0, len(content), _HASHED_AT_A_TIME):
+        heads = content[start : start + _HASHED_AT_A_TIME, :16].tobytes()
+        mixed = [hashlib.blake2b(heads[i : i + 16], digest_size=16, key=key).digest() for i in range(0, len(heads), 16)]
+        keys[start : start + len(mixed), :16] = digest_array(mixed)
+    # As texts of bytes are ordered: the first byte counts most. `lexsort` has the last key first, and keeps ties.
+    numbers = keys.view(">u8").astype(np.uint64)
+    return np.lexsort(tuple(numbers.T[::-1])).astype(np.int64)
 
 
-def _between_contents(contents: list[bytes], cut: int) -> int:
+def _between_contents(contents: Sequence[bytes], cut: int) -> int:
     """The place nearest to `cut` that does not part equal contents, of which each lie together.
 
     It is `cut` itself if that place is far off, would take nothing, or would leave too little for another split.

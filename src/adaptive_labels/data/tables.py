@@ -1,9 +1,10 @@
-"""Reading a table of texts from a file: CSV, TSV, JSON Lines or Parquet, the text formats also gzipped."""
+"""Reading a table of texts from a file: CSV, TSV, JSON Lines, Parquet or TREC's labels; text formats also gzipped."""
 
 import csv
 import gzip
 import io
 import json
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,9 +18,11 @@ from adaptive_labels.data.header import looks_like_header
 
 DELIMITED_SUFFIXES = (".csv", ".tsv")
 JSON_SUFFIXES = (".jsonl", ".ndjson")
-_TEXT_SUFFIXES = (*DELIMITED_SUFFIXES, *JSON_SUFFIXES)
+LABEL_SUFFIX = ".label"
+_TEXT_SUFFIXES = (*DELIMITED_SUFFIXES, *JSON_SUFFIXES, LABEL_SUFFIX)
 TABLE_SUFFIXES = (*_TEXT_SUFFIXES, *(suffix + ".gz" for suffix in _TEXT_SUFFIXES), ".parquet")
 _SNIFFED_RECORDS = 50
+_LABELLED = re.compile(r"([^\s:]+):(\S+)(.*)")
 
 # The ways quotes are written, the standard first; a later one is tried only if the file does not parse otherwise.
 _QUOTING: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -92,6 +95,8 @@ def read_table(path: Path, *, header: bool | None = None, known_names: Sequence[
         text, notes = _read_text(path)
         if name.removesuffix(".gz").endswith(JSON_SUFFIXES):
             table = _parse_json_lines(path, text, notes)
+        elif name.removesuffix(".gz").endswith(LABEL_SUFFIX):
+            table = _parse_label_lines(path, text)
         else:
             is_tsv = name.removesuffix(".gz").endswith(".tsv")
             table = _parse_delimited(path, text, notes, "\t" if is_tsv else None, header, known_names)
@@ -107,7 +112,10 @@ def _read_text(path: Path) -> tuple[str, list[str]]:
             raw = gzip.decompress(raw)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {error}.") from error
-    text, notes = _decode(path, raw)
+    # TREC's files are Latin-1, which is nothing to remark on.
+    is_labels = path.name.lower().removesuffix(".gz").endswith(LABEL_SUFFIX)
+    text, notes = _decode(path, raw, others=("latin-1",) if is_labels else ("cp1252",))
+    notes = [] if is_labels else notes
     if "\0" in text:
         raise DataError(
             f"{path} holds NUL characters at line {text.count(chr(10), 0, text.index(chr(0))) + 1}: it is no text file."
@@ -117,13 +125,13 @@ def _read_text(path: Path) -> tuple[str, list[str]]:
     return text, notes
 
 
-def _decode(path: Path, raw: bytes) -> tuple[str, list[str]]:
+def _decode(path: Path, raw: bytes, others: Sequence[str]) -> tuple[str, list[str]]:
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         try:
             return raw.decode("utf-16"), []
         except UnicodeDecodeError as error:
             raise DataError(f"{path} starts like UTF-16 but is not valid UTF-16 ({error.reason}).") from error
-    for encoding in ("utf-8-sig", "cp1252"):
+    for encoding in ("utf-8-sig", *others):
         try:
             text = raw.decode(encoding)
         except UnicodeDecodeError:
@@ -168,7 +176,7 @@ def _parse_rows(path: Path, text: str, delimiter: str) -> tuple[list[list[str]],
 def _rectangle(path: Path, text: str, delimiter: str, options: dict[str, Any]) -> tuple[list[list[str]], list[int]]:
     rows: list[list[str]] = []
     places: list[int] = []
-    with _fields_of_any_size(len(text)):
+    with fields_of_any_size(len(text)):
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, **options)
         place = 1
         try:
@@ -192,8 +200,8 @@ def _fields(count: int) -> str:
 
 
 @contextmanager
-def _fields_of_any_size(limit: int) -> Iterator[None]:
-    # The limit is the module's, so it is put back for whoever else reads CSV in this process.
+def fields_of_any_size(limit: int) -> Iterator[None]:
+    """Let `csv` read fields of up to so many characters; its limit is put back for whoever else uses it here."""
     before = csv.field_size_limit(max(limit, 131_072))
     try:
         yield
@@ -204,7 +212,7 @@ def _fields_of_any_size(limit: int) -> Iterator[None]:
 def _sniff_delimiter(text: str) -> str:
     """The first of , ; tab | that cuts the first records into the same number of fields, more than one."""
     start = text[:200_000]
-    with _fields_of_any_size(len(start)):
+    with fields_of_any_size(len(start)):
         for delimiter in (",", ";", "\t", "|"):
             reader = csv.reader(io.StringIO(start, newline=""), delimiter=delimiter)
             rows = list(islice((row for row in reader if row), _SNIFFED_RECORDS))
@@ -236,6 +244,28 @@ def _parse_json_lines(path: Path, text: str, notes: list[str]) -> Table:
         raise DataError(f"{path} has no columns: its JSON objects are empty.")
     columns: list[Sequence[object]] = [[record.get(name) for record in records] for name in names]
     return Table(path, names, columns, places, notes=notes)
+
+
+def _parse_label_lines(path: Path, text: str) -> Table:
+    """Read lines such as "NUM:dist How far is it ?": the coarse label, the fine one, and the text.
+
+    A fine label keeps the coarse one before it, since some of them (`other`) are of several.
+    """
+    rows: list[tuple[str, str, str]] = []
+    places: list[int] = []
+    for place, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        found = _LABELLED.fullmatch(line.strip())
+        if found is None:
+            raise DataError(
+                f"{path} line {place} does not begin with a coarse and a fine label, as in 'NUM:dist How far is it ?'."
+            )
+        coarse, fine, rest = found.groups()
+        rows.append((coarse, f"{coarse}:{fine}", rest.strip()))
+        places.append(place)
+    columns: list[Sequence[object]] = list(zip(*rows, strict=True))
+    return Table(path, ["coarse", "fine", "text"], columns, places)
 
 
 def _read_parquet(path: Path) -> Table:

@@ -16,6 +16,7 @@ from adaptive_labels.data.splits import text_digest
 from adaptive_labels.data.tables import Table, is_table, read_table
 from adaptive_labels.data.wording import counted
 
+_TREC_FILE = re.compile(r"(train|trec)_\d+\.label")  # train_5500.label and TREC_10.label, which is the test split
 _WHOLE_NUMBER = re.compile(r"-?\d+(\.0+)?")
 
 
@@ -81,6 +82,8 @@ def _find_files(folder: Path) -> tuple[dict[str, Path], list[str]]:
 
 def _stem(path: Path) -> str:
     name = path.name.lower().removesuffix(".gz")
+    if (trec := _TREC_FILE.fullmatch(name)) is not None:
+        return {"train": "train", "trec": "test"}[trec[1]]
     return name[: name.rindex(".")]
 
 

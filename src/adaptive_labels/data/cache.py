@@ -1,0 +1,84 @@
+"""What is worked out once and kept on the disk: a folder for each entry, whole or not there at all.
+
+Everything in it can be made again from the data; it may be deleted at any time, by entry or as a whole.
+"""
+
+import errno
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from adaptive_labels.data.contract import DataError
+
+__all__ = ["CACHE", "cache_folder", "kept", "mapped"]
+
+CACHE = "ALR_CACHE"
+"""The environment variable with the folder; $XDG_CACHE_HOME/adaptive-labels or ~/.cache/adaptive-labels if not set."""
+
+_A_DAY = 24 * 3600
+
+
+def cache_folder() -> Path:
+    """Where entries are kept."""
+    given = os.environ.get(CACHE)
+    if given:
+        return Path(given).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "adaptive-labels"
+
+
+def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
+    """The entry of this kind and key: as it is on the disk, or made now.
+
+    Args:
+        kind: the folder of entries like this one.
+        key: a hash of all that the entry depends on.
+        make: fills a folder; if it raises, or this process is ended, there is no entry. Its OSErrors are those of
+            writing; what cannot be read is a DataError already.
+    """
+    entry = cache_folder() / kind / key
+    if entry.is_dir():
+        return entry
+    part = entry.with_name(f".{key}.{os.getpid()}.part")
+    try:
+        _clear_away(entry)
+        part.mkdir(parents=True)
+        make(part)
+        _give_name(part, entry)
+    except OSError as error:
+        raise DataError(
+            f"{cache_folder()}, where texts are kept in a compact form, cannot be written: "
+            f"{error.strerror or error}; name another folder by the environment variable {CACHE}."
+        ) from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return entry
+
+
+def _clear_away(entry: Path) -> None:
+    """Remove what processes that were killed have left of this entry: they have not begun within the last day."""
+    for left in entry.parent.glob(f".{entry.name}.*.part"):
+        if left.name.split(".")[-2] == str(os.getpid()) or time.time() - left.stat().st_mtime > _A_DAY:
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _give_name(part: Path, entry: Path) -> None:
+    try:
+        part.rename(entry)
+    except OSError as error:
+        # Another process was faster; what it made is the same.
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) and not entry.is_dir():
+            raise
+
+
+def mapped(path: Path, dtype: DTypeLike) -> np.ndarray:
+    """The numbers in a file as an array whose pages are read when they are needed, and shared between processes."""
+    if path.stat().st_size == 0:
+        return np.zeros(0, dtype)
+    # Copy-on-write: torch takes an array that is read-only with a warning. And as a plain array: each piece of a memmap
+    # is a memmap again, which costs microseconds.
+    return np.memmap(path, dtype, mode="c").view(np.ndarray)
