@@ -48,7 +48,8 @@ def record(bench: str, variant: Variant, seed: int, top1: float, top5: float = 0
     metrics = {"validation": {"top1": top1}, "test": {"top1": top1, "top5": top5}}
     parameters = {"criterion": 9_900, "network": 700_000}
     key = {"bench": bench, "variant": variant.key, "seed": seed}
-    return {**key, "status": "finished", "metrics": metrics, "parameters": parameters}
+    config = {"data": {"name": "elsewhere/some_images"}}
+    return {**key, "status": "finished", "metrics": metrics, "parameters": parameters, "config": config}
 
 
 # ---------------------------------------------------------------------------------------------------------- the paper
@@ -121,6 +122,10 @@ def test_every_cell_resolves_and_builds(table: str, scale: str, bench: str, vari
 def test_the_paper_s_recipe_is_the_paper_s() -> None:
     for file in sorted((RECIPES / "benches").glob("*-paper.toml")):
         training = load_toml(file).training
+        if file.stem.startswith(("ag_news", "yahoo_answers", "yelp_full")):
+            assert (training.epochs, training.batch_size, training.lr) == (30, 128, 1e-4)
+            assert (training.optimizer, training.milestones, training.gamma) == ("adam", (10, 20), 0.5)
+            continue
         if file.stem.startswith("cifar"):
             assert (training.epochs, training.batch_size, training.lr) == (300, 128, 0.1)
             assert training.milestones == (60, 120, 160)
@@ -218,6 +223,17 @@ def test_ours_stand_beside_the_paper_s_with_the_difference(tmp_path: Path) -> No
     cell = next(cell for one in plain["columns"] if one["recipe"] == bench for cell in one["cells"])
     assert cell["difference_points"] == pytest.approx(-26.54)
     assert json.loads(json.dumps(plain)) == plain
+
+
+def test_a_column_names_the_data_that_its_runs_were_made_on(tmp_path: Path) -> None:
+    reproduction = load_reproduction("text", "short")
+    shown = {one.bench: one.recipe for one in compare_with_paper(reproduction, {})}
+    assert shown["ag_news-fasttext-short"].startswith("ag_news; fasttext: ")
+    assert shown["yelp_full-fasttext-short"].startswith("yelp_full, 8% of the training texts; fasttext: ")
+    bench = "ag_news-fasttext-short"
+    append_record(tmp_path, record(bench, Variant("", "baseline"), 0, 0.9))
+    compared = compare_with_paper(reproduction, read_all_records(tmp_path, [bench]))
+    assert compared[0].recipe.startswith("some_images; fasttext: ")
 
 
 def test_a_page_shows_the_columns_that_have_been_begun(tmp_path: Path) -> None:

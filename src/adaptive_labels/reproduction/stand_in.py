@@ -12,6 +12,7 @@ SHAPES: dict[str, tuple[int, tuple[int, int] | None]] = {
     "cifar100": (100, (3, 32)),
     "imagenet": (1000, (3, 224)),
     "digits": (10, (1, 8)),
+    "towns": (30, None),
     "ag_news": (4, None),
     "yahoo_answers": (10, None),
     "yelp_full": (5, None),
