@@ -52,6 +52,21 @@ def test_a_table_is_filled_once_and_drawn_from_what_is_there(alr: Alr, tmp_path:
     assert maps["scale"] == "smoke"
 
 
+def test_other_data_stands_in_for_a_table_s(alr: Alr, tmp_path: Path) -> None:
+    rows = [f"{1 + i % 4},word{i % 4} and {i},some text" for i in range(80)]
+    for name in ("train", "test"):
+        (tmp_path / f"my_news/{name}.csv").parent.mkdir(exist_ok=True)
+        (tmp_path / f"my_news/{name}.csv").write_text("\n".join(rows), encoding="utf-8")
+    cell = ["text", "--scale", "short", "--networks", "fasttext", "--data", "ag_news", "--only", "baseline"]
+    done = alr("reproduce", *cell, "--seeds", "1", "--workers", "1", "--from", "ag_news=my_news", "--json")
+    assert done.status == 0, done.err
+    columns = {column["recipe"]: column for column in done.json["columns"]}
+    shown = columns["ag_news-fasttext-short"]
+    assert shown["how"].startswith("my_news; fasttext: 4 epochs")
+    assert shown["cells"][0]["ours"]["n"] == 1
+    assert columns["yelp_full-fasttext-short"]["cells"][0]["ours"] is None
+
+
 def test_a_dry_run_checks_every_cell_without_its_data(alr: Alr, tmp_path: Path) -> None:
     done = alr("reproduce", "cifar", "--scale", "paper", "--networks", "preact-resnet18", "--dry-run")
     assert done.status == 0, done.err
@@ -68,6 +83,8 @@ def test_a_dry_run_checks_every_cell_without_its_data(alr: Alr, tmp_path: Path) 
         (("figure", "--scale", "short", "--data", "mnist"), "data is 'mnist'; at the scale short there is"),
         (("dml", "--scale", "huge"), "scale is 'huge'; it must be smoke, short or paper"),
         (("dml", "--only", "alx"), "only: there is no 'alx' here"),
+        (("text", "--from", "ag=x"), "--from: 'ag=x' is not NAME=PATH with one of towns for the name"),
+        (("text", "--scale", "short", "--from", "ag_news"), "'ag_news' is not NAME=PATH with one of ag_news, yahoo_"),
         (("tables", "--page", "x.md"), "--template and --page belong together"),
     ],
 )
@@ -83,7 +100,7 @@ def test_recipes_are_listed(alr: Alr) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("table", ["cifar", "imagenet", "dml"])
+@pytest.mark.parametrize("table", ["cifar", "imagenet", "text", "dml"])
 def test_every_cell_of_the_paper_runs_at_the_scale_smoke(table: str, tmp_path: Path) -> None:
     done = process(tmp_path, "reproduce", table, "--json")
     assert done.returncode == 0, done.stderr
