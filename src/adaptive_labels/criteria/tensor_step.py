@@ -7,18 +7,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from adaptive_labels import functional as AF
 from adaptive_labels.criteria.base import over
 from adaptive_labels.criteria.batch import check_labels
 from adaptive_labels.criteria.step import Spread, Step, low_rank_outcome, spread_rows
-from adaptive_labels.functional.onepass import Factors, Losses, losses_and_gradients
+from adaptive_labels.functional.onepass import Factors, Losses, before_own, losses_and_gradients, put_back
 
 if TYPE_CHECKING:
     from adaptive_labels.criteria.adaptive import AdaptiveLabelLoss
 
-AT_ONCE = 2**18  # logits on the CPU
+AT_ONCE = 2**19  # logits on the CPU
 LEAST_ROWS = 32  # of a low-rank S: matrix products of fewer are slow
 
 
@@ -91,88 +92,23 @@ def _dense(
 ) -> tuple[Losses, tuple[Tensor, ...], Spread | None]:
     """The step with a dense S."""
     s = criterion.residual_parameters()[0].detach()
-    count, width = len(z), len(s) - 1
     at_once = _samples_at_once(z, 1)
-    # One allocation: of several large ones the C library gives most back to the system after every step.
-    sizes = [count * width, 4 * at_once * len(s), at_once * width + 2]
-    of_rows, rooms, ends = z.new_empty(sum(sizes)).split(sizes)  # type: ignore[no-untyped-call]
-    rows = of_rows.view(count, width)  # for the gradients of the rows of S
-    room = rooms.view(4, at_once, len(s))
-    own_columns = OwnColumns(s, y, room[2:], ends)
     if not criterion.learns:
-        return losses_and_gradients(z, y, own_columns.put_in, factors, dz, None, room[:2]), (), None
-    rate = -criterion.residual_lr
-    if criterion.update == "self" and not isinstance(factors.own, Tensor):
-        # One number for all samples: left to the addition at the end.
-        rate, factors = rate * factors.own, factors._replace(own=1.0)
+        losses = losses_and_gradients(z, y, lambda part: s[y[part]].to(z.dtype), factors, dz, None, at_once)
+        return losses, (), None
+    rows = z.new_empty(len(z), z.shape[1] - 1)  # the rows of S, which become their gradients
 
-    def take(part: slice, gradient: Tensor) -> None:
-        own_columns.take_out(gradient, rows[part])
+    def rows_of(part: slice) -> Tensor:
+        here = rows[part]
+        if s.dtype == here.dtype:
+            return torch.index_select(s, 0, y[part], out=here)
+        return here.copy_(s[y[part]])
 
-    losses = losses_and_gradients(z, y, own_columns.put_in, factors, dz, take, room[:2])
+    losses = losses_and_gradients(z, y, rows_of, factors, dz, lambda part, gradient: None, at_once)
     if criterion.update == "self":
-        s.index_add_(0, y, rows.to(s.dtype), alpha=rate)
+        s.index_add_(0, y, rows.to(s.dtype), alpha=-criterion.residual_lr)
         return losses, (), None
     return losses, (rows.to(s.dtype), y), partial(spread_rows, False, criterion.sparse)
-
-
-class OwnColumns:
-    """The rows of S for slices of the labels, with the own column, which S lacks, put in and taken out again.
-
-    A mask of 0s and 1s in `torch.lerp` takes under half of the time of `torch.where`. It is exact for finite numbers,
-    and only rows of S and differences of probabilities pass through it, no logits.
-
-    Args:
-        s: (K, K−1).
-        y: (M,), the labels.
-        room: (2, m, K) to work in, m the greatest length of a slice.
-        ends: (m · (K−1) + 2,) to work in.
-
-    >>> s, y = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), torch.tensor([2, 0])
-    >>> columns, out = OwnColumns(s, y, torch.empty(2, 2, 3), torch.empty(6)), torch.empty(2, 2)
-    >>> full = columns.put_in(slice(0, 2))
-    >>> full[0, :2].tolist(), full[1, 1:].tolist()
-    ([5.0, 6.0], [1.0, 2.0])
-    >>> columns.take_out(full, out)
-    >>> out.tolist()
-    [[5.0, 6.0], [1.0, 2.0]]
-    """
-
-    def __init__(self, s: Tensor, y: Tensor, room: Tensor, ends: Tensor) -> None:
-        self.s, self.y, self.classes = s, y, len(s)
-        self._full, self._before = room  # the rows; 1 in the columns before the own one, of the last slice
-        # Rows end to end with a number to spare on either side, so that a row and the same shifted are views of it.
-        self._ends = ends.zero_()
-        self._windows: Tensor | None = None
-        if self.classes >= 256 and ends.device.type == "cpu":
-            # Windows into one strip of K ones and K zeros: copying them takes a fifth of the time of comparing.
-            strip = (torch.arange(2 * self.classes) < self.classes).to(ends.dtype)
-            self._windows = strip.unfold(0, self.classes, 1)  # (K + 1, K)
-
-    def put_in(self, part: slice) -> Tensor:
-        """The rows of a slice (m, K), with any number in the own column; the next slice overwrites them."""
-        y = self.y[part]
-        count, width = len(y), self.classes - 1
-        rows = self._ends[1 : 1 + count * width].view(count, width)
-        if self.s.dtype == rows.dtype:
-            torch.index_select(self.s, 0, y, out=rows)
-        else:
-            rows.copy_(self.s[y])
-        before = self._before[:count]
-        if self._windows is None:
-            torch.lt(torch.arange(self.classes, device=y.device), y.unsqueeze(1), out=before)
-        else:
-            torch.index_select(self._windows, 0, self.classes - y, out=before)
-        shifted, straight = (self._ends.as_strided((count, self.classes), (width, 1), at) for at in self._starts())
-        return torch.lerp(shifted, straight, before, out=self._full[:count])
-
-    def _starts(self) -> tuple[int, int]:
-        start = int(self._ends.storage_offset())  # of a view, `as_strided` counts from the beginning of its storage
-        return start, start + 1
-
-    def take_out(self, full: Tensor, out: Tensor) -> None:
-        """Write (m, K) without the own column to ``out`` (m, K−1), for the slice that was put in last."""
-        torch.lerp(full[:, 1:], full[:, :-1], self._before[: len(full), :-1], out=out)
 
 
 def _low_rank(
@@ -182,17 +118,21 @@ def _low_rank(
     left, right = (parameter.detach().to(z.dtype) for parameter in criterion.residual_parameters())
     left_rows = left[y]
     of_left, of_right = torch.zeros_like(left_rows), torch.zeros_like(right)
+    columns_before = before_own(z.shape[1], z.device)
 
     def rows_of(part: slice) -> Tensor:
-        return left_rows[part] @ right.T
+        return AF.erase(left_rows[part] @ right.T, y[part])
 
     def take(part: slice, gradient: Tensor) -> None:
-        torch.mm(gradient, right, out=of_left[part])
-        of_right.addmm_(gradient.T, left_rows[part])
+        here = y[part]
+        full = z.new_empty(len(here), z.shape[1])
+        put_back(F.pad(gradient, (1, 1)), columns_before(here), here.unsqueeze(1), 0.0, full)
+        torch.mm(full, right, out=of_left[part])
+        of_right.addmm_(full.T, left_rows[part])
 
     learns = criterion.learns
-    room = z.new_empty(2, _samples_at_once(z, LEAST_ROWS), z.shape[1])
-    losses = losses_and_gradients(z, y, rows_of, factors, dz, take if learns else None, room)
+    at_once = _samples_at_once(z, LEAST_ROWS)
+    losses = losses_and_gradients(z, y, rows_of, factors, dz, take if learns else None, at_once)
     if not learns:
         return losses, (), None
     rows, spread = low_rank_outcome(criterion, of_left, of_right, y)
@@ -201,8 +141,8 @@ def _low_rank(
 
 def _samples_at_once(z: Tensor, least: int) -> int:
     if z.device.type != "cpu":
-        return len(z)
-    return min(len(z), max(least, AT_ONCE // z.shape[1]))
+        return max(1, len(z))
+    return max(least, AT_ONCE // z.shape[1])
 
 
 def _weights(
