@@ -265,6 +265,12 @@ def make_augment(config: RunConfig, dataset: Dataset) -> Callable[[Inputs, torch
     return augment
 
 
+def kind_of_inputs(config: RunConfig) -> str:
+    """What the network of a configuration reads: ``"image"`` or ``"text"``."""
+    assert config.model.name is not None
+    return find_model(config.model.name)[0].kind
+
+
 def describe(config: RunConfig) -> str:
     """The resolved recipe in a line."""
     training = config.training

@@ -11,7 +11,6 @@ from adaptive_labels import build
 from adaptive_labels.analysis.statistics import Summary, compare, summarise
 from adaptive_labels.analysis.words import difference, parameters, percent_summary, signed
 from adaptive_labels.config import RunConfig
-from adaptive_labels.models.registry import find_model
 from adaptive_labels.reproduction.paper import Printed
 from adaptive_labels.reproduction.recipes import Reproduction
 from adaptive_labels.studies.records import Record
@@ -94,10 +93,9 @@ def _compare_column(reproduction: Reproduction, bench: str, records: Records) ->
 
 def _recipe(config: RunConfig, runs: Sequence[Record]) -> str:
     """What stands for a column: the data that the runs were made on, or that the recipe names, and the training."""
-    assert config.model.name is not None
     # The user's own stand-in for a data set is named by its folder.
     used = {Path(run["config"]["data"]["name"]).name for run in runs} or {config.data.name}
-    inputs = f"{find_model(config.model.name)[0].kind}s"
+    inputs = f"{build.kind_of_inputs(config)}s"
     share = "" if config.data.train_fraction == 1 else f", {config.data.train_fraction:.0%} of the training {inputs}"
     return f"{', '.join(sorted(used))}{share}; {build.describe(config)}"
 
