@@ -29,7 +29,8 @@ def test_a_stopped_run_goes_on_and_ends_as_if_nothing_had_been(alr, start_alr, f
     stopped.send_signal(signal.SIGINT)
     _, err = stopped.communicate(timeout=60)
     assert stopped.returncode == 130, err
-    assert err.startswith("alr: stopped in epoch ")
+    # The last line: where the signal falls into the start of a worker, Python prints that it drops the exception.
+    assert err.splitlines()[-1].startswith("alr: stopped in epoch ")
     assert results(tmp_path / "stopped") == {}
     monkeypatch.setenv("ALR_DATA_WORKERS", "2")
     assert alr(*command, "--out", "stopped").status == 0

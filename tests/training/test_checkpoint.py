@@ -137,6 +137,41 @@ def test_an_interruption_says_what_is_kept(tmp_path: Path) -> None:
     assert kept.epoch == 2
 
 
+class Interrupting:
+    """Ctrl-C falls into its finaliser, where Python prints and drops what is raised."""
+
+    def __del__(self) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+class InterruptsOnce(SilentReporter):
+    """Lets an interruption get lost after the first step."""
+
+    lost = False
+
+    def progress(self, now: Any) -> None:
+        if not self.lost:
+            self.lost = True
+            Interrupting()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interruption_that_python_drops_stops_the_run_all_the_same(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(Interrupted):
+        train(objective_of(), config_with(), tmp_path, Memory(), InterruptsOnce())
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_where_interruptions_are_ignored_they_stay_so(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        result = train(objective_of(), config_with(), tmp_path, Memory(), InterruptsOnce())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert result.status == "finished"
+
+
 def test_sigint_leaves_the_last_checkpoint(tmp_path: Path) -> None:
     """A real process with a real signal."""
     code = textwrap.dedent(

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from adaptive_labels.training.batching import arranged, batches, inputs_of, piec
 from adaptive_labels.training.checkpoint import kept_epochs
 from adaptive_labels.training.contracts import Augment, Encoded, Recorder
 from adaptive_labels.training.evaluate import LARGE_BATCH, evaluate, to_device
+from adaptive_labels.training.interrupts import remembered_interrupts
 from adaptive_labels.training.means import RunningMeans
 from adaptive_labels.training.progress import Clock, Progress, Reporter
 from adaptive_labels.training.schedule import make_schedule
@@ -89,12 +91,13 @@ def fit(
     reason: str | None = None
     status: Status = "finished"
     try:
-        with contained(session.device, config.threads):
+        with contained(session.device, config.threads), remembered_interrupts() as lesson.check_interrupts:
             if checkpoint_dir is not None:
                 session.restore(checkpoint_dir)
             recorder.rewind(session.finished_epochs)
             while session.finished_epochs < lesson.epochs and not _stops_early(session.history, config.early_stop):
                 record = _epoch(lesson, validation)
+                lesson.check_interrupts()
                 session.history.append(record)
                 recorder.epoch(record)
                 reporter.epoch(record, lesson.epochs)
@@ -142,6 +145,7 @@ class _Lesson:
         self.steps = sum(1 for _ in batches(torch.arange(len(labels)), config.batch_size))
         self.schedule = make_schedule(config, self.steps)
         self.clock = Clock()
+        self.check_interrupts: Callable[[], None] = lambda: None
 
 
 def _epoch(lesson: _Lesson, validation: tuple[Encoded, Tensor]) -> dict[str, Any]:
@@ -204,6 +208,7 @@ def _train(lesson: _Lesson, epoch: int) -> RunningMeans:
                 session.fabric.backward(loss if len(piece) == size else loss * (len(piece) / size))
                 means.add(step, loss, logits, target, objective.parts)
         session.step()
+        lesson.check_interrupts()
         if lesson.clock.is_time():
             _look(lesson, means, epoch, step + 1)
     _look(lesson, means, epoch, lesson.steps)
