@@ -20,6 +20,7 @@ from adaptive_labels.cli import (
     suspecting,
     training,
 )
+from adaptive_labels.cli.process import prepare_process
 from adaptive_labels.cli.usage import Group, UsageError, usage_sentence
 
 app = typer.Typer(
@@ -69,7 +70,7 @@ def main() -> None:
     if "--debug" in arguments:  # anywhere on the line, not only before the command
         arguments.remove("--debug")
         os.environ["ALR_DEBUG"] = "1"  # the processes of a comparison read it too
-    _share_cores()
+    prepare_process()
     try:
         sys.exit(_run(arguments or ["--help"]))
     except (UsageError, ValueError, OSError) as error:
@@ -101,16 +102,6 @@ def _run(arguments: list[str]) -> int:
     except typer.Exit as end:
         return end.exit_code
     return 0
-
-
-def _share_cores() -> None:
-    """Keep torch's threads from spinning for long while they wait, unless the user has a wish of their own.
-
-    On two cores with other work on them, an epoch of the towns took 8.4 s with the spinning that OpenMP has by
-    default, and 1.8 s without. It must be said before torch is imported.
-    """
-    if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & set(os.environ):
-        os.environ["GOMP_SPINCOUNT"] = "1000"
 
 
 def _one_sentence(error: Exception) -> str:
