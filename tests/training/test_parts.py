@@ -91,6 +91,19 @@ def test_means_weigh_by_examples_and_by_name() -> None:
     assert means.bad_step is None
 
 
+@pytest.mark.parametrize("held", [1, 100, 10**6], ids=["at once", "in groups", "at the end"])
+def test_means_count_what_is_right_however_long_it_is_kept(monkeypatch: pytest.MonkeyPatch, held: int) -> None:
+    monkeypatch.setattr("adaptive_labels.training.means.HELD_LOGITS", held)
+    means, right = RunningMeans(), 0
+    for step in range(20):
+        logits, target = torch.randn(1 + step, 3), torch.randint(3, (1 + step,))
+        right += int((logits.argmax(1) == target).sum())
+        means.add(step, torch.tensor(1.0), logits, target, {})
+        if step in (9, 19):
+            means.fold()
+            assert (means.correct, means.examples) == (right, (step + 1) * (step + 2) // 2)
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("often", [True, False])
 def test_means_know_the_first_bad_step(bad: float, often: bool) -> None:

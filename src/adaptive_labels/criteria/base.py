@@ -5,17 +5,18 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from adaptive_labels import functional as AF
-from adaptive_labels.criteria.batch import REDUCTIONS, Batch, check_class_weight, check_shapes, prepare
+from adaptive_labels.criteria.batch import REDUCTIONS, Batch, all_are_classes, check_class_weight, check_shapes, prepare
 
 
 @dataclass
@@ -55,6 +56,8 @@ class Criterion(nn.Module, ABC):
 
     #: Whether processes that do not share state would drift apart.
     stateful = False
+    #: ε, where the method is torch's own cross entropy with so much label smoothing.
+    torch_smoothing: float | None = None
     #: How many guides (teacher's or peers' logits) a call needs at least.
     needs_guide = False
 
@@ -107,8 +110,12 @@ class Criterion(nn.Module, ABC):
         Returns:
             A scalar, or (N, d1, …) with ``reduction="none"``; float32 unless the logits are float64.
         """
-        check_shapes(input, target, self.num_classes)
         active = self.training and torch.is_grad_enabled()
+        if active and self.torch_smoothing is not None and self._is_usual(input, target, sample_weight, guide):
+            loss = F.cross_entropy(input, target, label_smoothing=self.torch_smoothing)
+            self.parts = {"hard": loss.detach()}
+            return loss
+        check_shapes(input, target, self.num_classes)
         self._check_guide(guide, active)
         compiling = torch.compiler.is_compiling()
         check_inputs = input.device.type == "cpu" if self.check_inputs is None else self.check_inputs
@@ -122,8 +129,7 @@ class Criterion(nn.Module, ABC):
             check_values=check_inputs and not compiling,
             look_for_nan=self.check_finite and not compiling,
         )
-        # Autocast would take the matrix products of mixed labels down to half precision.
-        with torch.autocast(input.device.type, enabled=False):
+        with _full_precision(input.device.type):
             if not active:
                 return self._reduce(Terms(AF.cross_entropy(batch.logits, batch.target)), batch, world=1)
             world = self.world()
@@ -134,6 +140,32 @@ class Criterion(nn.Module, ABC):
     @abstractmethod
     def _terms(self, batch: Batch, world: int) -> Terms:
         """The unreduced loss of an active forward, and whatever state changes with it."""
+
+    def _is_usual(self, input: Tensor, target: object, sample_weight: object, guide: object) -> bool:
+        """Whether this is a mean over labels that are all classes and count once, of float32 logits on the CPU.
+
+        Then torch's own operation does it, without this frame's: beside a small network they can be seen.
+        """
+        return (
+            sample_weight is None
+            and guide is None
+            and self.weight is None
+            and self.reduction == "mean"
+            and self.check_inputs is not False
+            and not self.check_finite
+            and not torch.compiler.is_compiling()
+            and isinstance(input, Tensor)
+            and isinstance(target, Tensor)
+            and input.dtype == torch.float32
+            and target.dtype == torch.int64
+            and input.dim() == 2
+            and target.dim() == 1
+            and len(target) == len(input)
+            and input.shape[1] == self.num_classes
+            and input.device.type == target.device.type == "cpu"
+            and all_are_classes(target, self.num_classes, self.ignore_index)
+            and self.world() == 1
+        )
 
     def parameter_groups(self, lr: float | None = None) -> list[dict[str, Any]]:
         """Optimizer groups for the criterion's own parameters, weight decay off; empty if it trains none."""
@@ -239,6 +271,13 @@ class Criterion(nn.Module, ABC):
                 stacklevel=4,
             )
         return 1
+
+
+def _full_precision(device_type: str) -> AbstractContextManager[None]:
+    """Autocast would take the matrix products of mixed labels down to half precision."""
+    if torch.is_autocast_enabled(device_type):
+        return torch.autocast(device_type, enabled=False)
+    return nullcontext()
 
 
 def over(total: Tensor, count: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ def prepare(
     even = False
     if is_index(target):
         rows = target.reshape(-1).long()
-        if check_values and _all_are_classes(rows, logits.shape[1], ignore_index):
+        if check_values and all_are_classes(rows, logits.shape[1], ignore_index):
             own = logits.new_ones(len(rows))  # the usual case, in a third of the operations
             even = class_weight is None and sample_weight is None
         else:
@@ -162,7 +162,7 @@ def _position(flat: int, shape: torch.Size) -> str:
     return str(where[0]) if len(where) == 1 else str(tuple(reversed(where)))
 
 
-def _all_are_classes(rows: Tensor, num_classes: int, ignore_index: int) -> bool:
+def all_are_classes(rows: Tensor, num_classes: int, ignore_index: int) -> bool:
     """Whether every label is a class and counts."""
     if 0 <= ignore_index < num_classes or rows.numel() == 0:
         return False

@@ -25,6 +25,8 @@ class CrossEntropy(Criterion):
     tensor(0.1269)
     """
 
+    torch_smoothing = 0.0
+
     def _terms(self, batch: Batch, world: int) -> Terms:
         hard = AF.cross_entropy(batch.logits, batch.target)
         return Terms(hard, parts={"hard": hard})
@@ -50,6 +52,7 @@ class LabelSmoothing(Criterion):
         super().__init__(num_classes, **common)
         self.label_smoothing = check_number("label_smoothing", label_smoothing, 0, 1)
         self.smooth_over = check_choice("smooth_over", smooth_over, ("all", "others"))
+        self.torch_smoothing = self.label_smoothing if smooth_over == "all" else None
 
     def _terms(self, batch: Batch, world: int) -> Terms:
         hard = AF.hard_loss(batch.logits, batch.target, self.label_smoothing, self.smooth_over)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from adaptive_labels import functional as AF
 from adaptive_labels.criteria.base import over
-from adaptive_labels.criteria.batch import check_labels
+from adaptive_labels.criteria.batch import all_are_classes, check_labels
 from adaptive_labels.criteria.step import Spread, Step, low_rank_outcome, spread_rows
 from adaptive_labels.functional.onepass import Factors, Losses, before_own, losses_and_gradients, put_back
 
@@ -150,7 +150,9 @@ def _weights(
 ) -> Weights:
     classes, count = criterion.num_classes, len(y)
     kept: Tensor | None = None
-    if sample_weight is not None or not _all_count(y, classes, criterion.ignore_index):
+    # Not asked on a device that would have to wait for the answer.
+    all_count = y.device.type == "cpu" and all_are_classes(y, classes, criterion.ignore_index)
+    if sample_weight is not None or not all_count:
         mask = y != criterion.ignore_index
         if y.device.type == "cpu" if criterion.check_inputs is None else criterion.check_inputs:
             check_labels(y, mask, classes, criterion.ignore_index, shape)
@@ -172,14 +174,6 @@ def _weights(
     elif mean or criterion.update == "self":
         own = _over(one, samples)
     return Weights(y, kept, samples, prediction, own, own if mean else one)
-
-
-def _all_count(y: Tensor, classes: int, ignore_index: int) -> bool:
-    """Whether every label is a class and none is left out; not asked for on a device that would have to wait."""
-    if y.device.type != "cpu" or len(y) == 0 or 0 <= ignore_index < classes:
-        return False
-    least, most = torch.aminmax(y)
-    return least.item() >= 0 and most.item() < classes
 
 
 def _residual_weight(
