@@ -191,34 +191,39 @@ def _first(encoder: build.Encoder, examples: Examples, count: int) -> tuple[Enco
 
 
 def variants(task: Task, compiled: bool) -> dict[str, Turn]:
-    """What takes turns, by name."""
-    loop, objective = _projects_loop(task)
+    """What takes turns, by name.
+
+    All train one network, since where its weights lie in memory makes a difference of some percent; only another layout
+    or a compiled forward has a network of its own.
+    """
+    torch.manual_seed(0)
+    network = task.make_network()
+    loop, objective = _projects_loop(task, network)
     epochs = task.config.epochs or 1
 
     def evaluation() -> None:
         for _ in range(epochs):
             evaluate(objective, *task.validation, device=torch.device("cpu"))
 
-    found = {BARE: _bare_loop(task), LOOP: loop, ADAPTIVE: _projects_loop(task, method="alr-s")[0]}
+    found = {BARE: _bare_loop(task, network), LOOP: loop, ADAPTIVE: _projects_loop(task, network, method="alr-s")[0]}
     found[EVALUATION] = evaluation
     if task.bytes_of_images is not None:
         train, validation = task.bytes_of_images
         changed = dataclasses.replace(task, train=train, validation=(validation, task.validation[1]))
-        found[CHANGED] = _projects_loop(changed, augment=_flip_and_crop)[0]
-        found[CHANNELS_LAST] = _projects_loop(task, channels_last=True)[0]
+        found[CHANGED] = _projects_loop(changed, network, augment=_flip_and_crop)[0]
+        found[CHANNELS_LAST] = _projects_loop(task, task.make_network(), channels_last=True)[0]
     if (os.cpu_count() or 1) > 1 and torch.get_num_threads() == 1:
-        found[THREADS] = _projects_loop(task, threads=2)[0]
+        found[THREADS] = _projects_loop(task, network, threads=2)[0]
     if compiled:
-        found[COMPILED] = _projects_loop(task, compile=True)[0]
+        found[COMPILED] = _projects_loop(task, task.make_network(), compile=True)[0]
     return found
 
 
 def _projects_loop(
-    task: Task, method: str = "baseline", augment: Augment | None = None, **settings: Any
+    task: Task, network: nn.Module, method: str = "baseline", augment: Augment | None = None, **settings: Any
 ) -> tuple[Turn, Supervised]:
     """An epoch of the project's own loop, and the objective that it trains on and on."""
-    torch.manual_seed(0)
-    objective = Supervised(task.make_network(), create_criterion(method, task.classes))
+    objective = Supervised(network, create_criterion(method, task.classes))
     config = dataclasses.replace(task.config, **settings)
 
     def loop() -> None:
@@ -242,10 +247,8 @@ def _flip_and_crop(inputs: Inputs, generator: torch.Generator) -> Inputs:
     return random_crop(random_flip(inputs, generator), PADDING, generator)
 
 
-def _bare_loop(task: Task) -> Turn:
+def _bare_loop(task: Task, model: nn.Module) -> Turn:
     """The loop that one would write by hand, with the same optimizer."""
-    torch.manual_seed(0)
-    model = task.make_network()
     config, (validation, held_out) = task.config, task.validation
     assert config.batch_size is not None
     batch_size, epochs = config.batch_size, config.epochs or 1

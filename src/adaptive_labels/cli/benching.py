@@ -46,7 +46,6 @@ def _loss(
     wanted = _shapes(shapes) if shapes else None
     _check_file(csv, ".csv")
     _check_file(growth, ".svg")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # the profiler warns of memory that it has not seen taken
     _set_threads(threads)
     from adaptive_labels.bench import growth as growing, loss as losses
 
@@ -115,6 +114,7 @@ def _start(seconds: Seconds = 60.0, csv: Csv = None, as_json: Json = False) -> N
 
 
 def _set_threads(threads: int) -> None:
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # the profiler warns of memory that it has not seen taken
     import torch
 
     if threads:
