@@ -78,6 +78,12 @@ def test_a_text_network_trains_by_the_usual_recipe() -> None:
     assert {row["variant"]: row["limit"] for row in rows}[training.ADAPTIVE] == 1.10
 
 
+def test_only_what_has_an_aim_is_measured() -> None:
+    sizes = {"examples": 8, "batch": 4}
+    rows = training.bench_train(["resnet32-w4"], 0.1, **sizes, aims_only=True)["rows"]
+    assert [row["variant"] for row in rows] == [training.BARE, training.LOOP, training.ADAPTIVE]
+
+
 @pytest.mark.parametrize("loop", [training._bare_loop, lambda *task: training._projects_loop(*task)[0]])
 def test_both_loops_train_the_network(loop: Any) -> None:
     """A loop that left out the backward or the step would look fast."""

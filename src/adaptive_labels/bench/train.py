@@ -105,23 +105,27 @@ def bench_train(
     batch: int | None = None,
     compiled: bool = False,
     cpu_time: bool = False,
+    aims_only: bool = False,
 ) -> dict[str, Any]:
     """Measure every network: a row a variant, with its time as a multiple of another's, round by round.
 
     Args:
         networks: their names; text networks train on ``towns`` with the usual recipe, image networks on noise.
         seconds: how long, about, in all.
-        examples: of an epoch; two batches of images (one for the full width), all towns.
+        examples: of an epoch; four batches of images (one for the full width), all towns.
         batch: examples of a step; 32 images, the recipe's number of texts. A turn is short, so that there are many: a
             machine's speed wanders by more than what is measured.
         compiled: measure ``torch.compile`` of the network as well; its compiling takes tens of seconds.
         cpu_time: count the time on a processor instead of the time that passes.
+        aims_only: only what has an aim, and what it is measured beside: more rounds in the same time.
     """
     clock = time.process_time if cpu_time else time.perf_counter
     rows = []
     for name in networks:
         task = make_task(name, examples, batch)
         steps = variants(task, compiled)
+        if aims_only:
+            steps = {variant: steps[variant] for variant in (BARE, LOOP, ADAPTIVE)}
         times = turns(steps, seconds / len(networks), warm_up=1, clock=clock)
         rows += rows_of(task, times, {variant: peak_memory(step) for variant, step in steps.items()})
     facts = {"unit": "training and evaluation; times as multiples, round by round", "clock": clock.__name__}
@@ -137,7 +141,7 @@ def make_task(name: str, examples: int | None = None, batch: int | None = None) 
 
 def _images(name: str, examples: int | None, batch: int | None) -> Task:
     batch = batch or 32
-    count = examples or (batch if name == FULL else 2 * batch)
+    count = examples or (batch if name == FULL else 4 * batch)
     held_out = max(2, count // TRAINED_A_HELD_OUT)
     generator = torch.Generator().manual_seed(0)
     raw = torch.randint(256, (count + held_out, 3, SIZE, SIZE), dtype=torch.uint8, generator=generator)

@@ -67,6 +67,9 @@ def _train(
     compile: Annotated[
         bool, typer.Option("--compile", help="Measure torch.compile of the networks, too; takes minutes.")
     ] = False,
+    aims_only: Annotated[
+        bool, typer.Option("--aims-only", help="Only what has an aim: more rounds in the same time.")
+    ] = False,
     examples: Annotated[int, typer.Option(min=0, help="Of an epoch; 0 is the usual number.")] = 0,
     batch: Annotated[int, typer.Option(min=0, help="Examples of a step; 0 is the usual number.")] = 0,
     seconds: Seconds = 180.0,
@@ -83,7 +86,13 @@ def _train(
     if full and not networks:
         chosen = (training.FULL, *chosen[1:])
     result = training.bench_train(
-        chosen, seconds, examples=examples or None, batch=batch or None, compiled=compile, cpu_time=cpu_time
+        chosen,
+        seconds,
+        examples=examples or None,
+        batch=batch or None,
+        compiled=compile,
+        cpu_time=cpu_time,
+        aims_only=aims_only,
     )
     _show(result, training.as_text, csv, as_json)
 
