@@ -102,6 +102,9 @@ def test_data_pipelines_are_measured() -> None:
     assert rows[data.OURS]["beside"] == data.PILLOW
     assert rows[data.OURS]["limit"] == pytest.approx(0.1)
     assert rows[data.OURS]["examples"] == 4 * data.BATCHES_A_TURN
+    batch_of_floats = 4 * 3 * data.SIZE * data.SIZE * 4
+    assert all(row["peak_bytes"] >= batch_of_floats for row in rows.values() if row["kind"].startswith("images"))
+    assert all(row["peak_bytes"] > 0 for row in result["rows"])
     texts = [row for row in result["rows"] if row["pipeline"] == data.ENCODER]
     assert len(texts) == 2
     assert all(row["examples_per_second"] == pytest.approx(5 / row["seconds"]) for row in texts)

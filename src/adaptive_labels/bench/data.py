@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from adaptive_labels.bench.measure import ratio, turns
+from adaptive_labels.bench.measure import peak_of_all, ratio, turns
 from adaptive_labels.bench.results import as_lines, described, verdict
 from adaptive_labels.data.augment import random_crop, random_flip
 from adaptive_labels.data.encoding import HashedNgrams, ImageEncoder, ImageTensors
@@ -64,6 +64,7 @@ def bench_data(
                     "p20": found.p20,
                     "p80": found.p80,
                     "repeats": len(each),
+                    "peak_bytes": peak_of_all(pipelines[name]),
                     **verdict(found.median, IMAGE_AIM if name == OURS else None),
                 }
             )
