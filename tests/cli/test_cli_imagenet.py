@@ -29,8 +29,8 @@ def test_a_stopped_run_goes_on_and_ends_as_if_nothing_had_been(alr, start_alr, f
     stopped.send_signal(signal.SIGINT)
     _, err = stopped.communicate(timeout=60)
     assert stopped.returncode == 130, err
-    # The last line: where the signal falls into the start of a worker, Python prints that it drops the exception.
-    assert err.splitlines()[-1].startswith("alr: stopped in epoch ")
+    # Among other lines, perhaps: where the signal falls into the start or the end of a worker, Python prints a traceback.
+    assert any(line.startswith("alr: stopped in epoch ") for line in err.splitlines())
     assert results(tmp_path / "stopped") == {}
     monkeypatch.setenv("ALR_DATA_WORKERS", "2")
     assert alr(*command, "--out", "stopped").status == 0
