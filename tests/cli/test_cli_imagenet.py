@@ -29,7 +29,7 @@ def test_a_stopped_run_goes_on_and_ends_as_if_nothing_had_been(alr, start_alr, f
     stopped.send_signal(signal.SIGINT)
     _, err = stopped.communicate(timeout=60)
     assert stopped.returncode == 130, err
-    # Among other lines, perhaps: where the signal falls into the start or the end of a worker, Python prints a traceback.
+    # Perhaps among other lines: Python prints a traceback where the signal falls into the start or end of a worker.
     assert any(line.startswith("alr: stopped in epoch ") for line in err.splitlines())
     assert results(tmp_path / "stopped") == {}
     monkeypatch.setenv("ALR_DATA_WORKERS", "2")
