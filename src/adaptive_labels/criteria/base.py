@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -16,7 +16,15 @@ from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 from adaptive_labels import functional as AF
-from adaptive_labels.criteria.batch import REDUCTIONS, Batch, all_are_classes, check_class_weight, check_shapes, prepare
+from adaptive_labels.criteria.batch import (
+    REDUCTIONS,
+    Batch,
+    all_are_classes,
+    check_class_weight,
+    check_shapes,
+    full_precision,
+    prepare,
+)
 
 
 @dataclass
@@ -129,7 +137,7 @@ class Criterion(nn.Module, ABC):
             check_values=check_inputs and not compiling,
             look_for_nan=self.check_finite and not compiling,
         )
-        with _full_precision(input.device.type):
+        with full_precision(input.device.type):
             if not active:
                 return self._reduce(Terms(AF.cross_entropy(batch.logits, batch.target)), batch, world=1)
             world = self.world()
@@ -271,13 +279,6 @@ class Criterion(nn.Module, ABC):
                 stacklevel=4,
             )
         return 1
-
-
-def _full_precision(device_type: str) -> AbstractContextManager[None]:
-    """Autocast would take the matrix products of mixed labels down to half precision."""
-    if torch.is_autocast_enabled(device_type):
-        return torch.autocast(device_type, enabled=False)
-    return nullcontext()
 
 
 def over(total: Tensor, count: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ Shapes: the caller's ``input`` is (K,), (N, K) or (N, K, d1, …); inside there 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -92,6 +93,13 @@ def to_rows(x: Tensor) -> Tensor:
 def widen(x: Tensor) -> Tensor:
     """At least float32: logarithms of half-precision probabilities lose what this loss is made of."""
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
+
+
+def full_precision(device_type: str) -> AbstractContextManager[None]:
+    """A context without autocast, which would take the matrix products of labels down to half precision."""
+    if torch.is_autocast_enabled(device_type):
+        return torch.autocast(device_type, enabled=False)
+    return nullcontext()
 
 
 def sample_shape(input: Tensor) -> torch.Size:

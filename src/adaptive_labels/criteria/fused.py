@@ -17,7 +17,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from adaptive_labels import kernels
-from adaptive_labels.criteria.batch import check_finite, check_sample_weights, check_shapes, to_rows, widen
+from adaptive_labels.criteria.batch import (
+    check_finite,
+    check_sample_weights,
+    check_shapes,
+    full_precision,
+    to_rows,
+    widen,
+)
 from adaptive_labels.criteria.kernel_step import kernel_step
 from adaptive_labels.criteria.step import Step
 from adaptive_labels.criteria.tensor_step import tensor_step
@@ -110,15 +117,10 @@ def fused_loss(
         criterion.parts = step.parts
         return step
 
-    def run() -> Tensor:
-        second = parameters[1] if len(parameters) > 1 else None
+    second = parameters[1] if len(parameters) > 1 else None
+    with full_precision(input.device.type):
         loss: Tensor = FusedLoss.apply(step_of, z, parameters[0], second)  # type: ignore[no-untyped-call]
-        return loss
-
-    if torch.is_autocast_enabled(input.device.type):  # would take the products of low rank to half precision
-        with torch.autocast(input.device.type, enabled=False):
-            return run()
-    return run()
+    return loss
 
 
 def _against_fusing(criterion: AdaptiveLabelLoss, input: Tensor, target: Tensor) -> str:
