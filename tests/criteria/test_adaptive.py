@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import reference as R
 from adaptive_labels import AdaptiveLabelLoss, functional as AF
+from adaptive_labels.criteria import create_criterion
 
 N, K = 6, 4
 
@@ -35,6 +36,21 @@ def test_running_weight_lags_by_one_step_and_starts_at_one() -> None:
         criterion(z, y)
         assert criterion.parts["weight"].item() == pytest.approx(1 - running)
         running = 0.9 * running + 0.1 * accuracy(z, y)
+
+
+@pytest.mark.parametrize("fused", [None, False])
+def test_waiting_weight_starts_at_nothing_and_is_a_quarter_at_most(fused: bool | None) -> None:
+    criterion = create_criterion("alr-wait", K, fused=fused, accuracy_momentum=0.5)
+    y = torch.arange(K)
+    right = 10 * torch.eye(K)
+    weights = []
+    for _ in range(12):
+        criterion(right, y)
+        weights.append(criterion.parts["weight"].item())
+    accuracy = [1 - 0.5**step for step in range(12)]
+    assert weights == pytest.approx([acc * (1 - acc) for acc in accuracy], abs=1e-6)
+    assert weights[0] == 0
+    assert max(weights) == 0.25
 
 
 def test_batch_weight_is_of_this_batch_and_epoch_weight_of_the_last_epoch() -> None:
@@ -228,7 +244,7 @@ def test_the_class_mean_does_not_shrink_with_the_number_of_classes() -> None:
 
 
 def test_accumulation_equals_the_big_batch() -> None:
-    for weight in ("running", "epoch", 0.5):
+    for weight in ("running", "epoch", "waiting", 0.5):
         whole = AdaptiveLabelLoss(K, residual_weight=weight, accuracy_momentum=0.8)
         parts = AdaptiveLabelLoss(K, residual_weight=weight, accuracy_momentum=0.8)
         losses = train(whole, sgd)
@@ -415,7 +431,7 @@ def test_residual_labels_and_most_confused() -> None:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("weight", ["running", "batch"])
+@pytest.mark.parametrize("weight", ["running", "batch", "waiting"])
 def test_a_training_follows_the_reference_step_by_step(smoothing: float, weight: str) -> None:
     torch.manual_seed(3)
     x = torch.randn(24, 5, dtype=torch.float64)
@@ -444,7 +460,7 @@ def test_a_training_follows_the_reference_step_by_step(smoothing: float, weight:
             pick = torch.arange(8) + 8 * (step % 3)
             optimizer.zero_grad()
             rows = R.samples(x[pick] @ W, y[pick])
-            a = 1 - (running if weight == "running" else R.accuracy(rows))
+            a = {"running": 1 - running, "batch": 1 - R.accuracy(rows), "waiting": running * (1 - running)}[weight]
             running = 0.8 * running + 0.2 * R.accuracy(rows)
             loss = R.reduce(rows, R.adaptive(S, a, smoothing), "mean")
             loss.backward()

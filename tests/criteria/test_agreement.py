@@ -41,6 +41,8 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("alr", {"residual_weight": "batch", "attraction": 0.0}),
     ("alr", {"residual_weight": "running", "sparse": True}),
     ("alr-s", {"residual_weight": "epoch"}),
+    ("alr-wait", {}),
+    ("alr-wait", {"label_smoothing": 0.1, "attraction": -2.0}),
     (
         "alr-s",
         {"residual_weight": "batch", "smooth_over": "others", "label_smoothing": 0.2, "normalization": "literal"},
@@ -101,7 +103,7 @@ def reference_loss(name: str, options: dict[str, Any], own: Tensor | None, batch
     options = {**METHODS[name].options, **options}
     options.pop("sparse", None)
     weight = options.pop("residual_weight")
-    a = {"running": 0.6, "epoch": 0.75, "batch": 1 - R.accuracy(batch)}.get(weight, weight)
+    a = {"running": 0.6, "epoch": 0.75, "batch": 1 - R.accuracy(batch), "waiting": 0.4 * 0.6}.get(weight, weight)
     return R.adaptive(own, a, **options)
 
 

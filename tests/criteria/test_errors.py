@@ -99,7 +99,7 @@ CONSTRUCTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"weight": torch.tensor([1.0, -1, 1, 1])}, ValueError, "weight must be finite and at least 0 for every class"),
     ({"weight": [1.0] * 4}, TypeError, "weight must be a floating-point torch.Tensor of shape (4,), got list"),
     ({"weight": torch.ones(4).long()}, TypeError, "got torch.int64"),
-    ({"residual_weight": "runing"}, ValueError, "residual_weight must be 'running', 'batch', 'epoch' or a number"),
+    ({"residual_weight": "runing"}, ValueError, "must be 'running', 'batch', 'epoch', 'waiting' or a number"),
     ({"residual_weight": -1.0}, ValueError, "residual_weight must be finite and at least 0, got -1.0"),
     ({"normalization": "mean"}, ValueError, "normalization must be one of 'sum', 'literal', 'hybrid', got 'mean'"),
     ({"attraction": float("inf")}, ValueError, "attraction must be finite, got inf"),

@@ -88,7 +88,7 @@ OPTIONS = st.fixed_dictionaries(
     {
         "label_smoothing": st.sampled_from([0.0, 0.1, 0.3]),
         "reduction": st.sampled_from(["mean", "sum"]),
-        "residual_weight": st.sampled_from(["running", "batch", "epoch", 0.0, 0.7]),
+        "residual_weight": st.sampled_from(["running", "batch", "epoch", "waiting", 0.0, 0.7]),
         "normalization": st.sampled_from(["sum", "literal", "hybrid"]),
         "attraction": st.sampled_from([1.0, 0.0, -1.5, 2.0]),
         "smooth_over": st.sampled_from(["all", "others"]),
@@ -386,3 +386,14 @@ def test_building_without_a_compiler_is_a_sentence(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("CC", "no-such-compiler")
     with pytest.raises(ValueError, match="there is no C compiler 'no-such-compiler'"):
         build(tmp_path)
+
+
+def test_a_kernel_of_other_sources_is_not_called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from adaptive_labels.kernels.build import build
+
+    build(tmp_path)
+    monkeypatch.setattr(kernels, "FOLDER", tmp_path)
+    find = kernels._built.__wrapped__  # without its cache
+    assert find()[0] is not None
+    monkeypatch.setattr(kernels, "INTERFACE", kernels.INTERFACE + 1)
+    assert find() == (None, f"the kernel was built from other sources; build it again with `{kernels.BUILD}`")

@@ -1,6 +1,8 @@
-"""The training accuracy that drives the weight (1 − acc) on L_res."""
+"""The training accuracy that drives the weight on L_res: 1 − acc, or acc (1 − acc)."""
 
 from __future__ import annotations
+
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -8,7 +10,9 @@ from torch import Tensor, nn
 
 from adaptive_labels.criteria.arguments import check_number
 
-RESIDUAL_WEIGHTS = ("running", "batch", "epoch")
+Number = TypeVar("Number", float, Tensor)
+
+RESIDUAL_WEIGHTS = ("running", "batch", "epoch", "waiting")
 
 
 class TrainingAccuracy(nn.Module):
@@ -18,7 +22,7 @@ class TrainingAccuracy(nn.Module):
     step, several micro-batches can be one step, and :meth:`make_global` can still add other processes' counts.
 
     Args:
-        residual_weight: ``"running"``, ``"batch"``, ``"epoch"``, or a number at least 0.
+        residual_weight: ``"running"``, ``"batch"``, ``"epoch"``, ``"waiting"``, or a number at least 0.
         momentum: of the running average, in [0, 1).
     """
 
@@ -32,7 +36,7 @@ class TrainingAccuracy(nn.Module):
         if isinstance(residual_weight, str):
             if residual_weight not in RESIDUAL_WEIGHTS:
                 raise ValueError(
-                    "residual_weight must be 'running', 'batch', 'epoch' or a number at least 0, "
+                    "residual_weight must be 'running', 'batch', 'epoch', 'waiting' or a number at least 0, "
                     f"got {residual_weight!r}"
                 )
         else:
@@ -58,8 +62,7 @@ class TrainingAccuracy(nn.Module):
         if not self.held:
             self.fold()
         if isinstance(self.residual_weight, str):
-            accuracy = {"running": self.running, "batch": _rate(counts), "epoch": self.last_epoch}[self.residual_weight]
-            weight = 1 - accuracy
+            weight = self._weight_at(_rate(counts) if self.residual_weight == "batch" else self._known_accuracy())
         else:
             weight = torch.full_like(self.running, self.residual_weight)
         self.pending_counts += counts
@@ -82,8 +85,15 @@ class TrainingAccuracy(nn.Module):
         if not isinstance(self.residual_weight, str):
             return self.residual_weight
         if self.residual_weight == "batch":
-            return 1 - (of_batch or 0.0)
-        return 1 - float((self.running if self.residual_weight == "running" else self.last_epoch).item())
+            return self._weight_at(of_batch or 0.0)
+        return self._weight_at(float(self._known_accuracy().item()))
+
+    def _known_accuracy(self) -> Tensor:
+        """What is known before the batch is seen."""
+        return self.last_epoch if self.residual_weight == "epoch" else self.running
+
+    def _weight_at(self, accuracy: Number) -> Number:
+        return accuracy * (1 - accuracy) if self.residual_weight == "waiting" else 1 - accuracy
 
     @torch.no_grad()
     def count(self, hits: float, samples: float) -> None:

@@ -81,6 +81,14 @@ METHODS: dict[str, Method] = {
             (0.02, 0.5),
         ),
         Method(
+            "alr-wait",
+            "adaptive label regularisation that waits until something is learned",
+            AdaptiveLabelLoss,
+            {"residual_weight": "waiting"},
+            "attraction",
+            (-8.0, 1.0),
+        ),
+        Method(
             "disturb-label",
             "a share of the labels drawn at random in each step",
             DisturbLabel,

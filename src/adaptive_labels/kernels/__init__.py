@@ -15,8 +15,9 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 NAME = "_alr"
+INTERFACE = 2  # the same number stands in alr.c: a library that was built from other sources is not called
 OK, NO_MEMORY, BAD_LABEL = 0, -1, 1
-MODES = {"constant": 0, "running": 1, "batch": 2, "epoch": 3}
+MODES = {"constant": 0, "running": 1, "batch": 2, "epoch": 3, "waiting": 4}
 BUILD = "python -m adaptive_labels.kernels build"
 
 _integers = "n k ignore_index threads is_double low_rank learns sum by_class moves mode held"
@@ -67,14 +68,23 @@ def _built() -> tuple[Kernel | None, str]:
                 return load(path), ""
             except OSError as error:
                 return None, f"the kernel does not load ({error}); build it again with `{BUILD}`"
+            except ValueError:
+                return None, f"the kernel was built from other sources; build it again with `{BUILD}`"
     return None, f"the kernel has not been built; `{BUILD}` does it where there is a C compiler"
 
 
 def load(path: Path) -> Kernel:
-    """The kernel in a library. torch must have been imported: the library uses its threads."""
+    """The kernel in a library, or a ``ValueError`` if it is of another interface.
+
+    torch must have been imported: the library uses its threads.
+    """
     import torch  # noqa: F401
 
-    function = ctypes.CDLL(str(path)).adaptive_labels_call
+    library = ctypes.CDLL(str(path))
+    found = ctypes.c_int.in_dll(library, "adaptive_labels_interface").value  # a ValueError if there is no such name
+    if found != INTERFACE:
+        raise ValueError(f"{path} has interface {found}, not {INTERFACE}")
+    function = library.adaptive_labels_call
     function.argtypes, function.restype = [ctypes.POINTER(Call)], ctypes.c_int
     kernel: Kernel = function
     return kernel

@@ -21,6 +21,9 @@
 #define NO_MEMORY -1
 #define BAD_LABEL 1
 
+/* Raise it here and in kernels/__init__.py when the fields or the meaning of `Call` change. */
+const int adaptive_labels_interface = 2;
+
 /* The twin of `Call` in kernels/__init__.py: same fields, same order. */
 typedef struct {
     int64_t n, k, ignore_index, threads;
@@ -39,7 +42,7 @@ typedef struct {
 } Call;
 
 /* Where the weight of L_res comes from: call->mode. */
-enum { CONSTANT, RUNNING, BATCH, EPOCH };
+enum { CONSTANT, RUNNING, BATCH, EPOCH, WAITING };
 
 /* The samples by class, and the scales of their weights. */
 typedef struct {
@@ -226,9 +229,12 @@ static double residual_weight(const Call *call, const Plan *plan, int fast, int 
         put(call, call->pending, 0, 0);
         put(call, call->pending, 1, 0);
     }
+    const double known = number(call, call->running, 0);
     switch (call->mode) {
     case RUNNING:
-        return 1 - number(call, call->running, 0);
+        return 1 - known;
+    case WAITING:
+        return known * (1 - known);
     case BATCH:
         return 1 - batch_accuracy(call, plan, fast, threads);
     case EPOCH:
