@@ -39,18 +39,18 @@ def test_running_weight_lags_by_one_step_and_starts_at_one() -> None:
 
 
 @pytest.mark.parametrize("fused", [None, False])
-def test_waiting_weight_starts_at_nothing_and_is_a_quarter_at_most(fused: bool | None) -> None:
-    criterion = create_criterion("alr-wait", K, fused=fused, accuracy_momentum=0.5)
+def test_waiting_weight_rises_to_a_half_and_is_the_papers_from_there(fused: bool | None) -> None:
+    criterion = create_criterion("alr-wait", K, fused=fused, accuracy_momentum=0.9)
     y = torch.arange(K)
     right = 10 * torch.eye(K)
     weights = []
     for _ in range(12):
         criterion(right, y)
         weights.append(criterion.parts["weight"].item())
-    accuracy = [1 - 0.5**step for step in range(12)]
-    assert weights == pytest.approx([acc * (1 - acc) for acc in accuracy], abs=1e-6)
+    accuracy = [1 - 0.9**step for step in range(12)]
+    assert weights == pytest.approx([min(acc, 1 - acc) for acc in accuracy], abs=1e-6)
     assert weights[0] == 0
-    assert max(weights) == 0.25
+    assert 0.46 < max(weights) < 0.5
 
 
 def test_batch_weight_is_of_this_batch_and_epoch_weight_of_the_last_epoch() -> None:
@@ -460,7 +460,7 @@ def test_a_training_follows_the_reference_step_by_step(smoothing: float, weight:
             pick = torch.arange(8) + 8 * (step % 3)
             optimizer.zero_grad()
             rows = R.samples(x[pick] @ W, y[pick])
-            a = {"running": 1 - running, "batch": 1 - R.accuracy(rows), "waiting": running * (1 - running)}[weight]
+            a = {"running": 1 - running, "batch": 1 - R.accuracy(rows), "waiting": min(running, 1 - running)}[weight]
             running = 0.8 * running + 0.2 * R.accuracy(rows)
             loss = R.reduce(rows, R.adaptive(S, a, smoothing), "mean")
             loss.backward()

@@ -103,7 +103,7 @@ def reference_loss(name: str, options: dict[str, Any], own: Tensor | None, batch
     options = {**METHODS[name].options, **options}
     options.pop("sparse", None)
     weight = options.pop("residual_weight")
-    a = {"running": 0.6, "epoch": 0.75, "batch": 1 - R.accuracy(batch), "waiting": 0.4 * 0.6}.get(weight, weight)
+    a = {"running": 0.6, "epoch": 0.75, "batch": 1 - R.accuracy(batch), "waiting": 0.4}.get(weight, weight)
     return R.adaptive(own, a, **options)
 
 

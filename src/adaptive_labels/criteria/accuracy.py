@@ -1,4 +1,4 @@
-"""The training accuracy that drives the weight on L_res: 1 − acc, or acc (1 − acc)."""
+"""The training accuracy that drives the weight on L_res: 1 − acc, or min(acc, 1 − acc)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,11 @@ class TrainingAccuracy(nn.Module):
         return self.last_epoch if self.residual_weight == "epoch" else self.running
 
     def _weight_at(self, accuracy: Number) -> Number:
-        return accuracy * (1 - accuracy) if self.residual_weight == "waiting" else 1 - accuracy
+        if self.residual_weight != "waiting":
+            return 1 - accuracy
+        if isinstance(accuracy, Tensor):
+            return torch.minimum(accuracy, 1 - accuracy)
+        return min(accuracy, 1 - accuracy)
 
     @torch.no_grad()
     def count(self, hits: float, samples: float) -> None:

@@ -49,8 +49,9 @@ class AdaptiveLabelLoss(Criterion):
         weight, ignore_index, reduction, check_inputs, check_finite, synchronize: see :class:`Criterion`. Class weights
             apply to L_hard and L_res. ``"none"`` and ``"sum"`` include L_upd, too.
         residual_weight: a. ``"running"``: 1 − a running average of the accuracy of past batches; ``"batch"``: of this
-            batch; ``"epoch"``: of the epoch before the last :meth:`epoch_end`; ``"waiting"``: acc (1 − acc), of the
-            running average, so that L_res waits until something is learned; or a number, held constant.
+            batch; ``"epoch"``: of the epoch before the last :meth:`epoch_end`; ``"waiting"``:
+            min(acc, 1 − acc) of the running average, so that L_res waits until something is learned; or a number,
+            held constant.
         normalization: ``"sum"`` over classes, as in the paper's gradients; ``"literal"``, with the factors of the
             paper's equations, 1/K on L_hard and 1/(K−1) on the others; ``"hybrid"``, 1/(K−1) on the others only.
         attraction: τ. L_res aims at softmax(τ·S); 1 is the paper.

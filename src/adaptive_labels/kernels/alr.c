@@ -234,7 +234,7 @@ static double residual_weight(const Call *call, const Plan *plan, int fast, int 
     case RUNNING:
         return 1 - known;
     case WAITING:
-        return known * (1 - known);
+        return fmin(known, 1 - known);
     case BATCH:
         return 1 - batch_accuracy(call, plan, fast, threads);
     case EPOCH:
