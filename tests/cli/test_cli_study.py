@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 from cli_parts import Alr
@@ -73,6 +74,19 @@ def test_a_study_runs_records_and_resumes(alr: Alr, texts: Path, tmp_path: Path)
     again = alr(*arguments)
     assert "14 runs, 14 recorded already" in again.out
     assert len((tmp_path / "results/records/small.jsonl").read_text().splitlines()) == 14
+
+    # Records without their run folders, as in a clone: what S is to be fixed to must be found out anew.
+    kept = [record for record in records if record not in fixed]
+    (tmp_path / "results/records/small.jsonl").write_text("".join(json.dumps(record) + "\n" for record in kept))
+    shutil.rmtree(tmp_path / "runs")
+    anew = alr(*arguments)
+    assert anew.status == 0, anew.err
+    records = [json.loads(line) for line in (tmp_path / "results/records/small.jsonl").read_text().splitlines()]
+    assert len(records) == 14
+    again = [record for record in records if "fixed_to_confusions" in record["variant"]]
+    assert [record["residual_labels"] for record in again] == [record["residual_labels"] for record in fixed]
+    assert len(list((tmp_path / "runs").glob("*-slr-*"))) == 0
+
     tables = alr("study", "tables")
     assert tables.out.split() == ["results/tables/tiny.md"]
     page = (tmp_path / "results/tables/tiny.md").read_text(encoding="utf-8")

@@ -48,19 +48,26 @@ def conduct(study: Study, bench: str, work: Work, listening: Listening) -> list[
     fixed = [variant for variant in variants if variant.fixed_to_confusions]
     tuned = [variant for variant in variants if variant.tune is not None]
 
+    def missing(variants: Sequence[Variant], seeds: Sequence[int] = seeds) -> list[tuple[Variant, int]]:
+        recorded = read_all_records(work.results, [bench])
+        return [(v, seed) for seed in seeds for v in variants if (bench, v.key, seed) not in recorded]
+
     def run(pairs: Iterable[tuple[Variant, int]], labels: str | None = None) -> list[Outcome]:
         return _run(bench, _configs(config, dataset, pairs, labels), dataset, work, listening)
 
-    failed = run((variant, seed) for seed in seeds for variant in plain)
-    if fixed:
-        labels = _confusions_file(config, dataset, plain, seeds, work, bench)
-        failed += run(((variant, seed) for seed in seeds for variant in fixed), labels)
+    failed = run(missing(plain))
+    if held := missing(fixed):
+        baselines = [(_plain_baseline(plain), seed) for seed in seeds]
+        configs = _configs(config, dataset, baselines, None)
+        folders = [RunFolder.create(work.out, to_dict(one)) for _, one in configs]
+        # A record is not enough here: what the baseline confuses is in the predictions of its run.
+        failed += run(pair for pair, folder in zip(baselines, folders, strict=True) if not folder.finished)
+        failed += run(held, _confusions_file(folders, work.out, bench))
     if tuned:
-        trials = [trial for variant in tuned for trial in trials_of(variant)]
-        failed += run((trial, seed) for seed in seeds[:TUNE_SEEDS] for trial in trials)
+        failed += run(missing([trial for variant in tuned for trial in trials_of(variant)], seeds[:TUNE_SEEDS]))
         records = read_all_records(work.results, [bench])
         best = [best_trial(variant, bench, records) for variant in tuned]
-        failed += run((trial, seed) for seed in seeds[TUNE_SEEDS:] for trial in best if trial is not None)
+        failed += run(missing([trial for trial in best if trial is not None], seeds[TUNE_SEEDS:]))
     return failed
 
 
@@ -104,10 +111,8 @@ def _run(
     if not jobs:
         return []
     _, choice = build.resolve_for(jobs[0][1], dataset)
-    recorded = read_all_records(work.results, [bench])
-    missing = [(v, c) for v, c in jobs if (bench, v.key, c.seed) not in recorded]
-    plan = Plan(dataset, choice, tuple(config for _, config in missing), work.out, work.workers)
-    variants = {run_id(to_dict(config)): variant for variant, config in missing}
+    plan = Plan(dataset, choice, tuple(config for _, config in jobs), work.out, work.workers)
+    variants = {run_id(to_dict(config)): variant for variant, config in jobs}
 
     def record(path: Path) -> None:
         append_record(work.results, make_record(RunFolder(path), bench, variants[path.name]))
@@ -125,21 +130,23 @@ def _run(
     return failed
 
 
-def _confusions_file(
-    config: RunConfig, dataset: Dataset, plain: Sequence[Variant], seeds: range, work: Work, bench: str
-) -> str:
-    """Write what the baseline confuses on validation, named by its content, so that a run is known by it, too."""
-    baseline = next((v for v in plain if v.method == "baseline" and not v.options and not v.training), None)
+def _plain_baseline(variants: Sequence[Variant]) -> Variant:
+    baseline = next((v for v in variants if v.method == "baseline" and not v.options and not v.training), None)
     if baseline is None:
         raise StudyError("fixed_to_confusions needs a plain baseline among the variants")
+    return baseline
+
+
+def _confusions_file(baselines: Sequence[RunFolder], out: Path, bench: str) -> str:
+    """Write what the baseline confuses on validation, named by its content, so that a run is known by it, too."""
     found = []
-    for _, one in _configs(config, dataset, ((baseline, seed) for seed in seeds), None):
-        predictions = RunFolder(work.out / run_id(to_dict(one))).load_predictions()
+    for run in baselines:
+        predictions = run.load_predictions()
         if predictions is None or predictions.validation_logits is None or predictions.validation_labels is None:
-            raise StudyError(f"the baseline's run with seed {one.seed} on {bench} has kept no predictions")
+            raise StudyError(f"the baseline's run {run.path.name} on {bench} has kept no predictions")
         found.append(mean_residual_labels(predictions.validation_logits, predictions.validation_labels))
     labels = np.mean(found, axis=0).astype(np.float32)
-    path = work.out / f"confusions-{bench}-{hashlib.sha256(labels.tobytes()).hexdigest()[:12]}.npz"
+    path = out / f"confusions-{bench}-{hashlib.sha256(labels.tobytes()).hexdigest()[:12]}.npz"
     write_npz(path, labels=labels)
     return str(path)
 
