@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from adaptive_labels.analysis.label_scores import mean_residual_labels
+from adaptive_labels.analysis.statistics import compare_all
+from adaptive_labels.analysis.words import difference
 from adaptive_labels.studies import StudyError, Variant, load_study, study_table
 from adaptive_labels.studies.choosing import best_trial, trials_of
 from adaptive_labels.studies.figure import draw, lines_of
 from adaptive_labels.studies.mechanism import describe_mechanism
 from adaptive_labels.studies.page import render_page
 from adaptive_labels.studies.records import append_record, read_all_records, read_records, records_file
-from adaptive_labels.studies.tables import gains_table, rows_of
+from adaptive_labels.studies.tables import Row, gains_table, rows_of
 
 HEAD = 'title = "T"\nquestion = "Q?"\nbenches = ["b"]\nseeds = 3\n'
 BASELINE = '[[variant]]\nname = "baseline"\nmethod = "baseline"\n'
@@ -164,6 +166,25 @@ def test_the_committed_page_is_what_the_records_give() -> None:
     expected = render_page(root / "experiments" / "ablations.md", root / "experiments", root / "results")
     assert (root / "docs" / "ablations.md").read_text(encoding="utf-8") == expected
     assert "{{" not in expected
+
+
+@pytest.mark.parametrize("bench", ["towns", "towns-linear", "towns-plain", "banking77", "cifar100-w16", "cifar100"])
+def test_the_table_of_the_waiting_weight_is_what_the_records_give(bench: str) -> None:
+    root = Path(__file__).parents[2]
+    study = load_study(root / "experiments" / ("waiting.toml" if bench == "cifar100" else "methods.toml"))
+    rows = {row.name: row for row in rows_of(study, bench, read_all_records(root / "results", [bench]))}
+    shown = [rows[name] for name in ("baseline", "alr", "alr-wait")]
+    against = compare_all({row.name: row.values("test", "top1") for row in shown}, "baseline")
+    fitted = np.mean(list(rows["baseline"].values("train", "top1").values()))
+    cells = [f"`{bench}`", f"{100 * fitted:.0f}%", accuracy_cell(rows["baseline"])]
+    cells += [difference(against["alr"]), difference(against["alr-wait"])]
+    cells.append(", ".join(f"{np.mean(list(row.values('test', 'nll').values())):.2f}" for row in shown))
+    assert f"| {' | '.join(cells)} |" in (root / "docs" / "waiting.md").read_text(encoding="utf-8").splitlines()
+
+
+def accuracy_cell(row: Row) -> str:
+    values = 100 * np.array(list(row.values("test", "top1").values()))
+    return f"{values.mean():.1f} ± {values.std(ddof=1):.1f}"
 
 
 def test_a_page_asks_for_all_tables_of_a_study_or_for_one(tmp_path: Path) -> None:
