@@ -50,6 +50,18 @@ def test_residual_loss_leaves_the_true_logit_alone() -> None:
     assert torch.equal(gradient.gather(1, y.unsqueeze(1)), torch.zeros(N, 1).double())
 
 
+def test_among_the_wrong_classes_the_residual_loss_is_as_strong_as_the_hard_one_over_the_chance_of_being_wrong() -> (
+    None
+):
+    """What docs/waiting.md derives its weight from, for a uniform S: the ratio of the two is 1/(1 − p_y)."""
+    z, y = random(N, K).requires_grad_(), torch.randint(K, (N,))
+    ones = torch.ones(N).double()
+    hard = AF.erase(grad(AF.hard_loss(z, y), z, ones), y)
+    residual = AF.erase(grad(AF.residual_loss(z, y, torch.zeros(K, K - 1).double()), z, ones), y)
+    wrong = 1 - z.detach().softmax(1).gather(1, y.unsqueeze(1))
+    torch.testing.assert_close(residual.diff(dim=1) * wrong, hard.diff(dim=1), **CLOSE)
+
+
 @pytest.mark.parametrize("target", targets(), ids=["index", "mixture"])
 def test_update_loss_gradient(target: Tensor) -> None:
     z, S = random(N, K).requires_grad_(), random(K, K - 1).requires_grad_()
