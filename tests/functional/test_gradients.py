@@ -50,9 +50,7 @@ def test_residual_loss_leaves_the_true_logit_alone() -> None:
     assert torch.equal(gradient.gather(1, y.unsqueeze(1)), torch.zeros(N, 1).double())
 
 
-def test_among_the_wrong_classes_the_residual_loss_is_as_strong_as_the_hard_one_over_the_chance_of_being_wrong() -> (
-    None
-):
+def test_among_wrong_classes_the_residual_loss_is_the_hard_one_over_the_chance_of_being_wrong() -> None:
     """What docs/waiting.md derives its weight from, for a uniform S: the ratio of the two is 1/(1 − p_y)."""
     z, y = random(N, K).requires_grad_(), torch.randint(K, (N,))
     ones = torch.ones(N).double()
