@@ -214,13 +214,16 @@ def test_no_record_holds_a_path_of_the_machine() -> None:
 def test_the_picture_shows_each_bench_at_its_differences(tmp_path: Path) -> None:
     figure = '[figure]\ntitle = "<T>"\nlabel = "τ"\nmethod = "alr"\noption = "attraction"\ndefault = 1.0\n'
     figure += "values = [-2.0, 1.0]\n"
-    study = load_study(write(tmp_path / "s.toml", HEAD + figure + BASELINE))
+    asked = '[[variant]]\nname = "{attraction}"\nmethod = "alr"\ngrid.attraction = [-2.0]\n'
+    asked += '[[variant]]\nname = "alr"\nmethod = "alr"\n'
+    study = load_study(write(tmp_path / "s.toml", HEAD + figure.replace("-2.0", "-4.0, -2.0") + BASELINE + asked))
     assert study.figure is not None
     repelled = Variant("", "alr", {"attraction": -2.0})
     records = by_key(
         [record(Variant("", "baseline"), s, 0.5, 0.50 + s / 100) for s in range(3)]
         + [record(repelled, s, 0.5, 0.52 + s / 50) for s in range(3)]
         + [record(Variant("", "alr"), s, 0.5, 0.51 + s / 100) for s in range(3)]
+        + [record(Variant("", "alr", {"attraction": -4.0}), 0, 0.5, 0.9)]  # there, but not of this study
     )
     (line,) = lines_of(study, study.figure, records)
     assert [round(point.difference, 6) for point in line.points] == [3.0, 1.0]

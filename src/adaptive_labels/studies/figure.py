@@ -20,6 +20,8 @@ STYLES = (
     ("#c05000", "6 3", "square"),
     ("#117733", "2 3", "diamond"),
     ("#6a3d9a", "8 3 2 3", "cross"),
+    ("#222222", "12 4", "triangle"),
+    ("#a8326e", "4 2", "ring"),
 )
 
 
@@ -42,14 +44,17 @@ class Line:
 
 
 def lines_of(study: Study, figure: Figure, records: Records) -> list[Line]:
-    """The differences of test accuracy from the baseline, by bench and value of the option."""
+    """The differences of test accuracy from the baseline, by bench and value of the option that the study asks for."""
     lines = []
     for bench in study.benches:
+        wanted = {variant.key for variant in study.variants_on(bench)}
         baseline = _accuracies(records, bench, Variant("baseline", "baseline"), study)
         points = []
         for place, value in enumerate(figure.values):
-            options = {} if value == figure.default else {figure.option: value}
-            found = compare(_accuracies(records, bench, Variant("", figure.method, options), study), baseline)
+            variant = Variant("", figure.method, {} if value == figure.default else {figure.option: value})
+            if variant.key not in wanted:
+                continue
+            found = compare(_accuracies(records, bench, variant, study), baseline)
             if found.difference is not None:
                 ends = [100 * (found.difference if end is None else end) for end in (found.low, found.high)]
                 points.append(Point(place, 100 * found.difference, *ends))
@@ -147,6 +152,10 @@ def _mark(mark: str, x: float, y: float, colour: str) -> str:
         return f'<rect x="{x - 3:.1f}" y="{y - 3:.1f}" width="6" height="6" fill="{colour}"/>'
     if mark == "diamond":
         return f'<path d="M{x:.1f} {y - 4.5:.1f}l4.5 4.5-4.5 4.5-4.5-4.5z" fill="{colour}"/>'
+    if mark == "triangle":
+        return f'<path d="M{x:.1f} {y - 4.5:.1f}l4.5 8h-9z" fill="{colour}"/>'
+    if mark == "ring":
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.5" fill="#fff" stroke="{colour}" stroke-width="1.8"/>'
     return f'<path d="M{x - 4:.1f} {y - 4:.1f}l8 8m0-8l-8 8" stroke="{colour}" stroke-width="2"/>'
 
 
