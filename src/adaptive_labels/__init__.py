@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from adaptive_labels.comparison import compare as compare
-    from adaptive_labels.criteria import AdaptiveLabelLoss as AdaptiveLabelLoss
+    from adaptive_labels.experiments.comparison import compare as compare
+    from adaptive_labels.losses import AdaptiveLabelLoss as AdaptiveLabelLoss
 
 __version__ = "0.1.0"
 __all__ = ["AdaptiveLabelLoss", "__version__", "compare"]
@@ -19,11 +19,11 @@ __all__ = ["AdaptiveLabelLoss", "__version__", "compare"]
 def __getattr__(name: str) -> Any:
     # torch takes seconds to import: `alr --help` and the analysis of finished runs do without it.
     if name == "AdaptiveLabelLoss":
-        from adaptive_labels.criteria import AdaptiveLabelLoss
+        from adaptive_labels.losses import AdaptiveLabelLoss
 
         return AdaptiveLabelLoss
     if name == "compare":
-        from adaptive_labels.comparison import compare
+        from adaptive_labels.experiments.comparison import compare
 
         return compare
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

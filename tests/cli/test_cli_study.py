@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cli_parts import Alr
 
-BENCH = """
+TASK = """
 [data]
 name = "{name}"
 [model]
@@ -27,7 +27,7 @@ threads = 1
 STUDY = """
 title = "Tiny"
 question = "Does it run?"
-benches = ["small"]
+tasks = ["small"]
 seeds = 3
 [[variant]]
 name = "baseline"
@@ -50,9 +50,9 @@ training.residual_schedule = "constant"
 
 
 def test_a_study_runs_records_and_resumes(alr: Alr, texts: Path, tmp_path: Path) -> None:
-    (tmp_path / "experiments" / "benches").mkdir(parents=True)
-    (tmp_path / "experiments" / "benches" / "small.toml").write_text(BENCH.format(name=texts.name), encoding="utf-8")
-    file = tmp_path / "experiments" / "tiny.toml"
+    (tmp_path / "studies" / "tasks").mkdir(parents=True)
+    (tmp_path / "studies" / "tasks" / "small.toml").write_text(TASK.format(name=texts.name), encoding="utf-8")
+    file = tmp_path / "studies" / "tiny.toml"
     file.write_text(STUDY, encoding="utf-8")
     arguments = ("study", "run", file, "--data-dir", texts.parent, "--workers", "1")
 
@@ -100,5 +100,5 @@ def test_what_is_wrong_with_a_study_is_one_sentence(alr: Alr, tmp_path: Path) ->
     file.write_text(STUDY, encoding="utf-8")
     ended = alr("study", "run", file)
     assert (ended.status, ended.err.count("\n")) == (2, 1)
-    assert "names the bench 'small', but there is no" in ended.err
-    assert "'big' is none of the study's benches (small)" in alr("study", "run", file, "--on", "big").err
+    assert "names the task 'small', but there is no" in ended.err
+    assert "'big' is none of the study's tasks (small)" in alr("study", "run", file, "--on", "big").err

@@ -12,7 +12,7 @@ import pytest
 from cli_parts import is_running, wait_until
 from pool_tasks import do
 
-from adaptive_labels.sweeps import Job, run_jobs
+from adaptive_labels.experiments.executors import Job, run_jobs
 
 HERE = Path(__file__).parent
 
@@ -66,7 +66,7 @@ def test_a_job_whose_worker_was_killed_is_tried_again(tmp_path):
 
 def test_workers_end_with_the_process_that_started_them(tmp_path):
     script = (
-        "from adaptive_labels.sweeps import run_jobs\n"
+        "from adaptive_labels.experiments.executors import run_jobs\n"
         "from test_pool import do, jobs\n"
         "from pathlib import Path\n"
         "if __name__ == '__main__':\n"

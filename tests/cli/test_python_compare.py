@@ -19,7 +19,7 @@ def test_the_name_is_lazy():
     code = "import sys, adaptive_labels; sys.exit('torch' in sys.modules or 'compare' in vars(adaptive_labels))"
     assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(SOURCE)}, check=False).returncode == 0
     assert "compare" in adaptive_labels.__all__
-    assert adaptive_labels.compare is adaptive_labels.comparison.compare
+    assert adaptive_labels.compare is adaptive_labels.experiments.comparison.compare
 
 
 def test_it_returns_the_runs(texts, tmp_path):

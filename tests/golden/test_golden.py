@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 import adaptive_labels
-from adaptive_labels.criteria import METHODS, create_criterion
+from adaptive_labels.losses import METHODS, create_loss
 from adaptive_labels.objectives import Distilled, Mutual, Objective, Refined, Supervised
 
 FOLDER = Path(__file__).parent
@@ -63,7 +63,7 @@ def network(seed: int) -> nn.Module:
 def objective_of(method: str, options: dict[str, Any]) -> Objective:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        criterion = create_criterion(method, CLASSES, **options).double()
+        criterion = create_loss(method, CLASSES, **options).double()
     guide = METHODS[method].guide
     if guide == "peers":
         return Mutual([network(0), network(1)], criterion)

@@ -15,11 +15,11 @@ from adaptive_labels.models import (
     charcnn,
     create_model,
     fasttext,
+    initial,
     preact_resnet,
     register_model,
     registry,
     resnet,
-    starting,
     textrnn,
     transformer,
     words,
@@ -277,7 +277,7 @@ def test_a_model_of_ones_own_joins_by_name():
 
 
 @pytest.mark.parametrize(
-    "module", [registry, charcnn, fasttext, preact_resnet, resnet, starting, textrnn, transformer, words]
+    "module", [registry, charcnn, fasttext, preact_resnet, resnet, initial, textrnn, transformer, words]
 )
 def test_docstring_examples_run(module):
     result = doctest.testmod(module, extraglobs={"torch": torch})

@@ -10,11 +10,11 @@ from training_parts import CLASSES, Bag, Memory, Ragged, Rows, Similarities, blo
 
 from adaptive_labels.config import ConfigError, TrainingConfig
 from adaptive_labels.objectives import Supervised
-from adaptive_labels.training.batching import batches, pieces
-from adaptive_labels.training.evaluate import evaluate, predict_logits
+from adaptive_labels.training.batches import batches, pieces
+from adaptive_labels.training.evaluation import evaluate, predict_logits
 from adaptive_labels.training.loop import FitResult, fit, snapshot_epochs
 from adaptive_labels.training.progress import SilentReporter
-from adaptive_labels.training.schedule import make_schedule
+from adaptive_labels.training.schedules import make_schedule
 
 
 def run(

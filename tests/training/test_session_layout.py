@@ -7,7 +7,7 @@ import dataclasses
 import torch
 from training_parts import config_with, objective_of
 
-from adaptive_labels.criteria import create_criterion
+from adaptive_labels.losses import create_loss
 from adaptive_labels.models import create_model
 from adaptive_labels.objectives import Supervised
 from adaptive_labels.training.session import Session
@@ -18,7 +18,7 @@ def test_channels_last_changes_the_layout_and_not_the_logits() -> None:
     logits = []
     for channels_last in (False, True):
         torch.manual_seed(0)
-        objective = Supervised(create_model("preact-resnet18-w4", 5), create_criterion("alr", 5))
+        objective = Supervised(create_model("preact-resnet18-w4", 5), create_loss("alr", 5))
         Session(objective, dataclasses.replace(config_with(), channels_last=channels_last))
         weight = objective.model.stem.weight  # type: ignore[union-attr]
         assert weight.is_contiguous(memory_format=torch.channels_last) == channels_last  # type: ignore[operator]

@@ -13,7 +13,7 @@ from training_parts import CLASSES, Memory, blobs, config_with, network
 
 import reference
 from adaptive_labels.config import TrainingConfig
-from adaptive_labels.criteria import create_criterion
+from adaptive_labels.losses import create_loss
 from adaptive_labels.objectives import Distilled, Mutual, Objective, Refined
 from adaptive_labels.training.loop import fit
 from adaptive_labels.training.progress import SilentReporter
@@ -41,7 +41,7 @@ def reference_loss(loss: Any, logits: Tensor, guides: list[Tensor]) -> Tensor:
 @pytest.mark.parametrize("options", [{}, {"alpha": 0.9, "temperature": 2.0}, {"alpha": 0.3, "temper_student": False}])
 def test_distillation_has_the_loss_and_gradient_of_its_formula(options: dict[str, Any]) -> None:
     student, teacher = linear(0), linear(1)
-    loss, logits = Distilled(student, create_criterion("kd", CLASSES, **options), teacher)(X, Y)
+    loss, logits = Distilled(student, create_loss("kd", CLASSES, **options), teacher)(X, Y)
     expected = reference_loss(reference.distillation(**options), student(X), [teacher(X).detach()])
     torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(gradients(loss, student), gradients(expected, student), rtol=1e-9, atol=1e-12)
@@ -50,7 +50,7 @@ def test_distillation_has_the_loss_and_gradient_of_its_formula(options: dict[str
 
 def test_refined_labels_pull_as_the_divergence_from_the_teacher_and_the_given_ones_not_at_all() -> None:
     student, teacher = linear(0), linear(1)
-    objective = Refined(student, create_criterion("label-refinery", CLASSES), teacher)
+    objective = Refined(student, create_loss("label-refinery", CLASSES), teacher)
     loss, _ = objective(X, Y)
     q = teacher(X).softmax(1).detach()
     divergence = F.kl_div(student(X).log_softmax(1), q, reduction="batchmean")
@@ -62,7 +62,7 @@ def test_refined_labels_pull_as_the_divergence_from_the_teacher_and_the_given_on
 @pytest.mark.parametrize("count", [2, 3])
 def test_each_peer_learns_from_labels_and_from_the_others_as_they_are(count: int) -> None:
     peers = [linear(seed) for seed in range(count)]
-    objective = Mutual(peers, create_criterion("dml", CLASSES, strength=0.7))
+    objective = Mutual(peers, create_loss("dml", CLASSES, strength=0.7))
     loss, logits = objective(X, Y)
     torch.testing.assert_close(logits, peers[0](X))
     total = torch.zeros((), dtype=torch.float64)
@@ -76,7 +76,7 @@ def test_each_peer_learns_from_labels_and_from_the_others_as_they_are(count: int
 
 def test_peers_that_agree_do_not_diverge() -> None:
     peer = linear(0)
-    objective = Mutual([peer, copy.deepcopy(peer)], create_criterion("dml", CLASSES))
+    objective = Mutual([peer, copy.deepcopy(peer)], create_loss("dml", CLASSES))
     loss, _ = objective(X, Y)
     assert float(objective.parts["divergence"]) == pytest.approx(0, abs=1e-12)
     torch.testing.assert_close(loss, 2 * F.cross_entropy(peer(X), Y))
@@ -89,8 +89,8 @@ def test_gradients_agree_with_finite_differences() -> None:
 
     def losses(*weights: Tensor) -> tuple[Tensor, Tensor]:
         logits = torch.func.functional_call(student, dict(zip(names, weights, strict=True)), (X,))
-        distilled = create_criterion("kd", CLASSES)(logits, Y, guide=teacher(X).detach())
-        mutual = create_criterion("dml", CLASSES)(logits, Y, guide=[teacher(X).detach()])
+        distilled = create_loss("kd", CLASSES)(logits, Y, guide=teacher(X).detach())
+        mutual = create_loss("dml", CLASSES)(logits, Y, guide=[teacher(X).detach()])
         return distilled, mutual
 
     assert torch.autograd.gradcheck(losses, tuple(student.parameters()))
@@ -98,7 +98,7 @@ def test_gradients_agree_with_finite_differences() -> None:
 
 def test_mutual_learning_needs_two() -> None:
     with pytest.raises(ValueError, match="models has 1 entries; mutual learning needs at least 2"):
-        Mutual([linear(0)], create_criterion("dml", CLASSES))
+        Mutual([linear(0)], create_loss("dml", CLASSES))
 
 
 # ---------------------------------------------------------------------------------------------------------- the teacher
@@ -114,7 +114,7 @@ class Sealed(nn.Module):
 @pytest.mark.parametrize("mode", ["eval", "no_grad"])
 @pytest.mark.parametrize(("kind", "method"), [(Distilled, "kd"), (Refined, "label-refinery"), (Mutual, "dml")])
 def test_evaluation_is_plain_cross_entropy_of_the_one_that_predicts(kind: Any, method: str, mode: str) -> None:
-    model, criterion = linear(0), create_criterion(method, CLASSES)
+    model, criterion = linear(0), create_loss(method, CLASSES)
     objective = Mutual([model, Sealed()], criterion) if kind is Mutual else kind(model, criterion, Sealed())
     objective.train(mode != "eval")
     with torch.set_grad_enabled(mode != "no_grad"):
@@ -125,7 +125,7 @@ def test_evaluation_is_plain_cross_entropy_of_the_one_that_predicts(kind: Any, m
 
 def test_a_teacher_is_held_and_no_part() -> None:
     teacher, student = network(dropout=0.5), linear(0)
-    objective = Distilled(student, create_criterion("kd", CLASSES), teacher).train()
+    objective = Distilled(student, create_loss("kd", CLASSES), teacher).train()
     assert not teacher.training
     assert not any(parameter.requires_grad for parameter in teacher.parameters())
     assert set(objective.state_dict()) == {"model.weight", "model.bias"}
@@ -141,11 +141,11 @@ def test_a_teacher_is_held_and_no_part() -> None:
 def make(kind: str) -> Objective:
     torch.manual_seed(3)
     if kind == "dml":
-        return Mutual([network(0.2), network(0.2), network()], create_criterion("dml", CLASSES))
+        return Mutual([network(0.2), network(0.2), network()], create_loss("dml", CLASSES))
     model, teacher = network(0.2), network(0.5)
     if kind == "kd":
-        return Distilled(model, create_criterion("kd", CLASSES), teacher)
-    return Refined(model, create_criterion("label-refinery", CLASSES), teacher)
+        return Distilled(model, create_loss("kd", CLASSES), teacher)
+    return Refined(model, create_loss("label-refinery", CLASSES), teacher)
 
 
 def train(objective: Objective, config: TrainingConfig, folder: Path | None = None, reporter: Any = None) -> Memory:
@@ -210,7 +210,7 @@ def test_one_optimizer_moves_peers_as_one_each_would(optimizer: Any, clip: float
     config = config_with(epochs=1, optimizer=optimizer, lr=0.01, clip_norm=clip, schedule="constant", batch_size=130)
     torch.manual_seed(0)
     pair = [nn.Linear(6, CLASSES), nn.Linear(6, CLASSES)]
-    objective = Mutual(copy.deepcopy(pair), create_criterion("dml", CLASSES))
+    objective = Mutual(copy.deepcopy(pair), create_loss("dml", CLASSES))
     train(objective, config)
     examples, labels, _ = blobs()
     every = [peer(examples.rows) for peer in pair]

@@ -1,22 +1,45 @@
-"""Run folders → statistics, tables, confusions and a report; torch is never needed."""
+"""Run folders → statistics, tables and confusions; torch is never needed."""
 
-from .confusions import Confusions, read_confusions
-from .examples import bootstrap_runs
-from .frames import Columns, histories_of, metrics_of, open_runs, pairs_of, predictions_of, residuals_of
-from .groups import AsymmetricPair, ConfusedGroup, asymmetric_pairs, confused_groups
-from .label_scores import SCORES, label_scores, mean_residual_labels, suggested_labels
-from .listing import format_confusions, named_groups, one_way_pairs, summarise_confusions
-from .ordering import order_by_similarity
-from .ranking import average_precision, precision_at
-from .records import Group, Record, group_records, read_records
-from .report import write_figures, write_report
-from .residuals import Agreement, Consistency, agreement, consistency, row_entropy, top_confusions
-from .selective import RiskCoverage, confidence_and_correct, risk_coverage
-from .statistics import Comparison, Summary, bootstrap_difference, compare, compare_all, holm, sign_flip_p, summarise
-from .summary import Row, summarise_group
-from .suspects import Suspect, Suspects, read_suspects, suspects_to_dict, write_suspects
-from .table import table
-from .verdict import verdict
+from adaptive_labels.analysis.confusions import Confusions, read_confusions
+from adaptive_labels.analysis.examples import bootstrap_runs
+from adaptive_labels.analysis.frames import (
+    Columns,
+    histories_of,
+    metrics_of,
+    open_runs,
+    pairs_of,
+    predictions_of,
+    residuals_of,
+)
+from adaptive_labels.analysis.groups import AsymmetricPair, ConfusedGroup, asymmetric_pairs, confused_groups
+from adaptive_labels.analysis.label_scores import SCORES, label_scores, mean_residual_labels, suggested_labels
+from adaptive_labels.analysis.listing import format_confusions, named_groups, one_way_pairs, summarise_confusions
+from adaptive_labels.analysis.ordering import order_by_similarity
+from adaptive_labels.analysis.ranking import average_precision, precision_at
+from adaptive_labels.analysis.records import Group, Record, group_records, read_records
+from adaptive_labels.analysis.residuals import (
+    Agreement,
+    Consistency,
+    agreement,
+    consistency,
+    row_entropy,
+    top_confusions,
+)
+from adaptive_labels.analysis.selective import RiskCoverage, confidence_and_correct, risk_coverage
+from adaptive_labels.analysis.statistics import (
+    Comparison,
+    Summary,
+    bootstrap_difference,
+    compare,
+    compare_all,
+    holm,
+    sign_flip_p,
+    summarise,
+)
+from adaptive_labels.analysis.summary import Row, summarise_group
+from adaptive_labels.analysis.suspects import Suspect, Suspects, read_suspects, suspects_to_dict, write_suspects
+from adaptive_labels.analysis.table import table
+from adaptive_labels.analysis.verdict import verdict
 
 __all__ = [
     "SCORES",
@@ -73,7 +96,5 @@ __all__ = [
     "table",
     "top_confusions",
     "verdict",
-    "write_figures",
-    "write_report",
     "write_suspects",
 ]

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from adaptive_labels.analysis import residuals
+from adaptive_labels.analysis.groups import ConfusedGroup, confused_groups
+from adaptive_labels.analysis.matrices import Matrix, row_shares
+from adaptive_labels.analysis.ordering import order_by_similarity
 from adaptive_labels.runs import RunError, RunFolder
-
-from . import residuals
-from .groups import ConfusedGroup, confused_groups
-from .matrices import Matrix, row_shares
-from .ordering import order_by_similarity
 
 
 @dataclass(frozen=True)

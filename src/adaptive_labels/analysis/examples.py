@@ -3,9 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from adaptive_labels.analysis.statistics import Bootstrap, bootstrap_difference
 from adaptive_labels.runs import RunError, RunFolder
-
-from .statistics import Bootstrap, bootstrap_difference
 
 
 def bootstrap_runs(method: RunFolder, baseline: RunFolder, *, repeats: int = 2000, seed: int = 0) -> Bootstrap:

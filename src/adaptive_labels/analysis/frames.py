@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from adaptive_labels.analysis.confusions import read_confusions
+from adaptive_labels.analysis.records import Record, read_records
+from adaptive_labels.analysis.residuals import consistency, row_entropy
+from adaptive_labels.analysis.selective import confidence_and_correct
 from adaptive_labels.runs import RunError, RunFolder, list_runs
-
-from .confusions import read_confusions
-from .records import Record, read_records
-from .residuals import consistency, row_entropy
-from .selective import confidence_and_correct
 
 Runs = str | Path | RunFolder | Iterable[str | Path | RunFolder]
 

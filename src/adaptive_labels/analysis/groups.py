@@ -11,8 +11,8 @@ from scipy import stats
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
-from .matrices import Matrix, row_shares, square, without_diagonal
-from .statistics import holm
+from adaptive_labels.analysis.matrices import Matrix, row_shares, square, without_diagonal
+from adaptive_labels.analysis.statistics import holm
 
 LEAST = 0.05
 LIFT = 2.0

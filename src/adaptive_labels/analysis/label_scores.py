@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax, logsumexp
 
-from .matrices import Matrix, square
+from adaptive_labels.analysis.matrices import Matrix, square
 
 Vector = NDArray[np.float64]
 SCORES: Mapping[str, str] = {

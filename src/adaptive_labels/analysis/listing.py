@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import residuals
-from .confusions import (
+from adaptive_labels.analysis import residuals
+from adaptive_labels.analysis.confusions import (
     Confusions,
     Pair,
     agreement,
@@ -18,8 +18,8 @@ from .confusions import (
     mutual_groups,
     top_pairs,
 )
-from .groups import asymmetric_pairs
-from .words import p_value, percent
+from adaptive_labels.analysis.groups import asymmetric_pairs
+from adaptive_labels.analysis.words import p_value, percent
 
 FORMATS = ("text", "json", "csv")
 LISTS = ("pairs", "one-way", "groups")

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
-from .matrices import Matrix, row_shares, square, without_diagonal
+from adaptive_labels.analysis.matrices import Matrix, row_shares, square, without_diagonal
 
 OPTIMAL_UP_TO = 512
 """Classes up to which the leaves are ordered optimally: 0.9 s there, and 9 s at 1,000 classes."""

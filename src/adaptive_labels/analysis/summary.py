@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .records import Group, Record
-from .statistics import Comparison, Summary, compare_all, summarise
+from adaptive_labels.analysis.records import Group, Record
+from adaptive_labels.analysis.statistics import Comparison, Summary, compare_all, summarise
 
 METRICS = ("top1", "top5", "nll", "ece", "ece_scaled", "aurc")
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from .records import Group, Record, group_records
-from .statistics import Summary
-from .summary import Row, summarise_group
-from .words import difference, digits_for, listed, p_value, parameters, percent, percent_summary
+from adaptive_labels.analysis.records import Group, Record, group_records
+from adaptive_labels.analysis.statistics import Summary
+from adaptive_labels.analysis.summary import Row, summarise_group
+from adaptive_labels.analysis.words import difference, digits_for, listed, p_value, parameters, percent, percent_summary
 
 FORMATS = ("text", "markdown", "csv", "latex", "json")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from .statistics import Comparison, Summary
+from adaptive_labels.analysis.statistics import Comparison, Summary
 
 
 def percent(fraction: float, digits: int = 1) -> str:

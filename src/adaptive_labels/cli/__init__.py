@@ -9,16 +9,16 @@ from typing import Annotated
 import typer
 
 from adaptive_labels.cli import (
-    benching,
-    comparing,
+    bench,
+    compare,
     data,
     inspecting,
-    listing,
-    predicting,
-    reproducing,
-    studying,
-    suspecting,
-    training,
+    list as list_,
+    predict,
+    reproduce,
+    study,
+    suspects,
+    train,
 )
 from adaptive_labels.cli.process import prepare_process
 from adaptive_labels.cli.usage import Group, UsageError, usage_sentence
@@ -52,16 +52,16 @@ def _everywhere(
     """Take the options that stand before any command; `main` has dealt with --debug already."""
 
 
-listing.register(app)
-training.register(app)
-comparing.register(app)
+list_.register(app)
+train.register(app)
+compare.register(app)
 inspecting.register(app)
-suspecting.register(app)
-predicting.register(app)
+suspects.register(app)
+predict.register(app)
 data.register(app)
-studying.register(app)
-reproducing.register(app)
-benching.register(app)
+study.register(app)
+reproduce.register(app)
+bench.register(app)
 
 
 def main() -> None:

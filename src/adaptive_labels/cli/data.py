@@ -26,15 +26,15 @@ def register(app: typer.Typer) -> None:
 
 
 def _list(as_json: Json = False) -> None:
-    from adaptive_labels.cli.listing import _list as list_kind
+    from adaptive_labels.cli.list import _list as list_kind
 
     list_kind("datasets", as_json)
 
 
 @with_reading
 def _verify(data: Data, config: RunConfig, as_json: Json = False) -> None:
-    from adaptive_labels.build import load_data
     from adaptive_labels.cli.show import prose
+    from adaptive_labels.experiments.build import load_data
 
     dataset = load_data(config.data)
     counts = {
@@ -63,8 +63,8 @@ def _prepare(data: Data, config: RunConfig) -> None:
 
     import torch
 
-    from adaptive_labels import build
     from adaptive_labels.cli.show import prose, show_data
+    from adaptive_labels.experiments import build
 
     _fetch(config)
     began = time.perf_counter()

@@ -78,7 +78,8 @@ def _report(
         typer.Option("--no-examples", help="Leave out the inputs that were mistaken, as data not to be passed on."),
     ] = False,
 ) -> None:
-    from adaptive_labels.analysis import read_suspects, write_figures, write_report
+    from adaptive_labels.analysis import read_suspects
+    from adaptive_labels.report import write_figures, write_report
 
     found, ranked = _found(runs), [read_suspects(path) for path in suspects or []]
     typer.echo(f"Report: {write_report(found, output, examples=not no_examples, suspects=ranked)}")

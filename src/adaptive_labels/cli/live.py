@@ -13,8 +13,8 @@ import typer
 from adaptive_labels.cli.show import clock, counted
 
 if TYPE_CHECKING:
-    from adaptive_labels.comparison import Plan
-    from adaptive_labels.sweeps import Event
+    from adaptive_labels.experiments.comparison import Plan
+    from adaptive_labels.experiments.executors import Event
 
 HEARTBEAT_SECONDS = 30.0
 

@@ -14,14 +14,14 @@ import typer
 if TYPE_CHECKING:
     from adaptive_labels.config import RunConfig
     from adaptive_labels.data import Dataset
-    from adaptive_labels.defaults import Choice
+    from adaptive_labels.experiments.defaults import Choice
 
 LONGEST_LINE = 110
 
 
 def show_data(dataset: Dataset, choice: Choice, config: RunConfig) -> None:
     """The data, what was guessed about it, and the recipe."""
-    from adaptive_labels.build import describe
+    from adaptive_labels.experiments.build import describe
 
     sizes = f"{len(dataset.train):,} train, {len(dataset.validation):,} validation, {len(dataset.test):,} test"
     prose(f"Data: {dataset.name}, {dataset.num_classes} classes of {dataset.kind}s; {sizes}.")

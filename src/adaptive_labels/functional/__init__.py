@@ -1,7 +1,7 @@
 """Every loss and target as a pure function: unreduced, with its formula, a numeric example and its source.
 
 Shapes everywhere: N samples, K classes; ``logits`` (N, K); ``target`` class indices (N,) or class probabilities (N, K).
-The criteria in :mod:`adaptive_labels.criteria` add checks, state and reduction, and compute in float32 or wider.
+The criteria in :mod:`adaptive_labels.losses` add checks, state and reduction, and compute in float32 or wider.
 """
 
 from adaptive_labels.functional.alr import (

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from adaptive_labels.models.elsewhere import LIBRARIES, find_elsewhere
+from adaptive_labels.models.external import LIBRARIES, find_elsewhere
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from adaptive_labels.models.initial import check_counts, start_as_he, start_at_zero
 from adaptive_labels.models.registry import register_model
-from adaptive_labels.models.starting import check_counts, start_as_he, start_at_zero
 
 
 class BasicBlock(nn.Module):

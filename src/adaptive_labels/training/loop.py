@@ -12,14 +12,14 @@ from torch import Tensor
 
 from adaptive_labels.config import TrainingConfig
 from adaptive_labels.objectives import Objective
-from adaptive_labels.training.batching import arranged, batches, inputs_of, pieces
-from adaptive_labels.training.checkpoint import kept_epochs
+from adaptive_labels.training.batches import arranged, batches, inputs_of, pieces
+from adaptive_labels.training.checkpoints import kept_epochs
 from adaptive_labels.training.contracts import Augment, Encoded, Recorder
-from adaptive_labels.training.evaluate import LARGE_BATCH, evaluate, to_device
+from adaptive_labels.training.evaluation import LARGE_BATCH, evaluate, to_device
 from adaptive_labels.training.interrupts import remembered_interrupts
 from adaptive_labels.training.means import RunningMeans
 from adaptive_labels.training.progress import Clock, Progress, Reporter
-from adaptive_labels.training.schedule import make_schedule
+from adaptive_labels.training.schedules import make_schedule
 from adaptive_labels.training.session import Session, contained, derived_seed
 
 __all__ = ["FitResult", "Interrupted", "fit", "snapshot_epochs"]

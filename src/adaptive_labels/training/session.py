@@ -13,7 +13,7 @@ from torch import nn
 
 from adaptive_labels.config import ConfigError, TrainingConfig
 from adaptive_labels.objectives import Objective
-from adaptive_labels.training.checkpoint import (
+from adaptive_labels.training.checkpoints import (
     Checkpoint,
     CheckpointError,
     join_optimizer_state,
@@ -21,9 +21,9 @@ from adaptive_labels.training.checkpoint import (
     split_optimizer_state,
     write_checkpoint,
 )
-from adaptive_labels.training.compiling import check_compiler, compiled_forward
+from adaptive_labels.training.compiler import check_compiler, compiled_forward
 from adaptive_labels.training.ema import WeightAverage
-from adaptive_labels.training.optim import Optimizers, clip_gradients, make_optimizers
+from adaptive_labels.training.optimizers import Optimizers, clip_gradients, make_optimizers
 from adaptive_labels.training.precision import check_precision, choose_device
 
 __all__ = ["Session", "contained", "derived_seed"]

@@ -1,0 +1,81 @@
+"""`alr bench start`: how long it takes until something happens, each a process of its own."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from adaptive_labels.benchmarks.measure import ratio, turns
+from adaptive_labels.benchmarks.results import as_lines, described, verdict
+
+REFERENCE = "import torch"
+MAIN = "from adaptive_labels.cli import main; main()"
+# The reporter hears of the first step as soon as it is done.
+FIRST_STEP = """
+import tempfile, sys
+from pathlib import Path
+from adaptive_labels.experiments import build
+from adaptive_labels.config import RunConfig
+from adaptive_labels.experiments.run import execute
+class Stop:
+    def progress(self, now): sys.exit(0)
+    def epoch(self, record, epochs): sys.exit("an epoch passed without a word")
+    def close(self): pass
+dataset = build.load_data(RunConfig().data)
+config, _ = build.resolve_for(RunConfig(), dataset)
+with tempfile.TemporaryDirectory() as folder:
+    execute(config, build.prepare(config, dataset), Path(folder), Stop(), [])
+"""
+COMMANDS: dict[str, tuple[str, ...]] = {
+    REFERENCE: (REFERENCE,),
+    "import adaptive_labels": ("import adaptive_labels",),
+    "from adaptive_labels import AdaptiveLabelLoss": ("from adaptive_labels import AdaptiveLabelLoss",),
+    "alr --help": (MAIN, "--help"),
+    "alr train towns --dry-run": (MAIN, "train", "towns", "--dry-run"),
+    "the first step on towns": (FIRST_STEP,),
+}
+
+
+def bench_start(seconds: float = 60.0, commands: Mapping[str, tuple[str, ...]] = COMMANDS) -> dict[str, Any]:
+    """Measure every command from its start to its end, as multiples of ``import torch``, which most must wait for."""
+    steps = {name: _process(arguments) for name, arguments in commands.items()}
+    times = turns(steps, seconds, warm_up=1)
+    rows = []
+    for name, each in times.items():
+        found = ratio(each, times[REFERENCE])
+        rows.append(
+            {
+                "kind": "a process from its start to its end",
+                "command": name,
+                "seconds": statistics.median(each),
+                "beside": None if name == REFERENCE else REFERENCE,
+                "ratio": found.median,
+                "p20": found.p20,
+                "p80": found.p80,
+                "repeats": len(each),
+                **verdict(found.median, None),
+            }
+        )
+    return described(rows, {"unit": "a process; times as multiples, round by round", "clock": "perf_counter"})
+
+
+def _process(arguments: tuple[str, ...]) -> Callable[[], None]:
+    def run() -> None:
+        done = subprocess.run(
+            [sys.executable, "-c", *arguments], capture_output=True, text=True, check=False, env=dict(os.environ)
+        )
+        if done.returncode != 0:
+            last = (done.stderr.strip() or "no message").splitlines()[-1]
+            raise ValueError(f"{' '.join(arguments[1:]) or arguments[0]!r} ended with {done.returncode}: {last}")
+
+    return run
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """The result for people."""
+    head = f"Times of {result['unit']} [p20, p80]."
+    return "\n".join([head, *as_lines(result, "kind", "command", "")])

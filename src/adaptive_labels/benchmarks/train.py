@@ -1,0 +1,316 @@
+"""`alr bench train`: whole training steps, beside a bare PyTorch loop and with ALR-S beside the baseline.
+
+In a turn each variant makes a new optimizer, trains the same network on the same examples for an epoch (texts: three)
+and evaluates it on held-out ones, a ninth as many, as the project's loop always does. The bare loop counts, checks and
+reports nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from adaptive_labels.benchmarks.measure import peak_memory, ratio, turns
+from adaptive_labels.benchmarks.results import as_lines, described, verdict
+from adaptive_labels.config import DataConfig, RunConfig, TrainingConfig
+from adaptive_labels.data import Examples
+from adaptive_labels.data.augment import random_crop, random_flip
+from adaptive_labels.data.encoders import EncodedExamples
+from adaptive_labels.data.encoding import ImageEncoder
+from adaptive_labels.experiments import build
+from adaptive_labels.losses import create_loss
+from adaptive_labels.models import create_model
+from adaptive_labels.models.registry import find_model
+from adaptive_labels.objectives import Inputs, Supervised
+from adaptive_labels.training.contracts import Augment, Encoded
+from adaptive_labels.training.evaluation import LARGE_BATCH, evaluate
+from adaptive_labels.training.loop import fit
+from adaptive_labels.training.progress import SilentReporter
+
+NETWORKS = ("preact-resnet18-w16", "resnet32", "fasttext")
+FULL = "preact-resnet18"
+CLASSES, SIZE, PADDING, TRAINED_A_HELD_OUT = 100, 32, 4, 9
+BARE, LOOP, ADAPTIVE = "bare PyTorch loop", "the project's loop", "the same with ALR-S"
+CHANGED = "the same from bytes, with flips and crops"
+CHANNELS_LAST, THREADS, COMPILED = "the same, channels_last", "the same, 2 threads", "the same, compile"
+TEXT_EPOCHS = 3
+EVALUATION = "its evaluation alone"
+LOOP_AIM = 1 / 0.97
+ADAPTIVE_AIMS = {"image": 1.02, "text": 1.10}
+
+Turn = Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Floats:
+    """Images that are float tensors already."""
+
+    images: Tensor
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def batch(self, indices: Tensor) -> Tensor:
+        """Some of them."""
+        return self.images[indices]
+
+
+class NoRecorder:
+    """Keeps nothing."""
+
+    def epoch(self, record: Any) -> None:
+        """Nothing."""
+
+    def residual_labels(self, epoch: int, matrix: Any) -> None:
+        """Nothing."""
+
+    def rewind(self, epoch: int) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A network, what it trains on, and how."""
+
+    network: str
+    make_network: Callable[[], nn.Module]
+    classes: int
+    train: Encoded
+    labels: Tensor
+    validation: tuple[Encoded, Tensor]
+    config: TrainingConfig
+    bytes_of_images: tuple[Encoded, Encoded] | None = None
+
+    @property
+    def kind(self) -> str:
+        """What it reads: ``"image"`` or ``"text"``."""
+        return find_model(self.network)[0].kind
+
+
+def bench_train(
+    networks: Sequence[str] = NETWORKS,
+    seconds: float = 180.0,
+    *,
+    examples: int | None = None,
+    batch: int | None = None,
+    compiled: bool = False,
+    cpu_time: bool = False,
+    aims_only: bool = False,
+) -> dict[str, Any]:
+    """Measure every network: a row a variant, with its time as a multiple of another's, round by round.
+
+    Args:
+        networks: their names; text networks train on ``towns`` with the usual recipe, image networks on noise.
+        seconds: how long, about, in all.
+        examples: of an epoch; four batches of images (one for the full width), all towns.
+        batch: examples of a step; 32 images, the recipe's number of texts. A turn is short, so that there are many: a
+            machine's speed wanders by more than what is measured.
+        compiled: measure ``torch.compile`` of the network as well; its compiling takes tens of seconds.
+        cpu_time: count the time on a processor instead of the time that passes.
+        aims_only: only what has an aim, and what it is measured beside: more rounds in the same time.
+    """
+    clock = time.process_time if cpu_time else time.perf_counter
+    rows = []
+    for name in networks:
+        task = make_task(name, examples, batch)
+        steps = variants(task, compiled)
+        if aims_only:
+            steps = {variant: steps[variant] for variant in (BARE, LOOP, ADAPTIVE)}
+        times = turns(steps, seconds / len(networks), warm_up=1, clock=clock)
+        rows += rows_of(task, times, {variant: peak_memory(step) for variant, step in steps.items()})
+    facts = {"unit": "training and evaluation; times as multiples, round by round", "clock": clock.__name__}
+    return described(rows, facts)
+
+
+def make_task(name: str, examples: int | None = None, batch: int | None = None) -> Task:
+    """A network with its data and recipe."""
+    if find_model(name)[0].kind == "text":
+        return _texts(name, examples, batch)
+    return _images(name, examples, batch)
+
+
+def _images(name: str, examples: int | None, batch: int | None) -> Task:
+    batch = batch or 32
+    count = examples or (batch if name == FULL else 4 * batch)
+    held_out = max(2, count // TRAINED_A_HELD_OUT)
+    generator = torch.Generator().manual_seed(0)
+    raw = torch.randint(256, (count + held_out, 3, SIZE, SIZE), dtype=torch.uint8, generator=generator)
+    labels = torch.randint(CLASSES, (count + held_out,), generator=generator)
+    encoder = ImageEncoder.fit(raw[:count])
+    whole = encoder.encode(raw)
+    pixels = whole.batch(torch.arange(len(raw)))
+    assert isinstance(pixels, Tensor)
+    config = TrainingConfig(
+        epochs=1,
+        batch_size=batch,
+        optimizer="sgd",
+        lr=0.01,
+        weight_decay=5e-4,
+        schedule="cosine",
+        augment=False,
+        residual_lr=float(CLASSES),
+        device="cpu",
+    )
+    train, validation = Floats(pixels[:count].clone()), Floats(pixels[count:].clone())
+    in_bytes = encoder.encode(raw[:count]), encoder.encode(raw[count:])
+    network = functools.partial(create_model, name, CLASSES)
+    return Task(name, network, CLASSES, train, labels[:count], (validation, labels[count:]), config, in_bytes)
+
+
+def _texts(name: str, examples: int | None, batch: int | None) -> Task:
+    given = RunConfig(data=DataConfig("towns"))
+    given = dataclasses.replace(given, model=dataclasses.replace(given.model, name=name))
+    dataset = build.load_data(given.data)
+    config, _ = build.resolve_for(given, dataset)
+    prepared = build.prepare(config, dataset)
+    # Setting up takes as long as a step of so small a network, and is done once a run.
+    training = dataclasses.replace(config.training, epochs=1 if examples else TEXT_EPOCHS, device="cpu")
+    if batch is not None:
+        training = dataclasses.replace(training, batch_size=batch)
+    train, validation = prepared.train, prepared.validation
+    labels, held_out = dataset.train.labels, dataset.validation.labels
+    if examples is not None:
+        train, labels = _first(prepared.encoder, dataset.train, examples)
+        validation, held_out = _first(prepared.encoder, dataset.validation, max(2, examples // TRAINED_A_HELD_OUT))
+
+    def make_network() -> nn.Module:
+        return build.make_model(config, dataset.num_classes, prepared.encoder.sizes)
+
+    return Task(name, make_network, dataset.num_classes, train, labels, (validation, held_out), training)
+
+
+def _first(encoder: build.Encoder, examples: Examples, count: int) -> tuple[EncodedExamples, Tensor]:
+    few = examples.subset(torch.arange(min(count, len(examples))))
+    return build.encode(encoder, few), few.labels
+
+
+def variants(task: Task, compiled: bool) -> dict[str, Turn]:
+    """What takes turns, by name.
+
+    All train one network, since where its weights lie in memory makes a difference of some percent; only another layout
+    or a compiled forward has a network of its own.
+    """
+    torch.manual_seed(0)
+    network = task.make_network()
+    loop, objective = _projects_loop(task, network)
+    epochs = task.config.epochs or 1
+
+    def evaluation() -> None:
+        for _ in range(epochs):
+            evaluate(objective, *task.validation, device=torch.device("cpu"))
+
+    found = {BARE: _bare_loop(task, network), LOOP: loop, ADAPTIVE: _projects_loop(task, network, method="alr-s")[0]}
+    found[EVALUATION] = evaluation
+    if task.bytes_of_images is not None:
+        train, validation = task.bytes_of_images
+        changed = dataclasses.replace(task, train=train, validation=(validation, task.validation[1]))
+        found[CHANGED] = _projects_loop(changed, network, augment=_flip_and_crop)[0]
+        found[CHANNELS_LAST] = _projects_loop(task, task.make_network(), channels_last=True)[0]
+    if (os.cpu_count() or 1) > 1 and torch.get_num_threads() == 1:
+        found[THREADS] = _projects_loop(task, network, threads=2)[0]
+    if compiled:
+        found[COMPILED] = _projects_loop(task, task.make_network(), compile=True)[0]
+    return found
+
+
+def _projects_loop(
+    task: Task, network: nn.Module, method: str = "baseline", augment: Augment | None = None, **settings: Any
+) -> tuple[Turn, Supervised]:
+    """An epoch of the project's own loop, and the objective that it trains on and on."""
+    objective = Supervised(network, create_loss(method, task.classes))
+    config = dataclasses.replace(task.config, **settings)
+
+    def loop() -> None:
+        fit(
+            objective,
+            task.train,
+            task.labels,
+            task.validation,
+            config,
+            0,
+            recorder=NoRecorder(),
+            reporter=SilentReporter(),
+            augment=augment,
+        )
+
+    return loop, objective
+
+
+def _flip_and_crop(inputs: Inputs, generator: torch.Generator) -> Inputs:
+    assert isinstance(inputs, Tensor)
+    return random_crop(random_flip(inputs, generator), PADDING, generator)
+
+
+def _bare_loop(task: Task, model: nn.Module) -> Turn:
+    """The loop that one would write by hand, with the same optimizer."""
+    config, (validation, held_out) = task.config, task.validation
+    assert config.batch_size is not None
+    batch_size, epochs = config.batch_size, config.epochs or 1
+
+    def loop() -> None:
+        optimizer = _optimizer(model, config)
+        for _ in range(epochs):
+            model.train()
+            for batch in torch.randperm(len(task.labels)).split(batch_size):  # type: ignore[no-untyped-call]
+                loss = F.cross_entropy(model(task.train.batch(batch)), task.labels[batch])
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+                optimizer.zero_grad()
+            model.eval()
+            with torch.no_grad():
+                for batch in torch.arange(len(held_out)).split(LARGE_BATCH):  # type: ignore[no-untyped-call]
+                    F.cross_entropy(model(validation.batch(batch)), held_out[batch])
+
+    return loop
+
+
+def _optimizer(model: torch.nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
+    shared: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay, "fused": True}
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(model.parameters(), momentum=config.momentum, nesterov=True, **shared)
+    return torch.optim.AdamW(model.parameters(), betas=config.betas, **shared)
+
+
+def rows_of(task: Task, times: dict[str, list[float]], memory: dict[str, int]) -> list[dict[str, Any]]:
+    """A row for each variant of a network, from its times and the peak of its allocations."""
+    aims = {LOOP: LOOP_AIM, ADAPTIVE: ADAPTIVE_AIMS[task.kind]}
+    examples = len(task.labels) * (task.config.epochs or 1)
+    rows = []
+    for name, each in times.items():
+        beside = None if name == BARE else BARE if name in (LOOP, CHANGED) else LOOP
+        found = ratio(each, times[beside or name])
+        median = statistics.median(each)
+        rows.append(
+            {
+                "network": task.network,
+                "batch": task.config.batch_size,
+                "examples": examples,
+                "variant": name,
+                "seconds": median,
+                "examples_per_second": None if name == EVALUATION else examples / median,
+                "beside": beside,
+                "ratio": found.median,
+                "p20": found.p20,
+                "p80": found.p80,
+                "repeats": len(each),
+                "peak_bytes": memory[name],
+                **verdict(found.median, aims.get(name)),
+            }
+        )
+    return rows
+
+
+def as_text(result: dict[str, Any]) -> str:
+    """The result for people."""
+    head = f"Times of {result['unit']} [p20, p80]; {result['threads']} threads; {result['clock']}."
+    return "\n".join([head, *as_lines(result, "network", "variant", "examples_per_second")])

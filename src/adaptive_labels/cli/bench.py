@@ -1,0 +1,153 @@
+"""`alr bench`: this machine's figures, as ratios to a named reference."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from adaptive_labels.cli.options import Json
+from adaptive_labels.cli.usage import Group
+
+Seconds = Annotated[float, typer.Option(min=0.1, help="How long to measure, about, in all.")]
+Threads = Annotated[int, typer.Option(min=0, help="Of torch; 0 leaves them as they are.")]
+Csv = Annotated[Path | None, typer.Option(help="Write the rows to this file as well.")]
+CpuTime = Annotated[bool, typer.Option("--cpu-time", help="Count the time on a processor, for a busy machine.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    bench = typer.Typer(
+        cls=Group, help="This machine's figures, as ratios to a named reference.", rich_markup_mode=None
+    )
+    bench.command("loss", help="What the losses cost beside torch's label-smoothed cross entropy.")(_loss)
+    bench.command("train", help="Whole steps: the loop beside a bare one, ALR-S beside the baseline.")(_train)
+    bench.command("data", help="Images and texts a second, beside Pillow and scikit-learn.")(_data)
+    bench.command("start", help="How long imports and commands take to start.")(_start)
+    app.add_typer(bench, name="bench")
+
+
+def _loss(
+    shapes: Annotated[
+        str, typer.Option(metavar="NxK,…", help="Samples x classes of the logits; the usual six if not given.")
+    ] = "",
+    seconds: Seconds = 60.0,
+    threads: Threads = 0,
+    csv: Csv = None,
+    growth: Annotated[
+        Path | None, typer.Option(help="Measure how the cost grows with N, K and threads, and draw it (SVG).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    wanted = _shapes(shapes) if shapes else None
+    _check_file(csv, ".csv")
+    _check_file(growth, ".svg")
+    _set_threads(threads)
+    from adaptive_labels.benchmarks import growth as growing, loss as losses
+
+    if growth is not None:
+        result = growing.bench_growth(seconds)
+        growth.write_text(growing.draw(result), encoding="utf-8")
+    else:
+        result = losses.bench_loss(wanted or losses.SHAPES, seconds)
+    _show(result, losses.as_text, csv, as_json)
+
+
+def _train(
+    networks: Annotated[
+        str, typer.Option(metavar="NAME,…", help="The usual three if not given: two for images, one for texts.")
+    ] = "",
+    full: Annotated[
+        bool, typer.Option("--full", help="preact-resnet18 at its full width in the place of w16.")
+    ] = False,
+    compile: Annotated[
+        bool, typer.Option("--compile", help="Measure torch.compile of the networks, too; takes minutes.")
+    ] = False,
+    aims_only: Annotated[
+        bool, typer.Option("--aims-only", help="Only what has an aim: more rounds in the same time.")
+    ] = False,
+    examples: Annotated[int, typer.Option(min=0, help="Of an epoch; 0 is the usual number.")] = 0,
+    batch: Annotated[int, typer.Option(min=0, help="Examples of a step; 0 is the usual number.")] = 0,
+    seconds: Seconds = 180.0,
+    threads: Threads = 1,
+    cpu_time: CpuTime = False,
+    csv: Csv = None,
+    as_json: Json = False,
+) -> None:
+    _check_file(csv, ".csv")
+    _set_threads(threads)
+    from adaptive_labels.benchmarks import train as training
+
+    chosen = tuple(name.strip() for name in networks.split(",")) if networks else training.NETWORKS
+    if full and not networks:
+        chosen = (training.FULL, *chosen[1:])
+    result = training.bench_train(
+        chosen,
+        seconds,
+        examples=examples or None,
+        batch=batch or None,
+        compiled=compile,
+        cpu_time=cpu_time,
+        aims_only=aims_only,
+    )
+    _show(result, training.as_text, csv, as_json)
+
+
+def _data(
+    batch: Annotated[int, typer.Option(min=1, help="Images of a batch.")] = 128,
+    images: Annotated[int, typer.Option(min=1, help="In memory.")] = 10_000,
+    texts: Annotated[int, typer.Option(min=1, help="That are encoded at once.")] = 5_000,
+    seconds: Seconds = 40.0,
+    threads: Threads = 1,
+    cpu_time: CpuTime = False,
+    csv: Csv = None,
+    as_json: Json = False,
+) -> None:
+    _check_file(csv, ".csv")
+    _set_threads(threads)
+    from adaptive_labels.benchmarks import data
+
+    result = data.bench_data(seconds, batch=batch, images=images, texts=texts, cpu_time=cpu_time)
+    _show(result, data.as_text, csv, as_json)
+
+
+def _start(seconds: Seconds = 60.0, csv: Csv = None, as_json: Json = False) -> None:
+    _check_file(csv, ".csv")
+    from adaptive_labels.benchmarks import start
+
+    _show(start.bench_start(seconds), start.as_text, csv, as_json)
+
+
+def _set_threads(threads: int) -> None:
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # the profiler warns of memory that it has not seen taken
+    import torch
+
+    if threads:
+        torch.set_num_threads(threads)
+
+
+def _check_file(path: Path | None, kind: str) -> None:
+    if path is not None and (path.suffix != kind or not path.absolute().parent.is_dir()):
+        raise ValueError(f"{path}: must be a file {kind} in a folder that exists")
+
+
+def _show(result: dict[str, Any], as_text: Callable[[dict[str, Any]], str], csv: Path | None, as_json: bool) -> None:
+    from adaptive_labels.benchmarks.results import as_csv
+
+    if csv is not None:
+        csv.write_text(as_csv(result), encoding="utf-8")
+    typer.echo(json.dumps(result, indent=2, ensure_ascii=False) if as_json else as_text(result))
+
+
+def _shapes(text: str) -> list[tuple[int, int]]:
+    shapes = []
+    for part in text.split(","):
+        sizes = part.strip().lower().replace("×", "x").split("x")
+        if len(sizes) != 2 or not all(size.isdecimal() and int(size) > 0 for size in sizes) or int(sizes[1]) < 2:
+            raise ValueError(f"--shapes: {part.strip()!r} is no shape NxK with N ≥ 1 and K ≥ 2, such as 128x10")
+        shapes.append((int(sizes[0]), int(sizes[1])))
+    return shapes

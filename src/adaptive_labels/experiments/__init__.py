@@ -1,0 +1,1 @@
+"""From a configuration to finished runs: one run, comparisons, studies, prediction and suspects."""

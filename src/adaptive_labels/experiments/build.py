@@ -1,0 +1,312 @@
+"""From a configuration to objects: data, encoder, model, criterion. The only place where plain data becomes objects."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from adaptive_labels.config import ConfigError, DataConfig, RunConfig, from_dict, resolve, to_dict
+from adaptive_labels.config.checks import did_you_mean
+from adaptive_labels.data import DataError, Dataset, inject_noise, load_dataset
+from adaptive_labels.data.augment import random_crop, random_flip
+from adaptive_labels.data.cutting import cut_notes
+from adaptive_labels.data.encoders import (
+    EncodedExamples,
+    Encoder as Encoder,
+    encode as encode,
+    encoder_from_dict,
+    encoder_options,
+    encoder_to_dict as encoder_to_dict,
+    fit_encoder,
+)
+from adaptive_labels.experiments import teachers as teaching
+from adaptive_labels.experiments.defaults import Choice, choose
+from adaptive_labels.losses import Criterion, create_loss
+from adaptive_labels.models import create_model
+from adaptive_labels.models.registry import find_model
+from adaptive_labels.models.shapes import shapes_only as shapes_only
+from adaptive_labels.models.weights import WeightsError, file_hash, load_weights, match_weights
+from adaptive_labels.objectives import Distilled, Inputs, Mutual, Objective, Refined, Supervised
+from adaptive_labels.runs import RunError, RunFolder
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A data set as a model reads it."""
+
+    dataset: Dataset
+    encoder: Encoder
+    train: EncodedExamples
+    validation: EncodedExamples
+    test: EncodedExamples
+
+
+def load_data(config: DataConfig) -> Dataset:
+    """The data set that a configuration names, with label noise if it asks for it."""
+    from pathlib import Path
+
+    dataset = load_dataset(
+        config.name,
+        split_seed=config.split_seed,
+        train_fraction=config.train_fraction,
+        data_dir=None if config.data_dir is None else Path(config.data_dir),
+        text_column=config.text_column,
+        label_column=config.label_column,
+        image_size=config.image_size,
+        skip_unreadable=config.skip_unreadable,
+    )
+    if config.label_noise > 0:
+        dataset = inject_noise(dataset, config.label_noise, config.noise_seed)
+    return dataset
+
+
+def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Choice]:
+    """The configuration with everything chosen that the user left open, and what was chosen why.
+
+    The data set's fingerprint becomes part of it, so that changed data is a new run.
+    """
+    choice = choose(dataset, config.model.name)
+    options = {**choice.model_options, **config.model.options}
+    config = resolve(config, {**choice.settings, "data.fingerprint": dataset.fingerprint})
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, options=options))
+    # A misspelt or impossible option is said before anything is trained.
+    _check_options(config, dataset)
+    encoder = make_encoder(config, dataset)
+    _check_shapes(config, dataset, encoder)
+    choice = dataclasses.replace(choice, reasons=(*choice.reasons, *cut_notes(encoder, dataset.splits())))
+    try:
+        config = teaching.settle(config)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"method: {error}") from error
+    make_criterion(config, dataset)
+    for other in (*teaching.networks(config)[1:], *(needed.model for needed in teaching.needed_runs(config))):
+        if other != config.model:
+            beside = dataclasses.replace(config, model=other)
+            _check_options(beside, dataset)
+            if _reads(beside) != _reads(config):
+                raise ConfigError(
+                    f"method: {config.model.name!r} reads {_reads(config)} and {other.name!r} reads {_reads(beside)}: "
+                    "networks that learn from one another must read the same inputs"
+                )
+            _check_shapes(beside, dataset, encoder)
+    return _with_weights(teaching.check_teacher(config, dataset, encoder_to_dict(encoder)), choice, dataset, encoder)
+
+
+def prepare(config: RunConfig, dataset: Dataset) -> Prepared:
+    """Encode all three splits; what is fitted is fitted on train."""
+    encoder = make_encoder(config, dataset)
+    return Prepared(
+        dataset,
+        encoder,
+        *(encode(encoder, examples) for examples in (dataset.train, dataset.validation, dataset.test)),
+    )
+
+
+def make_encoder(config: RunConfig, dataset: Dataset) -> Encoder:
+    """The encoder of a configuration, fitted on train: what it makes is decided by what the network reads."""
+    reads = _reads(config)
+    settings = {name: value for name, value in config.model.options.items() if name in encoder_options(reads)}
+    try:
+        return fit_encoder(reads, dataset.train, settings)
+    except DataError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"model.options: {error}") from error
+
+
+def make_model(config: RunConfig, num_classes: int, sizes: Mapping[str, int]) -> nn.Module:
+    """The network of a configuration; ``sizes`` are those that its encoder decides (see `Encoder.sizes`)."""
+    assert config.model.name is not None
+    others = encoder_options(_reads(config))
+    own = {name: value for name, value in config.model.options.items() if name not in others}
+    try:
+        return create_model(config.model.name, num_classes, **{**sizes, **own})
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"model: {error}") from error
+
+
+def _reads(config: RunConfig) -> str:
+    assert config.model.name is not None
+    return find_model(config.model.name)[0].reads
+
+
+def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
+    """The method's criterion, with class weights if the configuration asks for them."""
+    weight = None
+    if config.training.class_weights == "balanced":
+        counts = torch.bincount(dataset.train.labels, minlength=dataset.num_classes).clamp_min(1)
+        weight = len(dataset.train) / (dataset.num_classes * counts.float())
+    try:
+        options = {"weight": weight, **teaching.criterion_options(config)}
+        if isinstance(options.get("initial_labels"), str):
+            options["initial_labels"] = _read_labels(options["initial_labels"])
+        return create_loss(config.method.name, dataset.num_classes, **options)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"method: {error}") from error
+
+
+def _read_labels(path: str) -> Tensor:
+    """A (K, K) matrix from a file: a run's residual_labels.npz (its last epoch), or any .npz with ``labels``."""
+    try:
+        with np.load(path) as arrays:
+            labels = np.asarray(arrays["labels"], dtype=np.float32)
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise ConfigError(f"method.options.initial_labels: {path} cannot be read as labels: {error}") from error
+    return torch.from_numpy(labels if labels.ndim == 2 else labels[-1])
+
+
+def make_objective(
+    config: RunConfig, dataset: Dataset, encoder: Encoder, teacher: nn.Module | None = None
+) -> Objective:
+    """Networks and criterion, initialised from the run's seed; torch's random state is put back.
+
+    The first network starts as that of any other method with this seed; further ones are drawn after it. ``teacher`` is
+    what a method learns from that has one.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        models = [
+            make_model(dataclasses.replace(config, model=model), dataset.num_classes, encoder.sizes)
+            for model in teaching.networks(config)
+        ]
+        start_from_weights(models[0], config)
+        criterion = make_criterion(config, dataset)
+    guide = teaching.guide_of(config)
+    if guide is None:
+        return Supervised(models[0], criterion)
+    if guide == "peers":
+        return Mutual(models, criterion)
+    if teacher is None:
+        raise ValueError(f"teacher is None, but {config.method.name!r} learns from one")
+    return Distilled(models[0], criterion, teacher) if guide == "teacher" else Refined(models[0], criterion, teacher)
+
+
+def untrained_teacher(config: RunConfig, dataset: Dataset, encoder: Encoder) -> nn.Module | None:
+    """A network like the one that a method learns from, to measure what it costs; None if it has no teacher."""
+    model = teaching.teacher_model(config)
+    if model is None:
+        return None
+    return make_model(dataclasses.replace(config, model=model), dataset.num_classes, encoder.sizes)
+
+
+def load_network(run: RunFolder) -> tuple[nn.Module, Encoder, tuple[str, ...]]:
+    """The network of a finished run with its weights, how it reads its inputs, and its classes."""
+    stored = json.loads((run.path / "encoder.json").read_text(encoding="utf-8"))
+    predictions = run.load_predictions()
+    if predictions is None or predictions.classes is None:
+        raise RunError(f"{run.path / 'predictions.npz'} is missing; the class names are in it")
+    encoder = encoder_from_dict(stored)
+    with torch.random.fork_rng(devices=[]):
+        model = make_model(from_dict(run.config), len(predictions.classes), encoder.sizes)
+    model.load_state_dict(load_file(run.path / "model.safetensors"))
+    return model, encoder, tuple(predictions.classes)
+
+
+def _with_weights(config: RunConfig, choice: Choice, dataset: Dataset, encoder: Encoder) -> tuple[RunConfig, Choice]:
+    """The configuration with the hash of its file of weights, if it has one, and a note on how they fit."""
+    if config.model.weights is None:
+        return config, choice
+    with shapes_only():
+        model = make_model(config, dataset.num_classes, encoder.sizes)
+    try:
+        note = match_weights(model, config.model.weights).note
+        found = file_hash(config.model.weights)
+    except WeightsError as error:
+        raise ConfigError(f"model.weights: {error}") from error
+    _refuse_other_weights(config, found)
+    config = dataclasses.replace(config, model=dataclasses.replace(config.model, weights_hash=found))
+    return config, dataclasses.replace(choice, reasons=(*choice.reasons, note))
+
+
+def start_from_weights(model: nn.Module, config: RunConfig) -> None:
+    """Give a network the weights that its configuration names, if it names any; in place."""
+    if config.model.weights is None:
+        return
+    try:
+        _refuse_other_weights(config, file_hash(config.model.weights))
+        load_weights(model, config.model.weights)
+    except WeightsError as error:
+        raise ConfigError(f"model.weights: {error}") from error
+
+
+def _refuse_other_weights(config: RunConfig, found: str) -> None:
+    if config.model.weights_hash not in (None, found):
+        raise ConfigError(
+            f"model.weights: {config.model.weights} has changed: its content is not what model.weights_hash says"
+        )
+
+
+def make_augment(config: RunConfig, dataset: Dataset) -> Callable[[Inputs, torch.Generator], Inputs] | None:
+    """Crops of whole image batches, and flips where they are in colour; or None.
+
+    Grey images are mostly writing, and a mirrored character is another one. Images that stay files are cropped and
+    flipped one by one as they are read (see `data.files`), not here.
+    """
+    if not config.training.augment or not isinstance(dataset.train.inputs, Tensor):
+        return None
+    channels, width = dataset.train.inputs.shape[1], dataset.train.inputs.shape[3]
+    padding = max(1, width // 8)
+
+    def augment(inputs: Inputs, generator: torch.Generator) -> Inputs:
+        assert isinstance(inputs, Tensor)
+        flipped = random_flip(inputs, generator) if channels == 3 else inputs
+        return random_crop(flipped, padding, generator)
+
+    return augment
+
+
+def kind_of_inputs(config: RunConfig) -> str:
+    """What the network of a configuration reads: ``"image"`` or ``"text"``."""
+    assert config.model.name is not None
+    return find_model(config.model.name)[0].kind
+
+
+def describe(config: RunConfig) -> str:
+    """The resolved recipe in a line."""
+    training = config.training
+    shown = [
+        f"{training.epochs} {'epoch' if training.epochs == 1 else 'epochs'}",
+        f"batch {training.batch_size}",
+        f"{training.optimizer} at {training.lr:g}",
+        str(training.schedule),
+        *(f"{name} {value}" for name, value in to_dict(config)["model"]["options"].items()),
+    ]
+    return f"{config.model.name}: " + ", ".join(shown)
+
+
+def _check_shapes(config: RunConfig, dataset: Dataset, encoder: Encoder) -> None:
+    """Refuse a network that cannot be built with these options."""
+    with shapes_only():
+        make_model(config, dataset.num_classes, encoder.sizes)
+
+
+def _check_options(config: RunConfig, dataset: Dataset) -> None:
+    """Refuse a network that reads something else, and an option that neither it nor its encoder has."""
+    assert config.model.name is not None
+    _check_kind(config.model.name, dataset)
+    entry, _ = find_model(config.model.name)
+    known = sorted({*entry.options, *encoder_options(entry.reads)})
+    for option in config.model.options:
+        if option not in known:
+            raise ConfigError(
+                f"model.options.{option}: {entry.name!r} has {', '.join(known)}{did_you_mean(option, known)}"
+            )
+
+
+def _check_kind(name: str, dataset: Dataset) -> None:
+    try:
+        entry, _ = find_model(name)
+    except ValueError as error:
+        raise ConfigError(f"model: {error}") from error
+    if entry.kind != dataset.kind:
+        raise ConfigError(f"model: {name!r} reads {entry.kind}s, but {dataset.name} holds {dataset.kind}s")

@@ -1,0 +1,122 @@
+"""A finished run as a classifier: texts or image files in, classes with probabilities out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from adaptive_labels.data.encoding import ImageEncoder
+from adaptive_labels.data.images import is_image
+from adaptive_labels.data.pixels import decode_image, open_rgb, resize_and_cut, why_unreadable
+from adaptive_labels.experiments import build
+from adaptive_labels.runs import RunError, RunFolder
+from adaptive_labels.training.evaluation import predict_logits
+
+_FILE_SUFFIXES = {".txt", ".csv", ".tsv", ".json", ".jsonl", ".png", ".jpg", ".jpeg"}
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A trained network with what it needs to read its inputs.
+
+    Probabilities are at the temperature that was fitted on the validation split.
+    """
+
+    model: nn.Module
+    encoder: build.Encoder
+    classes: tuple[str, ...]
+    temperature: float
+
+    @classmethod
+    def load(cls, path: str | Path) -> Predictor:
+        """The classifier of the finished run in ``path``."""
+        run = RunFolder(path)
+        result = run.result
+        if result is None:
+            raise RunError(f"{run.path} is not finished; run its command again to go on")
+        if result["status"] != "finished":
+            raise RunError(f"{run.path} has nothing to predict with: {result['reason']}")
+        model, encoder, classes = build.load_network(run)
+        temperature = result["metrics"]["test"].get("temperature", 1.0)
+        return cls(model, encoder, classes, temperature)
+
+    def read(self, inputs: Sequence[str], standard_input: TextIO) -> tuple[list[str], list[str] | Tensor]:
+        """What command-line inputs stand for: names to show, and the texts or images themselves."""
+        if isinstance(self.encoder, ImageEncoder):
+            return self._read_images(inputs)
+        texts: list[str] = []
+        for given in inputs:
+            if given == "-":
+                texts += [line.rstrip("\n") for line in standard_input if line.strip()]
+            elif _is_file(given):
+                if is_image(Path(given)):
+                    raise RunError(f"{given} is an image, but this run classifies texts")
+                texts += _lines_of(Path(given))
+            elif _is_file_name(given):
+                raise RunError(
+                    f"there is no file {given}; if that is the text itself, pipe it into `alr predict RUN -`"
+                )
+            else:
+                texts.append(given)
+        return texts, texts
+
+    def _read_images(self, inputs: Sequence[str]) -> tuple[list[str], Tensor]:
+        assert isinstance(self.encoder, ImageEncoder)
+        for given in inputs:
+            if not _is_file(given):
+                raise RunError(f"{given} is no file; this run classifies image files")
+        height, width = self.encoder.size
+        decoded = []
+        for given in inputs:
+            try:
+                content, resize = Path(given).read_bytes(), self.encoder.resize
+                if resize is not None:
+                    pixels = np.asarray(resize_and_cut(open_rgb(content), width, resize))  # (H, W, 3)
+                else:
+                    pixels = decode_image(content, (width, height))  # (H, W, 3)
+            except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
+                raise RunError(f"the image {given} cannot be read ({why_unreadable(error)})") from error
+            decoded.append(torch.from_numpy(pixels.copy()).permute(2, 0, 1))
+        images = torch.stack(decoded)
+        if self.encoder.channels == 1:
+            grey = torch.tensor([0.299, 0.587, 0.114]).reshape(1, 3, 1, 1)
+            images = (images * grey).sum(1, keepdim=True).round().to(torch.uint8)
+        return list(inputs), images
+
+    def predict(self, inputs: list[str] | Tensor, top: int = 3) -> list[list[tuple[str, float]]]:
+        """The ``top`` classes of each input with their probabilities, largest first."""
+        if len(inputs) == 0:
+            return []
+        encoded = self.encoder.encode(inputs)  # type: ignore[arg-type]
+        probabilities = (predict_logits(self.model, encoded).double() / self.temperature).softmax(1)
+        values, indices = probabilities.topk(min(top, len(self.classes)), dim=1)
+        return [
+            [(self.classes[int(index)], float(value)) for value, index in zip(*row, strict=True)]
+            for row in zip(values, indices, strict=True)
+        ]
+
+
+def _lines_of(file: Path) -> list[str]:
+    try:
+        # Not splitlines(), which also breaks at characters that may stand inside a text.
+        return [line for line in file.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
+    except UnicodeDecodeError as error:
+        raise RunError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start})") from error
+
+
+def _is_file_name(given: str) -> bool:
+    """Whether a text is a single word that ends as the names of text and image files do: a mistyped path, surely."""
+    return not any(map(str.isspace, given)) and Path(given).suffix.lower() in _FILE_SUFFIXES
+
+
+def _is_file(given: str) -> bool:
+    try:
+        return Path(given).is_file()
+    except OSError:  # a text too long for a file name
+        return False

@@ -1,0 +1,294 @@
+"""The frame that all criteria share: arguments, modes, reduction, and what changes when several processes train."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+from adaptive_labels import functional as AF
+from adaptive_labels.losses.batch import (
+    REDUCTIONS,
+    Batch,
+    all_are_classes,
+    check_class_weight,
+    check_shapes,
+    full_precision,
+    prepare,
+)
+
+
+@dataclass
+class Terms:
+    """A criterion's unreduced loss, in the two parts that are averaged differently.
+
+    ``prediction`` (M,) trains the network, and class weights apply to it. ``own`` (M,) trains the criterion's
+    parameters, and they do not; ``own_mean`` is its mean where that is not the mean over the samples. ``parts`` are the
+    pieces worth logging, each (M,) or a scalar.
+    """
+
+    prediction: Tensor
+    own: Tensor | None = None
+    own_mean: Tensor | None = None
+    parts: dict[str, Tensor] = field(default_factory=dict)
+
+
+class Criterion(nn.Module, ABC):
+    """A loss that takes the place of ``torch.nn.CrossEntropyLoss``.
+
+    It is active only while ``self.training and torch.is_grad_enabled()``; otherwise it is plain cross entropy with the
+    same weight, ignore_index and reduction, and changes no state.
+
+    Args:
+        num_classes: K ≥ 2.
+        weight: class weights (K,). A sample's weight multiplies its whole loss, so that it never distorts a smoothed
+            target; ``torch.nn.CrossEntropyLoss`` weighs the classes *inside* the smoothed target instead.
+        ignore_index: the label to leave out.
+        reduction: ``"mean"`` (weighted by ``weight``), ``"sum"`` or ``"none"``. A mean over nothing is 0, not NaN.
+        check_inputs: check the values of the targets. ``None``: on CPU tensors only, where it costs no synchronisation.
+            Never while compiling.
+        check_finite: look for NaN and infinite logits, and say in which rows.
+        synchronize: all-reduce normalisers and counts over the processes of ``torch.distributed``, so that unequal
+            shares of a batch equal one process on the whole. ``None``: when called inside a
+            ``DistributedDataParallel`` module's forward.
+    """
+
+    #: Whether processes that do not share state would drift apart.
+    stateful = False
+    #: ε, where the method is torch's own cross entropy with so much label smoothing.
+    torch_smoothing: float | None = None
+    #: How many guides (teacher's or peers' logits) a call needs at least.
+    needs_guide = False
+
+    weight: Tensor | None
+    parts: Mapping[str, Tensor]
+
+    def __init__(
+        self,
+        num_classes: int,
+        *,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        check_inputs: bool | None = None,
+        check_finite: bool = False,
+        synchronize: bool | None = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(num_classes, bool) or not isinstance(num_classes, int):
+            raise TypeError(f"num_classes must be an int, got {type(num_classes).__name__}")
+        if num_classes < 2:
+            raise ValueError(f"num_classes must be at least 2, got {num_classes}")
+        if reduction not in REDUCTIONS:
+            raise ValueError(f"reduction must be one of {REDUCTIONS}, got {reduction!r}")
+        self.num_classes = num_classes
+        self.ignore_index = ignore_index
+        self.reduction = reduction
+        self.check_inputs = check_inputs
+        self.check_finite = check_finite
+        self.synchronize = synchronize
+        self.register_buffer("weight", check_class_weight(weight, num_classes))
+        self.parts = {}
+        self._warned_bare = False
+
+    def forward(
+        self,
+        input: Tensor,
+        target: Tensor,
+        sample_weight: Tensor | None = None,
+        guide: Tensor | Sequence[Tensor] | None = None,
+    ) -> Tensor:
+        """The loss.
+
+        Args:
+            input: logits (N, K), (N, K, d1, …) or (K,).
+            target: class indices (N, d1, …), or class probabilities in the shape of ``input``.
+            sample_weight: (N, d1, …), or (N,) for all positions: a weight of 2 counts like the sample twice.
+            guide: logits of a teacher or of peers, for the criteria that follow one.
+
+        Returns:
+            A scalar, or (N, d1, …) with ``reduction="none"``; float32 unless the logits are float64.
+        """
+        active = self.training and torch.is_grad_enabled()
+        if active and self.torch_smoothing is not None and self._is_usual(input, target, sample_weight, guide):
+            loss = F.cross_entropy(input, target, label_smoothing=self.torch_smoothing)
+            self.parts = {"hard": loss.detach()}
+            return loss
+        check_shapes(input, target, self.num_classes)
+        self._check_guide(guide, active)
+        compiling = torch.compiler.is_compiling()
+        check_inputs = input.device.type == "cpu" if self.check_inputs is None else self.check_inputs
+        batch = prepare(
+            input,
+            target,
+            sample_weight,
+            guide if active else None,
+            class_weight=self.weight,
+            ignore_index=self.ignore_index,
+            check_values=check_inputs and not compiling,
+            look_for_nan=self.check_finite and not compiling,
+        )
+        with full_precision(input.device.type):
+            if not active:
+                return self._reduce(Terms(AF.cross_entropy(batch.logits, batch.target)), batch, world=1)
+            world = self.world()
+            terms = self._terms(batch, world)
+            self.parts = {name: _logged(part, batch) for name, part in terms.parts.items()}
+            return self._reduce(terms, batch, world)
+
+    @abstractmethod
+    def _terms(self, batch: Batch, world: int) -> Terms:
+        """The unreduced loss of an active forward, and whatever state changes with it."""
+
+    def _is_usual(self, input: Tensor, target: object, sample_weight: object, guide: object) -> bool:
+        """Whether this is a mean over labels that are all classes and count once, of float32 logits on the CPU.
+
+        Then torch's own operation does it, without this frame's: beside a small network they can be seen.
+        """
+        return (
+            sample_weight is None
+            and guide is None
+            and self.weight is None
+            and self.reduction == "mean"
+            and self.check_inputs is not False
+            and not self.check_finite
+            and not torch.compiler.is_compiling()
+            and isinstance(input, Tensor)
+            and isinstance(target, Tensor)
+            and input.dtype == torch.float32
+            and target.dtype == torch.int64
+            and input.dim() == 2
+            and target.dim() == 1
+            and len(target) == len(input)
+            and input.shape[1] == self.num_classes
+            and input.device.type == target.device.type == "cpu"
+            and all_are_classes(target, self.num_classes, self.ignore_index)
+            and self.world() == 1
+        )
+
+    def parameter_groups(self, lr: float | None = None) -> list[dict[str, Any]]:
+        """Optimizer groups for the criterion's own parameters, weight decay off; empty if it trains none."""
+        trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        if not trained:
+            return []
+        group: dict[str, Any] = {"params": trained, "weight_decay": 0.0}
+        if lr is not None:
+            group["lr"] = lr
+        return [group]
+
+    def epoch_end(self) -> None:
+        """Say that an epoch of training is over. Does nothing unless the method keeps something per epoch."""
+
+    @contextmanager
+    def accumulation(self) -> Iterator[Self]:
+        """Within this context several forwards are micro-batches of one optimizer step."""
+        yield self
+
+    def sync(self, group: dist.ProcessGroup | None = None) -> None:
+        """Bring the processes of ``group`` to one state; for a criterion that stands beside a wrapped model.
+
+        Call it after ``backward()`` and before the optimizer's step. Nothing to do for a criterion without state.
+        """
+
+    def extra_repr(self) -> str:
+        """The arguments that differ from their defaults."""
+        shown = [str(self.num_classes)]
+        if self.weight is not None:
+            shown.append("weight=…")
+        if self.ignore_index != -100:
+            shown.append(f"ignore_index={self.ignore_index}")
+        if self.reduction != "mean":
+            shown.append(f"reduction={self.reduction!r}")
+        return ", ".join(shown + self._own_repr())
+
+    def _own_repr(self) -> list[str]:
+        return []
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        """``.half()`` and ``.bfloat16()`` of a model around it leave the criterion's numbers in float32."""
+
+        def keep_wide(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            if moved.is_floating_point() and moved.dtype not in (torch.float32, torch.float64):
+                return tensor.to(moved.device)
+            return moved
+
+        super()._apply(keep_wide, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+    def _check_guide(self, guide: Tensor | Sequence[Tensor] | None, active: bool) -> None:
+        name = type(self).__name__
+        if guide is not None and not self.needs_guide:
+            raise ValueError(f"guide: {name} follows no teacher and no peer; leave it out")
+        if self.needs_guide and active and (guide is None or len(guide) == 0) and not isinstance(guide, Tensor):
+            raise ValueError(f"guide: {name} needs the logits of a teacher or of peers while training")
+
+    def _reduce(self, terms: Terms, batch: Batch, world: int) -> Tensor:
+        if batch.even and self.reduction == "mean" and world == 1:
+            loss = terms.prediction.mean()
+            if terms.own is not None:
+                loss = loss + (terms.own.mean() if terms.own_mean is None else terms.own_mean)
+            return loss
+        weighted = batch.weight * terms.prediction
+        own = None if terms.own is None else batch.sample_weight * terms.own
+        if self.reduction == "none":
+            return (weighted if own is None else weighted + own).reshape(batch.shape)
+        if self.reduction == "sum":
+            return weighted.sum() if own is None else weighted.sum() + own.sum()
+        totals = self._all_reduce(torch.stack([batch.weight.sum(), batch.sample_weight.sum()]), world)
+        # DDP averages gradients over the processes: times their number, the sum of shares is the mean of the whole.
+        loss = over(weighted.sum(), totals[0])
+        if own is not None:
+            loss = loss + (over(own.sum(), totals[1]) if terms.own_mean is None else terms.own_mean)
+        return loss if world == 1 else world * loss
+
+    def _all_reduce(self, counts: Tensor, world: int) -> Tensor:
+        """The sum of ``counts`` over the processes; ``counts`` itself when there is one."""
+        if world > 1:
+            counts = counts.detach().clone()
+            dist.all_reduce(counts)
+        return counts
+
+    def world(self) -> int:
+        """How many processes share this batch, as far as this call may rely on all of them taking part in it."""
+        if torch.compiler.is_compiling() and self.synchronize is None:
+            return 1
+        if self.synchronize is False or not (dist.is_available() and dist.is_initialized()):
+            return 1
+        world = dist.get_world_size()
+        if world == 1 or self.synchronize:
+            return world
+        if DistributedDataParallel._get_active_ddp_module() is not None:  # type: ignore[no-untyped-call]
+            return world
+        if self.stateful and not self._warned_bare:
+            self._warned_bare = True
+            warnings.warn(
+                f"{type(self).__name__} is called outside a DistributedDataParallel module in a group of {world} "
+                "processes: each learns its own state, and they drift apart. Put the criterion inside the wrapped "
+                "module, or call criterion.sync() after backward() and before the optimizer's step (and pass "
+                "synchronize=True if the processes' batches differ in size).",
+                stacklevel=4,
+            )
+        return 1
+
+
+def over(total: Tensor, count: Tensor) -> Tensor:
+    """``total / count``, and 0 where nothing was counted (then the total is 0 as well)."""
+    return total / torch.where(count > 0, count, 1.0)
+
+
+def _logged(part: Tensor, batch: Batch) -> Tensor:
+    """A part of the loss as a detached scalar: the mean over the samples that count."""
+    part = part.detach()
+    if batch.even and part.dim():
+        return part.mean()
+    return part if part.dim() == 0 else over((part * batch.sample_weight).sum(), batch.sample_weight.sum())

@@ -1,0 +1,269 @@
+"""The paper's heat maps: residual labels over the epochs, what they pair, and how early they were what they became.
+
+Shapes: E epochs shown, K classes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaptive_labels.analysis.residuals import consistency, row_entropy, top_confusions
+from adaptive_labels.experiments import build
+from adaptive_labels.experiments.comparison import Plan, run_plan
+from adaptive_labels.experiments.studies import StudyError, Variant
+from adaptive_labels.experiments.studies.conduct import Listening, Work, with_variant
+from adaptive_labels.paper.paper import PaperFigure
+from adaptive_labels.paper.recipes import Reproduction
+from adaptive_labels.report.figures import Drawer
+from adaptive_labels.report.heatmap import heat_map
+from adaptive_labels.report.svg import figure, text
+from adaptive_labels.runs import RunFolder
+
+NETWORK = "preact-resnet18"  # ours: the paper does not say which network its heat maps are of
+METHOD = "alr"  # ours as well: ALR or ALR-S
+PANEL, GAP, COLUMNS = 320.0, 16.0, 3
+# Classes that people would pair: the paper names cat and dog; the others are ours.
+PAIRS = (
+    *(("cat", "dog"), ("automobile", "truck")),  # of CIFAR-10
+    *(("maple_tree", "oak_tree"), ("boy", "girl"), ("bed", "couch")),  # of CIFAR-100
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two classes, and for each epoch shown whether each is the other's top confusion."""
+
+    first: str
+    second: str
+    first_to_second: tuple[bool, ...]
+    second_to_first: tuple[bool, ...]
+
+    @property
+    def holds_at_the_end(self) -> bool:
+        """Whether each is the other's top confusion at the last epoch."""
+        return self.first_to_second[-1] and self.second_to_first[-1]
+
+
+@dataclass(frozen=True)
+class HeatMaps:
+    """Residual labels (E, K, K) at some epochs of a run, the training accuracy of each epoch, and what they say."""
+
+    data: str
+    run_epochs: int
+    epochs: tuple[int, ...]
+    labels: NDArray[np.float64]
+    classes: tuple[str, ...]
+    train_accuracy: tuple[float, ...]
+    pairs: tuple[Pair, ...]
+    top_share: tuple[float, ...]
+    correlation: tuple[float, ...]
+    chance: float
+    entropy: tuple[float, ...]
+
+    @property
+    def mean_consistency(self) -> float:
+        """The share of classes with the last epoch's top confusion, mean over the earlier epochs shown."""
+        return float(np.mean(self.top_share[:-1])) if len(self.top_share) > 1 else 1.0
+
+
+def find_task(reproduction: Reproduction, data: str | None) -> str:
+    """The task that the maps are made on: the network's column of the CIFAR table, by data set.
+
+    A path to other images has CIFAR-10's.
+    """
+    found = {
+        reproduction.config(task).data.name: task
+        for task in reversed(reproduction.study.tasks)
+        if reproduction.study.paper_columns[task].endswith(f"/{NETWORK}")
+    }
+    if data is None or (data not in found and "cifar10" in found and Path(data).exists()):
+        return found.get("cifar10") or next(iter(found.values()))
+    if data not in found:
+        raise StudyError(f"data is {data!r}; at the scale {reproduction.scale} there is {' or '.join(found)}")
+    return found[data]
+
+
+def train(
+    reproduction: Reproduction, task: str, work: Work, listening: Listening, data: str | None = None
+) -> RunFolder:
+    """The ALR run of a task, trained unless it is there already: the same as that cell of the CIFAR table.
+
+    `data` is a path to other images that its recipe is to be used on.
+    """
+    config = reproduction.config(task)
+    name = config.data.name if data is None else data
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, name=name, data_dir=work.data_dir))
+    dataset = build.load_data(config.data)
+    resolved, choice = build.resolve_for(with_variant(config, Variant(METHOD, METHOD), None), dataset)
+    plan = Plan(dataset, choice, (resolved,), work.out, 1)
+    with listening(plan) as tell:
+        runs, failed = run_plan(plan, tell, sys.argv)
+    if failed:
+        raise StudyError(f"the run failed: {failed[0].error}")
+    result = runs[0].result or {}
+    if result.get("status") == "diverged":
+        raise StudyError(f"the run {runs[0].path} diverged: {result['reason']}")
+    return runs[0]
+
+
+def read_heat_maps(run: RunFolder, paper: PaperFigure) -> HeatMaps:
+    """What a run has kept: the paper's epochs where it has them, else those that stand for them."""
+    stored = run.load_residual_labels()
+    if stored is None:
+        raise StudyError(f"{run.path} has no residual labels")
+    accuracies = {record["epoch"]: record["train_accuracy"] for record in run.history()}
+    kept = [int(epoch) for epoch in stored.epochs]
+    epochs = choose_epochs(kept, paper.epochs)
+    labels = np.stack([stored.matrix(kept.index(epoch)) for epoch in epochs]).astype(np.float64)
+    found = consistency(labels)
+    names = list(stored.classes)
+    return HeatMaps(
+        data=Path(run.names.dataset).name,  # of the user's own images the folder
+        run_epochs=max(accuracies),
+        epochs=epochs,
+        labels=labels,
+        classes=tuple(names),
+        train_accuracy=tuple(accuracies[epoch] for epoch in epochs),
+        pairs=tuple(_pair(labels, names, *pair) for pair in PAIRS if set(pair) <= set(names)),
+        top_share=tuple(found.top_share.tolist()),
+        correlation=tuple(found.correlation.tolist()),
+        chance=found.chance,
+        entropy=tuple(row_entropy(labels, normalised=True).mean(axis=1).tolist()),
+    )
+
+
+def choose_epochs(stored: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
+    """The wanted epochs if they are all stored; else as many stored ones, the first and the last among them.
+
+    >>> choose_epochs([1, 2, 5, 10, 20, 50, 100, 200, 300], [1, 5, 10, 100, 200, 300])
+    (1, 5, 10, 100, 200, 300)
+    >>> choose_epochs([1, 2, 5, 8], [1, 5, 10, 100, 200, 300])
+    (1, 2, 5, 8)
+    """
+    if set(wanted) <= set(stored):
+        return tuple(wanted)
+    places = np.unique(np.rint(np.linspace(0, len(stored) - 1, min(len(wanted), len(stored)))).astype(int))
+    return tuple(stored[place] for place in places)
+
+
+def _pair(labels: NDArray[np.float64], names: list[str], first: str, second: str) -> Pair:
+    top = top_confusions(labels)[0][..., 0]  # (E, K)
+    i, j = names.index(first), names.index(second)
+    return Pair(first, second, tuple((top[:, i] == j).tolist()), tuple((top[:, j] == i).tolist()))
+
+
+# ---------------------------------------------------------------------------------------------------- shown, written
+
+
+def draw(maps: HeatMaps) -> str:
+    """All maps in one picture, each with its own scale of colours as in the paper, the epoch and μ under each."""
+    rows = -(-len(maps.epochs) // COLUMNS)
+    columns = min(COLUMNS, len(maps.epochs))
+    panels = []
+    height = PANEL + 26
+    for number, (epoch, labels) in enumerate(zip(maps.epochs, maps.labels, strict=True)):
+        x, y = (number % COLUMNS) * (PANEL + GAP), (number // COLUMNS) * (height + GAP)
+        words = caption(number, epoch, maps.train_accuracy[number])
+        panel = heat_map(labels, maps.classes, words, "Rows are the true class.")
+        place = f'<svg x="{x:g}" y="{y:g}" width="{PANEL:g}" height="{PANEL:g}" '
+        panels.append(panel.replace("<svg ", place, 1) + text(x + PANEL / 2, y + PANEL + 16, words, "middle", 14))
+    title = f"Residual labels of {maps.data} over the epochs"
+    width = columns * PANEL + (columns - 1) * GAP
+    return figure(title, "Each row is the residual label of a class.", width, rows * (height + GAP), "".join(panels))
+
+
+def caption(number: int, epoch: int, accuracy: float) -> str:
+    """What stands under a map.
+
+    >>> caption(1, 5, 0.8021)
+    '(b) 5 epochs (μ = 80.21%)'
+    """
+    return f"({chr(ord('a') + number)}) {epoch} {'epoch' if epoch == 1 else 'epochs'} (μ = {100 * accuracy:.2f}%)"
+
+
+def write_picture(maps: HeatMaps, folder: Path, name: str) -> tuple[list[Path], str | None]:
+    """Write the picture as SVG and, where that can be done, PNG; the files, and why there is no PNG or None."""
+    drawer = Drawer()
+    drawer.figure(name, draw(maps))
+    return drawer.write(folder)
+
+
+def sentences(maps: HeatMaps, paper: PaperFigure) -> list[str]:
+    """What the maps say, beside what the paper says of its own."""
+    found = []
+    if maps.epochs != paper.epochs:
+        found.append(
+            f"A run of {maps.run_epochs} epochs on {maps.data}: its epochs {_listed(maps.epochs)} stand for the "
+            f"paper's {_listed(paper.epochs)}."
+        )
+    accuracies = ", ".join(f"{100 * value:.2f}" for value in maps.train_accuracy)
+    printed = ", ".join(f"{value:.2f}" for value in paper.train_accuracy)
+    found.append(
+        f"μ, the accuracy on the augmented training images during the epoch: {accuracies}% (the paper: {printed}%)."
+    )
+    found += [_pair_sentence(pair, maps.epochs) for pair in maps.pairs]
+    if not maps.pairs:
+        found.append(f"Cat and dog cannot be checked: {maps.data} does not have them.")
+    shares = ", ".join(f"{100 * share:.0f}" for share in maps.top_share)
+    found.append(
+        f"Consistency: {100 * maps.mean_consistency:.0f}% of the classes have the top confusion of the last epoch, "
+        f"mean over the earlier ones (by epoch: {shares}%; by chance {100 * maps.chance:.0f}%); rank correlation of "
+        f"the rows with the last ones: {', '.join(f'{value:.2f}' for value in maps.correlation)}."
+    )
+    entropies = ", ".join(f"{value:.3f}" for value in maps.entropy)
+    found.append(
+        f"Softness: the mean entropy of the rows (1 is even) is {entropies}; the paper sees its labels become softer."
+    )
+    return found
+
+
+def _pair_sentence(pair: Pair, epochs: Sequence[int]) -> str:
+    def direction(true: str, other: str, holds: Sequence[bool]) -> str:
+        where = [epoch for epoch, held in zip(epochs, holds, strict=True) if held]
+        when = "at every epoch shown" if all(holds) else f"at epochs {_listed(where)}" if where else "at none"
+        return f"{other} is the top confusion of {true} {when}"
+
+    answer = "yes" if pair.holds_at_the_end else "no"
+    first = direction(pair.first, pair.second, pair.first_to_second)
+    second = direction(pair.second, pair.first, pair.second_to_first)
+    return f"{pair.first} ↔ {pair.second} at the end: {answer} ({first}; {second})."
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def to_plain(maps: HeatMaps) -> dict[str, Any]:
+    """The maps and what they say as plain data; labels with five decimals."""
+    return {
+        "data": maps.data,
+        "epochs": list(maps.epochs),
+        "run_epochs": maps.run_epochs,
+        "train_accuracy": list(maps.train_accuracy),
+        "pairs": [
+            {
+                "pair": [pair.first, pair.second],
+                "first_to_second": list(pair.first_to_second),
+                "second_to_first": list(pair.second_to_first),
+                "holds_at_the_end": pair.holds_at_the_end,
+            }
+            for pair in maps.pairs
+        ],
+        "consistency": {
+            "mean": maps.mean_consistency,
+            "top_share": list(maps.top_share),
+            "correlation": list(maps.correlation),
+            "chance": maps.chance,
+        },
+        "entropy": list(maps.entropy),
+        "classes": list(maps.classes),
+        "labels": np.round(maps.labels, 5).tolist(),
+    }

@@ -1,0 +1,93 @@
+"""Figures and tables collected while a report is written, so that they can become files as well."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from adaptive_labels.analysis.table import latex_table
+from adaptive_labels.report.page import asset, html_table
+from adaptive_labels.runs import RunError, write_bytes
+
+PNG_SCALE = 3.0
+WITHOUT_PNG = "PNG files were not written: they need the package resvg-py (pip install 'adaptive-labels[report]')."
+
+
+class Drawer:
+    """Keeps what it is given under a name of its own, and gives it back for the page.
+
+    Attributes:
+        prefix: put before the names that follow, to tell groups apart.
+        figures: name → ``<svg>``.
+        tables: name → LaTeX.
+    """
+
+    def __init__(self) -> None:
+        self.prefix = ""
+        self.figures: dict[str, str] = {}
+        self.tables: dict[str, str] = {}
+
+    def figure(self, name: str, drawing: str) -> str:
+        """Keep an ``<svg>`` and return it."""
+        self.figures[self._free(name, self.figures)] = drawing
+        return drawing
+
+    def table(
+        self,
+        name: str,
+        headings: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        caption: str,
+        words: Sequence[int] = (),
+        best: str | None = None,
+    ) -> str:
+        """Keep a table as LaTeX and return it as HTML."""
+        self.tables[self._free(name, self.tables)] = latex_table(headings, rows, caption, words)
+        return html_table(headings, rows, caption=caption, words=words, best=best)
+
+    def write(self, folder: str | Path) -> tuple[list[Path], str | None]:
+        """Write every figure as SVG and PNG and every table as LaTeX; the files, and why there is no PNG or None."""
+        out = Path(folder)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"Cannot make the folder {out}: {error.strerror}.") from None
+        written = []
+        for name, drawing in self.figures.items():
+            alone = standalone(drawing)
+            write_bytes(out / f"{name}.svg", alone.encode("utf-8", errors="replace"))
+            written.append(out / f"{name}.svg")
+        for name, source in self.tables.items():
+            write_bytes(out / f"{name}.tex", source.encode("utf-8", errors="replace"))
+            written.append(out / f"{name}.tex")
+        try:
+            import resvg_py
+        except ImportError:
+            return written, WITHOUT_PNG
+        for name, drawing in self.figures.items():
+            image = resvg_py.svg_to_bytes(svg_string=standalone(drawing), zoom=PNG_SCALE, background="#ffffff")
+            write_bytes(out / f"{name}.png", bytes(image))
+            written.append(out / f"{name}.png")
+        return written, None
+
+    def _free(self, name: str, taken: dict[str, str]) -> str:
+        wanted = re.sub(r"[^a-z0-9]+", "-", f"{self.prefix}{name}".lower()).strip("-")
+        number = 2
+        found = wanted
+        while found in taken:
+            found, number = f"{wanted}-{number}", number + 1
+        return found
+
+
+def standalone(drawing: str) -> str:
+    """A figure of the page as a file of its own: with its size, its name space and the style of a bright page."""
+    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', drawing)
+    assert size is not None
+    frame = f'<svg xmlns="http://www.w3.org/2000/svg" width="{size[1]}" height="{size[2]}" '
+    head, rest = drawing.removeprefix("<svg ").split(">", 1)
+    return f"{frame}{head}><style>{_light_style()}</style>{rest}\n"
+
+
+def _light_style() -> str:
+    """The style of figures with the colours written out: not every program that reads SVG knows variables."""
+    colours = dict(re.findall(r"(--\w+): (#\w+)", asset("colours.css").partition("@media")[0]))
+    return re.sub(r"var\((--\w+)\)", lambda found: colours[found[1]], asset("figures.css"))

@@ -1,0 +1,113 @@
+"""A matrix of classes as squares, and the same as data for the page's script.
+
+Shapes: K classes shown, E epochs. Values are shares from 0 to 1. The squares are drawn in nine strengths of one colour,
+in proportion to the value; the squares of a strength are one path, which keeps 100 classes small.
+"""
+
+import base64
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaptive_labels.report.svg import LETTER, figure, shorten, text
+
+SIDE = 340.0
+STRENGTHS = 9
+LONGEST_NAME = 20
+SMALLEST_FONT = 9.5
+
+Matrix = NDArray[np.float64]
+
+
+def heat_map(matrix: Matrix, classes: Sequence[str], title: str, description: str, largest: float = 0.0) -> str:
+    """Draw ``matrix`` (K, K), stronger for more; its own class's squares are grey.
+
+    Args:
+        matrix: rows are the true class.
+        classes: K names.
+        title: what is shown, for a screen reader.
+        description: what it says.
+        largest: the value of the full colour; the matrix's own largest unless given.
+    """
+    size = len(classes)
+    top_value = largest or float(matrix.max()) or 1.0
+    font, step = label_font(size)
+    left = 8 + LETTER * font * max(len(shorten(name, LONGEST_NAME)) for name in classes)
+    top, right = left * 0.87 + 4, left * 0.5 + 6  # column names lean to the right by 30 degrees
+    cell = SIDE / size
+    rows, columns = [], []
+    for i in range(0, size, step):
+        name, middle = shorten(classes[i], LONGEST_NAME), (i + 0.5) * cell
+        rows.append(text(left - 4, top + middle + font * 0.35, name, "end", font))
+        x, y = left + middle + font * 0.3, top - 4
+        columns.append(
+            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{font:.1f}" transform="rotate(-60 {x:.1f} {y:.1f})">'
+            f"{escape(name)}</text>"
+        )
+    own = "".join(f"M{i} {i}h1v1h-1z" for i in range(size))
+    levels = "".join(
+        f'<path class="heat" fill-opacity="{level / STRENGTHS:.2f}" d="{squares}"/>'
+        for level, squares in enumerate(_squares(strengths(matrix, top_value)), start=1)
+    )
+    body = (
+        f'<g class="rows">{"".join(rows)}</g><g class="columns">{"".join(columns)}</g>'
+        f'<svg class="cells" x="{left:.1f}" y="{top:.1f}" width="{SIDE:g}" height="{SIDE:g}" '
+        f'viewBox="0 0 {size} {size}" preserveAspectRatio="none"><path class="own" d="{own}"/>{levels}</svg>'
+        f'<rect class="frame" x="{left:.1f}" y="{top:.1f}" width="{SIDE:g}" height="{SIDE:g}"/>'
+        f"{_key(left, top + SIDE + 12, top_value)}"
+    )
+    return figure(title, description, left + SIDE + right, top + SIDE + 44, body, "heatmap")
+
+
+def label_font(size: int) -> tuple[float, int]:
+    """The font size of class names beside ``size`` squares, and of how many classes one is named.
+
+    >>> label_font(10), label_font(100)
+    ((12.0, 1), (9.5, 3))
+    """
+    cell = SIDE / size
+    return min(12.0, max(SMALLEST_FONT, cell * 0.95)), max(1, int(np.ceil(SMALLEST_FONT / cell)))
+
+
+def strengths(matrix: Matrix, largest: float) -> NDArray[np.int64]:
+    """Each value as a strength from 0 (not drawn) to 9."""
+    shares = np.clip(matrix / largest, 0.0, 1.0)
+    found: NDArray[np.int64] = np.rint(STRENGTHS * shares).astype(np.int64)
+    return found
+
+
+def pack(matrix: Matrix) -> str:
+    """A matrix of shares as text: a byte a value, 255 times its square root, in base 64.
+
+    >>> pack(np.array([[0.0, 1.0], [0.25, 0.0]]))
+    'AP+AAA=='
+    """
+    return base64.b64encode(np.rint(255 * np.sqrt(np.clip(matrix, 0.0, 1.0))).astype(np.uint8).tobytes()).decode(
+        "ascii"
+    )
+
+
+def _squares(levels: NDArray[np.int64]) -> list[str]:
+    """For each strength from 1 on the path of its squares, neighbours in a row drawn as one."""
+    paths: list[list[str]] = [[] for _ in range(STRENGTHS)]
+    for i, row in enumerate(levels):
+        ends = np.flatnonzero(np.diff(row)) + 1
+        for start, end in zip([0, *ends.tolist()], [*ends.tolist(), len(row)], strict=True):
+            if row[start] > 0:
+                paths[row[start] - 1].append(f"M{start} {i}h{end - start}v1h-{end - start}z")
+    return ["".join(path) for path in paths]
+
+
+def _key(left: float, top: float, largest: float) -> str:
+    parts = [
+        f'<rect class="heat" x="{left + 14 * level:.1f}" y="{top:.1f}" width="14" height="10" '
+        f'fill-opacity="{level / STRENGTHS:.2f}"/>'
+        for level in range(STRENGTHS + 1)
+    ]
+    for level in (0, 3, 6, 9):
+        share = 100 * largest * level / STRENGTHS
+        words = f"{share:.0f}%" if share >= 2 or level == 0 else f"{share:.1f}%"
+        parts.append(text(left + 14 * (level + 0.5), top + 23, words, "middle", 10))
+    return f'<g class="key">{"".join(parts)}</g>'

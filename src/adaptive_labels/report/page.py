@@ -1,0 +1,113 @@
+"""The report's page: its frame, its style, its script and its tables; every text is escaped here."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Sequence
+from html import escape
+from importlib import resources
+from typing import Any
+
+# Inside of <script> only these could end the block or the string they stand in.
+_JSON_ESCAPES = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
+
+
+def page(title: str, body: str) -> str:
+    """A whole HTML document that asks nothing of any server, and runs no script but the report's own.
+
+    The script is allowed by its hash: one that found its way in with the data would not run.
+    """
+    style = "".join(asset(name) for name in ("colours.css", "figures.css", "report.css"))
+    script = asset("report.js")
+    allowed = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{allowed}'; style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<title>{escape(title)}</title>\n<link rel="icon" href="data:,">\n<style>{style}</style></head>\n'
+        f"<body><main>\n{body}\n</main>\n<script>{script}</script></body></html>\n"
+    )
+
+
+def asset(name: str) -> str:
+    """A file that belongs to the page: a style sheet, or its script."""
+    return resources.files("adaptive_labels.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def data_block(data: Any, name: str) -> str:
+    """Data for the script, which nothing in the data can end or escape from.
+
+    >>> data_block({"class": "</script>"}, "d")
+    '<script type="application/json" id="d">{"class":"\\\\u003c/script\\\\u003e"}</script>'
+    """
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).translate(_JSON_ESCAPES)
+    return f'<script type="application/json" id="{escape(name)}">{text}</script>'
+
+
+def html_table(
+    headings: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    caption: str,
+    words: Sequence[int] = (),
+    best: str | None = None,
+) -> str:
+    """A table that scrolls sideways by itself, with the keyboard too.
+
+    ``words`` are the columns of words rather than figures; ``best`` is the first cell of the row to point out.
+    """
+    head = "".join(f'<th scope="col"{_words(i, words)}>{escape(heading)}</th>' for i, heading in enumerate(headings))
+    lines = []
+    for row in rows:
+        first = f'<th scope="row"{_words(0, words)}>{escape(row[0])}</th>'
+        rest = "".join(f"<td{_words(i, words)}>{escape(cell)}</td>" for i, cell in enumerate(row[1:], start=1))
+        css = ' class="best"' if best is not None and row[0] == best else ""
+        lines.append(f"<tr{css}>{first}{rest}</tr>")
+    content = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    # Outside of the part that scrolls, the caption stays as wide as the screen.
+    return f"{scrolling(content, caption)}{paragraph(caption, 'note')}"
+
+
+def scrolling(content: str, label: str) -> str:
+    """A region that scrolls sideways when the screen is narrow."""
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}">{content}</div>'
+
+
+def paragraph(text: str, css: str = "") -> str:
+    """An escaped paragraph."""
+    return f'<p class="{css}">{escape(text)}</p>' if css else f"<p>{escape(text)}</p>"
+
+
+def heading(level: int, text: str) -> str:
+    """An escaped heading."""
+    return f"<h{level}>{escape(text)}</h{level}>"
+
+
+def folded(summary: str, content: str, *, opened: bool = False) -> str:
+    """Content behind a line that opens it."""
+    return f"<details{' open' if opened else ''}><summary>{escape(summary)}</summary>{content}</details>"
+
+
+def framed(drawing: str, note: str, title: str = "") -> str:
+    """A figure with its title above and what it shows below."""
+    head = heading(4, title) if title else ""
+    return f"<figure>{head}{drawing}<figcaption>{paragraph(note)}</figcaption></figure>"
+
+
+def section(title: str, name: str, content: str) -> str:
+    """A part of the report that can be linked to; empty content makes no section."""
+    return f'<section id="{escape(name)}">{heading(3, title)}{content}</section>' if content else ""
+
+
+def columns(*parts: str) -> str:
+    """Parts beside one another where the screen is wide enough."""
+    kept = [part for part in parts if part]
+    return f'<div class="columns">{"".join(kept)}</div>' if len(kept) > 1 else "".join(kept)
+
+
+def _words(column: int, words: Sequence[int]) -> str:
+    return ' class="words"' if column in words else ""

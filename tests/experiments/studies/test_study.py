@@ -1,0 +1,251 @@
+"""Studies: what a file may say, what their runs leave behind, and the tables made of it."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adaptive_labels.analysis.label_scores import mean_residual_labels
+from adaptive_labels.analysis.statistics import compare_all
+from adaptive_labels.analysis.words import difference
+from adaptive_labels.experiments.studies import StudyError, Variant, load_study, study_table
+from adaptive_labels.experiments.studies.choosing import best_trial, trials_of
+from adaptive_labels.experiments.studies.figure import draw, lines_of
+from adaptive_labels.experiments.studies.mechanism import describe_mechanism
+from adaptive_labels.experiments.studies.page import render_page
+from adaptive_labels.experiments.studies.records import append_record, read_all_records, read_records, records_file
+from adaptive_labels.experiments.studies.tables import Row, gains_table, rows_of
+
+HEAD = 'title = "T"\nquestion = "Q?"\ntasks = ["b"]\nseeds = 3\n'
+BASELINE = '[[variant]]\nname = "baseline"\nmethod = "baseline"\n'
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def record(variant: Variant, seed: int, validation: float, test: float, task: str = "b") -> dict:
+    metrics = {"validation": {"top1": validation}, "test": {"top1": test, "nll": 1.0, "ece": 0.1}}
+    return {"task": task, "variant": variant.key, "seed": seed, "status": "finished", "metrics": metrics}
+
+
+def by_key(records: list[dict]) -> dict:
+    return {(r["task"], r["variant"], r["seed"]): r for r in records}
+
+
+def test_a_grid_is_every_combination_with_a_name_of_its_own(tmp_path: Path) -> None:
+    grid = (
+        '[[variant]]\nname = "τ {attraction}, rate {residual_lr}"\nmethod = "alr"\noptions.frozen = false\n'
+        '[variant.grid]\nattraction = [-2.0, 1.0]\n"training.residual_lr" = [0.5, 10.0]\n'
+    )
+    study = load_study(write(tmp_path / "s.toml", HEAD + BASELINE + grid))
+    assert [v.name for v in study.variants[1:]] == ["τ −2, rate 0.5", "τ −2, rate 10", "τ 1, rate 0.5", "τ 1, rate 10"]
+    assert study.variants[2].options == {"frozen": False, "attraction": -2.0}
+    assert study.variants[2].training == {"residual_lr": 10.0}
+
+
+def test_methods_without_settings_are_listed_in_short(tmp_path: Path) -> None:
+    entry = '[[variant]]\nname = "kd"\nmethod = "kd"\noptions.teacher_model = "{}"\ntasks = ["{}"]\n'
+    text = HEAD.replace('["b"]', '["b", "c"]') + 'methods = ["baseline", "alr"]\n' + entry.format("x", "b")
+    study = load_study(write(tmp_path / "s.toml", text + entry.format("y", "c")))
+    assert study.variants[:2] == (Variant("baseline", "baseline"), Variant("alr", "alr"))
+    assert [v.options.get("teacher_model") for v in study.variants_on("c")] == [None, None, "y"]
+    with pytest.raises(StudyError, match="two variants called 'kd'"):  # on one task
+        load_study(write(tmp_path / "s.toml", text + entry.format("y", "b")))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("title = ", "cannot be read"),
+        (HEAD, "has no variant"),
+        ('title = "T"\n', "has no question"),
+        (HEAD + BASELINE + 'refrence = "x"\n', "unknown key 'refrence'"),
+        (HEAD + BASELINE + BASELINE, "two variants called 'baseline'"),
+        ('reference = "alr"\n' + HEAD + BASELINE, "the reference 'alr', which is none of its variants"),
+        (HEAD + '[[variant]]\nname = "a"\n', "has no method"),
+        ('columns = ["nil"]\n' + HEAD + BASELINE, "unknown column 'nil'"),
+        (HEAD + '[figure]\ntitle = "T"\n' + BASELINE, "the figure of .* needs title, label, method"),
+    ],
+)
+def test_what_a_study_may_not_say_is_said(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(StudyError, match=sentence):
+        load_study(write(tmp_path / "s.toml", text))
+
+
+def test_a_run_is_recorded_once(tmp_path: Path) -> None:
+    one = record(Variant("x", "alr"), 0, 0.5, 0.5)
+    for _ in range(2):
+        append_record(tmp_path, one)
+    append_record(tmp_path, {**one, "seed": 1})
+    assert [r["seed"] for r in read_records(records_file(tmp_path, "b"))] == [0, 1]
+    assert read_all_records(tmp_path, ["b", "none"]) == by_key([one, {**one, "seed": 1}])
+
+
+def test_the_trial_is_chosen_on_validation_and_shown_on_test(tmp_path: Path) -> None:
+    tuned = Variant("slr", "slr", tune=3)
+    trials = trials_of(tuned)
+    assert [t.options["label_smoothing"] for t in trials] == [0.02, 0.1, 0.5]
+    scores = {0.02: (0.60, 0.9), 0.1: (0.62, 0.5), 0.5: (0.61, 0.8)}  # the best on validation is the worst on test
+    records = by_key(
+        [record(t, seed, *scores[t.options["label_smoothing"]]) for t in trials for seed in range(2)]
+        + [record(trials[0], 2, 0.99, 0.99)]  # a seed beyond the tuning ones has no say
+    )
+    best = best_trial(tuned, "b", records)
+    assert best is not None
+    assert best.options == {"label_smoothing": 0.1}
+    study = load_study(write(tmp_path / "s.toml", HEAD + BASELINE + '[[variant]]\nname="slr"\nmethod="slr"\ntune=3\n'))
+    (row,) = rows_of(study, "b", records)
+    assert row.name == "slr (label_smoothing 0.1)"
+    assert row.values("test", "top1") == {0: 0.5, 1: 0.5}
+    del records["b", trials[2].key, 1]
+    assert best_trial(tuned, "b", records) is None
+
+
+def test_the_table_says_n_spread_difference_and_what_validation_prefers(tmp_path: Path) -> None:
+    study = load_study(write(tmp_path / "s.toml", HEAD + BASELINE + '[[variant]]\nname = "alr"\nmethod = "alr"\n'))
+    baseline, alr = study.variants
+    figures = {0: (0.50, 0.53), 1: (0.51, 0.54), 2: (0.52, 0.56)}
+    records = by_key(
+        [record(baseline, seed, low, low) for seed, (low, _) in figures.items()]
+        + [record(alr, seed, high, high) for seed, (_, high) in figures.items()]
+    )
+    lines = study_table(study, records).splitlines()
+    assert "| baseline | 3 | 51.0 ± 1.0 | 51.0 ± 1.0 |  |  | 1.000 | 0.100 | – | – |" in lines
+    # differences 3, 3, 4: mean 3.33, std 0.577, t(2) 4.303 · 0.577/√3 = 1.43; p = 0.0099 by scipy.stats.ttest_rel
+    assert "| **alr** | 3 | 54.3 ± 1.5 | 54.3 ± 1.5 | +3.3 [+1.9, +4.8] | 0.010 | 1.000 | 0.100 | – | – |" in lines
+
+
+def test_margins_by_hand() -> None:
+    # Class 0 is confused with 1, class 1 with 0, class 2 with 1. One error: the fourth, of class 1, taken for 0.
+    z = np.array([[4.0, 2.0, 0.0], [1.0, 4.0, 0.0], [0.0, 2.0, 4.0], [3.0, 2.0, 0.0]])
+    y = np.array([0, 1, 2, 1])
+    found = describe_mechanism(z, y)
+    scale = z.std()
+    assert found["rival_margin"] == pytest.approx(np.mean([2, 3, 2, -1]) / scale)
+    assert found["confused_margin"] == pytest.approx(np.mean([2, 3, 2, -1]) / scale)
+    assert found["other_margin"] == pytest.approx(np.mean([3, 3.5, 3, 0.5]) / scale)
+    assert found["errors_to_confused"] == 1.0
+    assert 0 < found["residual_entropy"] < 1
+    assert describe_mechanism(3 * z, y)["rival_margin"] == pytest.approx(found["rival_margin"])
+
+
+def test_mean_residual_labels_are_where_the_update_loss_comes_to_rest() -> None:
+    import torch
+
+    from adaptive_labels import functional as AF
+
+    torch.manual_seed(0)
+    z, y = torch.randn(40, 4).double(), torch.arange(40) % 4
+    s = torch.zeros(4, 3, dtype=torch.float64, requires_grad=True)
+    for _ in range(2000):
+        (gradient,) = torch.autograd.grad(AF.update_loss(z, y, s).mean(), s)
+        with torch.no_grad():
+            s -= 2.0 * gradient
+    labels = AF.restore(torch.softmax(s.detach(), 1), torch.arange(4)).numpy()
+    assert np.allclose(mean_residual_labels(z.numpy(), y.numpy()), labels, atol=1e-6)
+
+
+def test_the_committed_tables_are_what_the_records_give() -> None:
+    root = Path(__file__).parents[3]
+    studies = sorted((root / "studies").glob("*.toml"))
+    assert studies
+    for file in studies:
+        study = load_study(file)
+        expected = study_table(study, read_all_records(root / "results", study.tasks))
+        assert (root / "results" / "tables" / f"{study.name}.md").read_text(encoding="utf-8") == expected, study.name
+
+
+def test_the_committed_page_is_what_the_records_give() -> None:
+    root = Path(__file__).parents[3]
+    expected = render_page(root / "studies" / "ablations.md", root / "studies", root / "results")
+    assert (root / "docs" / "ablations.md").read_text(encoding="utf-8") == expected
+    assert "{{" not in expected
+
+
+@pytest.mark.parametrize("task", ["towns", "towns-linear", "towns-plain", "banking77", "cifar100-w16", "cifar100"])
+def test_the_table_of_the_waiting_weight_is_what_the_records_give(task: str) -> None:
+    root = Path(__file__).parents[3]
+    study = load_study(root / "studies" / ("waiting.toml" if task == "cifar100" else "methods.toml"))
+    rows = {row.name: row for row in rows_of(study, task, read_all_records(root / "results", [task]))}
+    shown = [rows[name] for name in ("baseline", "alr", "alr-wait")]
+    against = compare_all({row.name: row.values("test", "top1") for row in shown}, "baseline")
+    fitted = np.mean(list(rows["baseline"].values("train", "top1").values()))
+    cells = [f"`{task}`", f"{100 * fitted:.0f}%", accuracy_cell(rows["baseline"])]
+    cells += [difference(against["alr"]), difference(against["alr-wait"])]
+    cells.append(", ".join(f"{np.mean(list(row.values('test', 'nll').values())):.2f}" for row in shown))
+    assert f"| {' | '.join(cells)} |" in (root / "docs" / "waiting.md").read_text(encoding="utf-8").splitlines()
+
+
+def accuracy_cell(row: Row) -> str:
+    values = 100 * np.array(list(row.values("test", "top1").values()))
+    return f"{values.mean():.1f} ± {values.std(ddof=1):.1f}"
+
+
+def test_a_page_asks_for_all_tables_of_a_study_or_for_one(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    study = write(tmp_path / "s.toml", HEAD.replace('["b"]', '["b", "c"]') + BASELINE)
+    template = write(tmp_path / "page.md", "All:\n{{s}}\nOne:\n{{s:c}}\n")
+    with pytest.raises(StudyError, match="no records of it"):
+        render_page(template, study.parent, tmp_path / "results")
+    for task in ("b", "c"):
+        append_record(tmp_path / "results", record(Variant("", "baseline"), 0, 0.5, 0.25, task))
+    text = render_page(template, study.parent, tmp_path / "results")
+    assert text.count("**b**") == 1
+    assert text.count("**c**") == 2
+    assert text.count("| **baseline** | 1 | 50.0 | 25.0 |") == 3
+
+
+def test_no_record_holds_a_path_of_the_machine() -> None:
+    root = Path(__file__).parents[3]
+    files = sorted((root / "results" / "records").glob("*.jsonl"))
+    assert files
+    for file in files:
+        for line in file.read_text(encoding="utf-8").splitlines():
+            one = json.loads(line)
+            assert "/" not in json.dumps({key: one[key] for key in ("config", "environment")}), one["variant"]
+
+
+def test_the_picture_shows_each_task_at_its_differences(tmp_path: Path) -> None:
+    figure = '[figure]\ntitle = "<T>"\nlabel = "τ"\nmethod = "alr"\noption = "attraction"\ndefault = 1.0\n'
+    figure += "values = [-2.0, 1.0]\n"
+    asked = '[[variant]]\nname = "{attraction}"\nmethod = "alr"\ngrid.attraction = [-2.0]\n'
+    asked += '[[variant]]\nname = "alr"\nmethod = "alr"\n'
+    study = load_study(write(tmp_path / "s.toml", HEAD + figure.replace("-2.0", "-4.0, -2.0") + BASELINE + asked))
+    assert study.figure is not None
+    repelled = Variant("", "alr", {"attraction": -2.0})
+    records = by_key(
+        [record(Variant("", "baseline"), s, 0.5, 0.50 + s / 100) for s in range(3)]
+        + [record(repelled, s, 0.5, 0.52 + s / 50) for s in range(3)]
+        + [record(Variant("", "alr"), s, 0.5, 0.51 + s / 100) for s in range(3)]
+        + [record(Variant("", "alr", {"attraction": -4.0}), 0, 0.5, 0.9)]  # there, but not of this study
+    )
+    (line,) = lines_of(study, study.figure, records)
+    assert [round(point.difference, 6) for point in line.points] == [3.0, 1.0]
+    assert line.points[1].low == line.points[1].high == pytest.approx(1.0)  # the same on every seed
+    # differences 2, 3, 4: 3 ± 4.303 / √3
+    assert line.points[0].low == pytest.approx(3 - 4.3027 / 3**0.5, abs=1e-3)
+    picture = draw(study.figure, [line])
+    assert "&lt;T&gt;" in picture
+    assert picture.count("<circle") == 2
+    xml.etree.ElementTree.fromstring(picture)
+
+
+def test_gains_by_class_are_measured_on_other_seeds_than_the_ranking(tmp_path: Path) -> None:
+    study = load_study(write(tmp_path / "s.toml", HEAD + BASELINE + '[[variant]]\nname = "alr"\nmethod = "alr"\n'))
+    baseline, alr = study.variants
+
+    def with_classes(variant: Variant, seed: int, right: list[int]) -> dict:
+        return record(variant, seed, 0.5, 0.5) | {"right_by_class": right, "test_by_class": [10, 10, 10]}
+
+    records = by_key(
+        # Seeds 0 and 1 say: class 1 is the worst, class 2 the best. Seed 2 alone is compared.
+        [with_classes(baseline, s, right) for s, right in enumerate([[5, 2, 9], [5, 2, 9], [6, 4, 8]])]
+        + [with_classes(alr, s, right) for s, right in enumerate([[0, 0, 0], [0, 0, 0], [7, 7, 6]])]
+    )
+    assert gains_table(rows_of(study, "b", records)).splitlines()[2:] == ["| alr | +30.0 | +10.0 | −20.0 |"]

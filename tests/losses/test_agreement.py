@@ -1,0 +1,214 @@
+"""Every criterion against its slow reference: values and gradients, in float64, over every combination of options."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import reference as R
+from adaptive_labels.losses import METHODS, AdaptiveLabelLoss, create_loss
+
+K = 3
+TOLERANCE = {"rtol": 1e-10, "atol": 1e-10}
+
+FORMS = ("index", "one-hot", "mixture", "dense", "dense-mixture")
+COMMON = list(itertools.product((False, True), (False, True), (False, True), ("mean", "sum", "none"), FORMS))
+
+# Every method, with the options that change its formula.
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("baseline", {}),
+    ("label-refinery", {}),
+    ("slr", {}),
+    ("slr", {"label_smoothing": 0.3, "smooth_over": "others"}),
+    ("slr", {"label_smoothing": 0.0}),
+    ("confidence-penalty", {"strength": 0.3}),
+    ("max-sup", {"strength": 0.2}),
+    ("complement-entropy", {"strength": 0.7}),
+    ("tf-kd", {"alpha": 0.4, "temperature": 3.0, "correct": 0.9}),
+    ("kd", {"alpha": 0.3, "temperature": 2.0}),
+    ("kd", {"alpha": 0.3, "temperature": 2.0, "temper_student": False}),
+    ("kd", {"alpha": 0.3, "temperature": 2.0, "scale": False}),
+    ("dml", {"strength": 0.8}),
+    ("ols", {"hard_share": 0.3}),
+    ("ls++", {"mass": 0.2}),
+    ("alr", {"residual_weight": 0.7}),
+    ("alr", {"residual_weight": 0.7, "normalization": "literal"}),
+    ("alr", {"residual_weight": 0.7, "normalization": "hybrid", "attraction": -2.0}),
+    ("alr", {"residual_weight": "batch", "attraction": 0.0}),
+    ("alr", {"residual_weight": "running", "sparse": True}),
+    ("alr-s", {"residual_weight": "epoch"}),
+    ("alr-wait", {}),
+    ("alr-wait", {"label_smoothing": 0.1, "attraction": -2.0}),
+    (
+        "alr-s",
+        {"residual_weight": "batch", "smooth_over": "others", "label_smoothing": 0.2, "normalization": "literal"},
+    ),
+]
+REFERENCES = {
+    "baseline": R.baseline,
+    "label-refinery": R.baseline,
+    "slr": R.label_smoothing,
+    "confidence-penalty": R.confidence,
+    "max-sup": R.max_sup,
+    "complement-entropy": R.complement,
+    "tf-kd": R.teacher_free,
+    "kd": R.distillation,
+    "dml": R.mutual,
+}
+
+
+def test_every_registered_method_has_a_case() -> None:
+    assert set(METHODS) - {"disturb-label"} == {name for name, _ in CASES}  # disturb-label: see test_peers.py
+    assert METHODS
+
+
+def make_batch(form: str, ignored: bool, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    shape = (2, K, 2) if form.startswith("dense") else (4, K)
+    z = 2 * torch.randn(shape, generator=generator, dtype=torch.float64)
+    if form.endswith("mixture"):
+        return z, torch.rand(shape, generator=generator, dtype=torch.float64).softmax(1)
+    labels = torch.randint(K, shape[:1] + shape[2:], generator=generator)
+    if form == "one-hot":
+        return z, torch.nn.functional.one_hot(labels, K).double()
+    if ignored:
+        labels.view(-1)[0] = 0  # something must be left for the reference to differentiate
+        labels.view(-1)[1] = 2
+    return z, labels
+
+
+def build(name: str, options: dict[str, Any], generator: torch.Generator, **common: Any) -> torch.nn.Module:
+    criterion = create_loss(name, K, **options, **common).double()
+    with torch.no_grad():
+        if hasattr(criterion, "residual_logits"):
+            criterion.residual_logits.copy_(torch.randn(K, K - 1, generator=generator, dtype=torch.float64))
+        if name == "ols":
+            criterion.table.copy_(torch.rand(K, K, generator=generator, dtype=torch.float64).softmax(1))
+        if isinstance(criterion, AdaptiveLabelLoss):
+            criterion.accuracy.running.fill_(0.4)
+            criterion.accuracy.last_epoch.fill_(0.25)
+    return criterion
+
+
+def reference_loss(name: str, options: dict[str, Any], own: Tensor | None, batch: list, table: Tensor | None) -> R.Loss:
+    if name in REFERENCES:
+        return REFERENCES[name](**options)
+    if name == "ols":
+        return R.online(table, **options)
+    if name == "ls++":
+        return R.plus_plus(own, **options)
+    options = {**METHODS[name].options, **options}
+    options.pop("sparse", None)
+    weight = options.pop("residual_weight")
+    a = {"running": 0.6, "epoch": 0.75, "batch": 1 - R.accuracy(batch), "waiting": 0.4}.get(weight, weight)
+    return R.adaptive(own, a, **options)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(CASES)])
+def test_value_and_gradients_equal_the_reference(name: str, options: dict[str, Any]) -> None:
+    generator = torch.Generator().manual_seed(len(str(options)))
+    for weighted, ignored, sampled, reduction, form in COMMON:
+        z, target = make_batch(form, ignored, generator)
+        ignore_index = 2 if ignored and not target.is_floating_point() else -100
+        weight = torch.rand(K, generator=generator, dtype=torch.float64) + 0.1 if weighted else None
+        samples = (z.shape[0], *z.shape[2:])
+        sample_weight = torch.rand(samples, generator=generator, dtype=torch.float64) if sampled else None
+        guides = [torch.randn(z.shape, generator=generator, dtype=torch.float64) for _ in range(2)]
+        guides = guides if name in ("kd", "dml") else []
+
+        criterion = build(name, options, generator, weight=weight, ignore_index=ignore_index, reduction=reduction)
+        ours_z = z.clone().requires_grad_()
+        before = target.clone()
+        ours = criterion(ours_z, target, sample_weight, guides or None)
+        assert torch.equal(before, target)
+
+        slow_z = z.clone().requires_grad_()
+        own = getattr(criterion, "residual_logits", None)
+        slow_own = own.detach().clone().requires_grad_() if own is not None else None
+        batch = R.samples(slow_z, target, weight, ignore_index, sample_weight, guides)
+        loss = reference_loss(name, options, slow_own, batch, getattr(criterion, "table", None))
+        slow = R.reduce(batch, loss, reduction)
+
+        where = f"weight={weighted} ignore={ignored} sample_weight={sampled} {reduction} {form}"
+        torch.testing.assert_close(ours.reshape(slow.shape), slow, **TOLERANCE, msg=lambda m, w=where: f"{w}: {m}")
+        upstream = torch.randn(ours.shape, generator=generator, dtype=torch.float64)  # not one
+        (ours * upstream).sum().backward()
+        (slow * upstream.reshape(slow.shape)).sum().backward()
+        torch.testing.assert_close(ours_z.grad, slow_z.grad, **TOLERANCE, msg=lambda m, w=where: f"{w}: {m}")
+        if slow_own is not None:
+            grad = own.grad.to_dense() if own.grad.is_sparse else own.grad
+            torch.testing.assert_close(grad, slow_own.grad, **TOLERANCE, msg=lambda m, w=where: f"{w} S: {m}")
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(CASES)])
+@pytest.mark.parametrize("mode", ["eval", "no_grad"])
+def test_otherwise_it_is_plain_cross_entropy_and_no_state_changes(name: str, options: dict, mode: str) -> None:
+    generator = torch.Generator().manual_seed(3)
+    z, target = make_batch("index", True, generator)
+    weight = torch.rand(K, generator=generator, dtype=torch.float64) + 0.1
+    criterion = build(name, options, generator, weight=weight, ignore_index=2)
+    state = {key: value.clone() for key, value in criterion.state_dict().items()}
+    if mode == "eval":
+        loss = criterion.eval()(z, target)
+    else:
+        with torch.no_grad():
+            loss = criterion(z, target)
+    expected = torch.nn.functional.cross_entropy(z, target, weight=weight, ignore_index=2)
+    torch.testing.assert_close(loss, expected, **TOLERANCE)
+    for key, value in criterion.state_dict().items():
+        assert torch.equal(value, state[key]), key
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(CASES)])
+def test_an_index_and_its_one_hot_row_are_the_same(name: str, options: dict[str, Any]) -> None:
+    generator = torch.Generator().manual_seed(5)
+    z, target = make_batch("index", False, generator)
+    criterion = build(name, options, generator, weight=torch.tensor([0.5, 1.0, 2.0]).double(), reduction="none")
+    guide = torch.randn(z.shape, generator=generator, dtype=torch.float64) if criterion.needs_guide else None
+    z.requires_grad_()
+    if isinstance(criterion, AdaptiveLabelLoss):  # "running" moves between calls
+        criterion.accuracy.held = True
+    by_index = criterion(z, target, guide=guide)
+    by_row = criterion(z, torch.nn.functional.one_hot(target, K).double(), guide=guide)
+    torch.testing.assert_close(by_index, by_row, **TOLERANCE)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{i}" for i, (n, _) in enumerate(CASES)])
+def test_a_sample_weight_of_two_is_the_sample_twice(name: str, options: dict[str, Any]) -> None:
+    generator = torch.Generator().manual_seed(6)
+    z, target = make_batch("index", False, generator)
+    twice = torch.tensor([2.0, 1, 0, 2], dtype=torch.float64)
+    order = torch.tensor([0, 0, 1, 3, 3])
+    guide = torch.randn(z.shape, generator=generator, dtype=torch.float64)
+    losses = []
+    for inputs, labels, weights, peer in ((z, target, twice, guide), (z[order], target[order], None, guide[order])):
+        criterion = build(name, options, torch.Generator().manual_seed(1))
+        inputs = inputs.clone().requires_grad_()
+        losses.append(criterion(inputs, labels, weights, peer if criterion.needs_guide else None))
+    torch.testing.assert_close(losses[0], losses[1], **TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("slr", {"label_smoothing": 0.0}),
+        ("disturb-label", {"disturbance": 0.0}),
+        ("confidence-penalty", {"strength": 0.0}),
+        ("max-sup", {"strength": 0.0}),
+        ("complement-entropy", {"strength": 0.0}),
+        ("tf-kd", {"alpha": 0.0}),
+        ("kd", {"alpha": 0.0}),
+        ("dml", {"strength": 0.0}),
+        ("ols", {"hard_share": 1.0}),
+        ("alr", {"residual_weight": 0.0, "frozen": True}),
+    ],
+)
+def test_strength_zero_is_cross_entropy(name: str, options: dict[str, Any]) -> None:
+    z = torch.randn(5, K, dtype=torch.float64, requires_grad=True)
+    y = torch.randint(K, (5,))
+    criterion = create_loss(name, K, **options).double()
+    loss = criterion(z, y, guide=torch.randn(5, K).double() if criterion.needs_guide else None)
+    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(z, y), **TOLERANCE)

@@ -1,0 +1,165 @@
+"""Bad input gets a sentence that names the argument, the value and what is allowed."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+
+from adaptive_labels import AdaptiveLabelLoss
+from adaptive_labels.losses import (
+    Distillation,
+    LabelSmoothingPlusPlus,
+    MutualLearning,
+    TeacherFree,
+    create_loss,
+    find_method,
+)
+
+K = 4
+Z = torch.zeros(3, K)
+Y = torch.tensor([0, 1, 2])
+
+CALLS: list[tuple[Any, Any, type[Exception], str]] = [
+    (
+        Z,
+        torch.tensor([0, 7, 9]),
+        ValueError,
+        "target must be in [0, 3] or ignore_index (-100), got 7 at position 1 (2 such values)",
+    ),
+    (Z, torch.tensor([0, 1, -1]), ValueError, "got -1 at position 2 (1 such value)"),
+    (torch.zeros(2, K, 3), torch.tensor([[0, 0, 0], [0, 5, 0]]), ValueError, "got 5 at position (1, 1)"),
+    (torch.zeros(3, 7), Y, ValueError, "input has 7 classes in dimension 1 (shape (3, 7)), but num_classes is 4"),
+    (torch.zeros(7), torch.tensor(0), ValueError, "input has 7 classes in dimension 0"),
+    (torch.tensor(1.0), torch.tensor(0), ValueError, "got a scalar"),
+    (Z.long(), Y, TypeError, "input must hold floating-point logits, got torch.int64"),
+    ([[0.0] * K], Y, TypeError, "input must be a torch.Tensor, got list"),
+    (Z, [0, 1, 2], TypeError, "target must be a torch.Tensor, got list"),
+    (Z, Y[:2], ValueError, "target of class indices must have shape (3,) for input (3, 4), got (2,)"),
+    (Z, Y.bool(), TypeError, "got torch.bool"),
+    (Z, Y.float(), ValueError, "class indices must be integers: target.long()"),
+    (Z, torch.zeros(3, K + 1), ValueError, "must have the shape of input (3, 4), got (3, 5)"),
+    (Z, torch.ones(3, K, dtype=torch.long), ValueError, "multi-label"),
+    (Z, torch.ones(3, K), ValueError, "target row 0 is not a distribution: it sums to 4"),
+    (Z, torch.tensor([[0.5, 0.5, 0, 0], [1.5, -0.5, 0, 0], [1, 0, 0, 0]]), ValueError, "target row 1"),
+    (Z, torch.full((3, K), float("nan")), ValueError, "target row 0 is not a distribution"),
+]
+
+
+@pytest.mark.parametrize(("logits", "target", "error", "message"), CALLS)
+@pytest.mark.parametrize("name", ["alr", "baseline"])
+@pytest.mark.parametrize("training", [True, False])
+def test_calls(name: str, training: bool, logits: Any, target: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        create_loss(name, K).train(training)(logits, target)
+
+
+def test_value_checks_can_be_switched_off() -> None:
+    rows = torch.full((3, K), 0.5)
+    AdaptiveLabelLoss(K, check_inputs=False)(Z.clone().requires_grad_(), rows)
+
+
+def test_sample_weight() -> None:
+    criterion = AdaptiveLabelLoss(K)
+    with pytest.raises(ValueError, match=re.escape("sample_weight must have shape (3,), got (2,)")):
+        criterion(Z, Y, torch.ones(2))
+    with pytest.raises(ValueError, match="sample_weight must be finite and at least 0"):
+        criterion(Z, Y, torch.tensor([1.0, -1.0, 1.0]))
+    with pytest.raises(TypeError, match=r"sample_weight must be a torch\.Tensor, got list"):
+        criterion(Z, Y, [1.0, 1.0, 1.0])
+    dense = torch.zeros(3, K, 2)
+    each = AdaptiveLabelLoss(K, reduction="none")(dense, torch.zeros(3, 2, dtype=torch.long), torch.tensor([0.0, 1, 2]))
+    assert each.shape == (3, 2)
+    assert torch.equal(each[0], torch.zeros(2))
+
+
+def test_check_finite_says_which_rows() -> None:
+    z = torch.zeros(12, K)
+    z[2, 0], z[5, 1] = float("nan"), float("inf")
+    y = torch.zeros(12, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"NaN or infinite logits in 2 of 12 rows: 2, 5$"):
+        AdaptiveLabelLoss(K, check_finite=True)(z, y)
+    with pytest.raises(ValueError, match=r"rows: 0, 1, 2, 3, 4, 5, 6, 7, …"):
+        AdaptiveLabelLoss(K, check_finite=True)(z * float("nan"), y)
+    AdaptiveLabelLoss(K)(z, y)  # off by default
+
+
+CONSTRUCTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"num_classes": 1}, ValueError, "num_classes must be at least 2, got 1"),
+    ({"num_classes": 2.0}, TypeError, "num_classes must be an int, got float"),
+    ({"num_classes": True}, TypeError, "num_classes must be an int, got bool"),
+    ({"label_smoothing": 1.5}, ValueError, "label_smoothing must be in [0, 1], got 1.5"),
+    ({"label_smoothing": -0.1}, ValueError, "label_smoothing must be in [0, 1], got -0.1"),
+    ({"label_smoothing": float("nan")}, ValueError, "label_smoothing must be in [0, 1], got nan"),
+    ({"label_smoothing": "0.1"}, TypeError, "label_smoothing must be a number, got str"),
+    ({"reduction": "avg"}, ValueError, "reduction must be one of ('mean', 'sum', 'none'), got 'avg'"),
+    ({"weight": torch.ones(3)}, ValueError, "weight must have shape (4,), got (3,)"),
+    ({"weight": torch.tensor([1.0, -1, 1, 1])}, ValueError, "weight must be finite and at least 0 for every class"),
+    ({"weight": [1.0] * 4}, TypeError, "weight must be a floating-point torch.Tensor of shape (4,), got list"),
+    ({"weight": torch.ones(4).long()}, TypeError, "got torch.int64"),
+    ({"residual_weight": "runing"}, ValueError, "must be 'running', 'batch', 'epoch', 'waiting' or a number"),
+    ({"residual_weight": -1.0}, ValueError, "residual_weight must be finite and at least 0, got -1.0"),
+    ({"normalization": "mean"}, ValueError, "normalization must be one of 'sum', 'literal', 'hybrid', got 'mean'"),
+    ({"attraction": float("inf")}, ValueError, "attraction must be finite, got inf"),
+    ({"update": "none"}, ValueError, "update must be one of 'optimizer', 'self', got 'none'"),
+    ({"smooth_over": "K"}, ValueError, "smooth_over must be one of 'all', 'others', got 'K'"),
+    ({"accuracy_momentum": 1.0}, ValueError, "accuracy_momentum must be in [0, 1), got 1.0"),
+    ({"residual_lr": -1}, ValueError, "residual_lr must be finite and at least 0, got -1"),
+    ({"residual_reduction": "sum"}, ValueError, "residual_reduction must be one of 'batch', 'class', got 'sum'"),
+    ({"sparse": True, "update": "self"}, ValueError, "sparse=True is for optimizers"),
+    ({"fused": 1}, TypeError, "fused must be None, True or False, got 1"),
+    ({"rank": 0}, ValueError, "rank must be an int in [1, num_classes = 4] or None, got 0"),
+    ({"rank": 5}, ValueError, "rank must be an int in [1, num_classes = 4] or None, got 5"),
+    ({"rank": 2, "initial_labels": torch.ones(4, 4)}, ValueError, "initial_labels needs the dense S"),
+    ({"initial_labels": torch.ones(4, 3)}, ValueError, "initial_labels must have shape (4, 4), got (4, 3)"),
+    ({"initial_labels": -torch.ones(4, 4)}, ValueError, "initial_labels must be finite and at least 0"),
+    ({"initial_labels": [[1.0]]}, TypeError, "initial_labels must be a torch.Tensor, got list"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), CONSTRUCTIONS)
+def test_constructions(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        AdaptiveLabelLoss(**{"num_classes": K, **options})
+
+
+def test_other_criteria() -> None:
+    with pytest.raises(ValueError, match=re.escape("mass must be in (0, 1], got 0")):
+        LabelSmoothingPlusPlus(K, 0)
+    with pytest.raises(ValueError, match=re.escape("mass must be in (0, 1), got 1")):
+        LabelSmoothingPlusPlus(K, 1)
+    with pytest.raises(ValueError, match="temperature must be finite and above 0, got 0"):
+        TeacherFree(K, temperature=0)
+    for criterion in (Distillation(K), MutualLearning(K)):
+        with pytest.raises(ValueError, match="needs the logits of a teacher or of peers"):
+            criterion(Z, Y)
+        with pytest.raises(ValueError, match="needs the logits of a teacher or of peers"):
+            criterion(Z, Y, guide=[])
+        with pytest.raises(ValueError, match=re.escape("guide must have the shape of input (3, 4), got (3, 5)")):
+            criterion(Z, Y, guide=torch.zeros(3, 5))
+        with pytest.raises(TypeError, match="guide must hold floating-point logits"):
+            criterion(Z, Y, guide=Z.long())
+        criterion.eval()(Z, Y)
+    with pytest.raises(ValueError, match="AdaptiveLabelLoss follows no teacher"):
+        AdaptiveLabelLoss(K)(Z, Y, guide=Z)
+
+
+def test_registry_suggests_the_nearest_name() -> None:
+    with pytest.raises(ValueError, match="unknown method 'arl': did you mean 'alr'"):
+        find_method("arl")
+    with pytest.raises(
+        ValueError, match="unknown option 'label_smothing' of method 'alr': did you mean 'label_smoothing'"
+    ):
+        create_loss("alr", K, label_smothing=0.1)
+
+
+def test_sync_without_a_group() -> None:
+    with pytest.raises(ValueError, match=r"torch\.distributed is not initialised"):
+        AdaptiveLabelLoss(K).sync()
+
+
+def test_class_names_of_most_confused() -> None:
+    with pytest.raises(ValueError, match="class_names must have 4 entries, got 1"):
+        AdaptiveLabelLoss(K).most_confused(3, ["cat"])

@@ -1,0 +1,140 @@
+"""State and behaviour of the other criteria, beyond their formulas."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from adaptive_labels.losses import (
+    METHODS,
+    ComplementEntropy,
+    Criterion,
+    DisturbLabel,
+    LabelSmoothing,
+    LabelSmoothingPlusPlus,
+    MaxSup,
+    OnlineLabelSmoothing,
+    create_loss,
+)
+
+K = 4
+
+
+def batch(n: int = 6):
+    return torch.randn(n, K, requires_grad=True), torch.randint(K, (n,))
+
+
+def test_disturb_label_is_cross_entropy_with_labels_drawn_from_the_global_generator() -> None:
+    z, y = torch.randn(500, K, requires_grad=True), torch.randint(K, (500,))
+    criterion = DisturbLabel(K, 0.5, reduction="none")
+    torch.manual_seed(4)
+    loss = criterion(z, y)
+    torch.manual_seed(4)
+    drawn, disturbed = torch.randint(K, (500,)), torch.rand(500) < 0.5
+    seen = torch.where(disturbed, drawn, y)
+    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(z, seen, reduction="none"))
+    assert 0.3 < (seen != y).float().mean() < 0.45  # 0.5 · 3/4
+
+
+def test_online_table_is_the_mean_of_correct_predictions_and_other_rows_stay() -> None:
+    criterion = OnlineLabelSmoothing(3)
+    torch.testing.assert_close(criterion.table, torch.full((3, 3), 1 / 3))
+    z = torch.tensor([[4.0, 1.0, 0.0], [3.0, 0.0, 1.0], [0.0, 3.0, 0.0], [1.0, 0.0, 2.0]], requires_grad=True)
+    y = torch.tensor([0, 0, 2, -100])  # class 2 is never right, class 1 never seen
+    criterion(z, y)
+    torch.testing.assert_close(criterion.table, torch.full((3, 3), 1 / 3))  # until the epoch ends
+    criterion.epoch_end()
+    torch.testing.assert_close(criterion.table[0], z[:2].softmax(1).mean(0).detach())
+    torch.testing.assert_close(criterion.table[1:], torch.full((2, 3), 1 / 3))
+    criterion(z, y)
+    criterion.epoch_end()
+    criterion.epoch_end()  # an epoch without predictions changes nothing
+    torch.testing.assert_close(criterion.table[0], z[:2].softmax(1).mean(0).detach())
+    torch.testing.assert_close(criterion.table.sum(1), torch.ones(3))
+
+
+def test_alternating_complement_entropy_takes_turns() -> None:
+    z, y = batch()
+    criterion = ComplementEntropy(K, alternate=True)
+    plain = torch.nn.functional.cross_entropy(z, y)
+    both = ComplementEntropy(K)(z, y)
+    first, second, third = criterion(z, y), criterion(z, y), criterion(z, y)
+    torch.testing.assert_close(first, plain)
+    torch.testing.assert_close(first + second, both)
+    torch.testing.assert_close(third, plain)
+    restored = ComplementEntropy(K, alternate=True)
+    restored.load_state_dict(criterion.state_dict())
+    torch.testing.assert_close(restored(z, y), second)
+
+
+def test_label_smoothing_plus_plus_learns_by_the_optimizer() -> None:
+    criterion = LabelSmoothingPlusPlus(3)
+    z = torch.tensor([[5.0, 4.0, 0.0]])
+    optimizer = torch.optim.SGD(criterion.parameter_groups(), lr=5.0)
+    for _ in range(200):
+        optimizer.zero_grad()
+        criterion(z.clone().requires_grad_(), torch.tensor([0])).backward()
+        optimizer.step()
+    torch.testing.assert_close(criterion.residual_labels()[0], torch.tensor([0.0, 0.982, 0.018]), rtol=0, atol=2e-3)
+    assert "weight_decay" not in criterion.parameter_groups()[0]
+
+
+def test_max_suppression_shares_the_gradient_among_ties() -> None:
+    z = torch.zeros(1, 3, requires_grad=True)
+    MaxSup(3, 1.0, reduction="sum")(z, torch.tensor([0])).backward()
+    torch.testing.assert_close(z.grad[0, 1], z.grad[0, 2])
+
+
+def test_class_weights_do_not_distort_the_smoothed_target() -> None:
+    """torch weighs the classes inside the smoothed target; here a sample's weight multiplies its whole loss."""
+    z, y = batch()
+    weight = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    ours = LabelSmoothing(K, 0.2, weight=weight)(z, y)
+    each = torch.nn.functional.cross_entropy(z, y, label_smoothing=0.2, reduction="none")
+    torch.testing.assert_close(ours, (each * weight[y]).sum() / weight[y].sum())
+    assert not torch.allclose(ours, torch.nn.functional.cross_entropy(z, y, weight=weight, label_smoothing=0.2))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_criterion_keeps_the_contract(name: str) -> None:
+    criterion = create_loss(name, K)
+    assert isinstance(criterion, Criterion)
+    assert str(K) in repr(criterion)
+    z, y = batch()
+    guide = torch.randn(6, K) if criterion.needs_guide else None
+    loss = criterion(z, y, guide=guide)
+    loss.backward()
+    assert loss.shape == ()
+    assert bool(torch.isfinite(z.grad).all())
+    assert criterion.parts
+    assert all(part.dim() == 0 and not part.requires_grad for part in criterion.parts.values())
+    criterion.epoch_end()
+    with criterion.accumulation():
+        criterion(z, y, guide=guide)
+    assert isinstance(criterion.parameter_groups(lr=0.1), list)
+    again = create_loss(name, K)
+    again.load_state_dict(criterion.state_dict())
+    torch.manual_seed(5)
+    expected = copy.deepcopy(criterion)(z, y, guide=guide)
+    torch.manual_seed(5)
+    torch.testing.assert_close(again(z, y, guide=guide), expected)
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_empty_and_all_ignored_batches(name: str, reduction: str) -> None:
+    criterion = create_loss(name, K, reduction=reduction)
+    for z, y in (
+        (torch.zeros(0, K), torch.zeros(0, dtype=torch.long)),
+        (torch.zeros(0, K), torch.zeros(0, K)),
+        (torch.randn(3, K), torch.full((3,), -100)),
+    ):
+        z = z.requires_grad_()
+        loss = criterion(z, y, guide=torch.zeros_like(z) if criterion.needs_guide else None)
+        loss.sum().backward()
+        assert float(loss.detach().sum()) == 0
+        assert torch.equal(z.grad, torch.zeros_like(z))
+    criterion.epoch_end()
+    assert all(bool(torch.isfinite(value).all()) for value in criterion.state_dict().values())

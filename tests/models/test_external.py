@@ -1,0 +1,105 @@
+"""Networks of timm and torchvision: the real libraries where they can be imported, and the sentences where not."""
+
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from adaptive_labels.models import create_model
+from adaptive_labels.models.registry import find_model
+from adaptive_labels.models.weights import load_weights
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+def importable(library):
+    try:
+        importlib.import_module(library)
+    except Exception:  # not there, or made for another build of torch
+        return False
+    return True
+
+
+TIMM, TORCHVISION = importable("timm"), importable("torchvision")
+needs_timm = pytest.mark.skipif(not TIMM, reason="timm cannot be imported here")
+needs_torchvision = pytest.mark.skipif(not TORCHVISION, reason="torchvision cannot be imported here")
+
+
+@needs_timm
+def test_timm_networks_by_name():
+    entry, width = find_model("timm:resnet18")
+    assert (entry.kind, width) == ("image", None)
+    model = create_model("timm:resnet18", 7, in_channels=1).eval()
+    assert model(torch.randn(2, 1, 64, 64)).shape == (2, 7)
+    dropping = create_model("timm:resnet18", 7, drop_rate=0.5)
+    assert dropping.drop_rate == 0.5
+    with pytest.raises(ValueError, match=r"timm has no model 'resnett18' \(did you mean 'timm:resnet18'\?\)"):
+        create_model("timm:resnett18", 7)
+    with pytest.raises(ValueError, match="model 'timm:resnet18' has no option 'width'"):
+        create_model("timm:resnet18", 7, width=3)
+
+
+@needs_timm
+def test_weights_of_timm_fit_our_own_network(tmp_path):
+    theirs, ours = create_model("timm:resnet50", 1000), create_model("resnet50", 10)
+    save_file(theirs.state_dict(), tmp_path / "theirs.safetensors")
+    assert load_weights(ours, tmp_path / "theirs.safetensors").new == ("fc.weight", "fc.bias")
+
+
+@needs_torchvision
+def test_torchvision_networks_by_name():
+    theirs, ours = create_model("torchvision:resnet50", 5).eval(), create_model("resnet50", 5).eval()
+    ours.load_state_dict(theirs.state_dict())
+    images = torch.randn(2, 3, 64, 64)
+    assert torch.allclose(theirs(images), ours(images), atol=1e-5)
+    with pytest.raises(ValueError, match="in_channels is 1; torchvision's networks read 3 channels only"):
+        create_model("torchvision:resnet18", 5, in_channels=1)
+
+
+@pytest.mark.parametrize("library", ["timm", "torchvision"])
+def test_a_library_that_is_not_installed_is_named(library):
+    if importlib.util.find_spec(library) is not None:
+        pytest.skip(f"{library} is installed here")
+    message = f"'{library}:resnet18' needs {library}, and it is not installed: pip install {library}"
+    with pytest.raises(ValueError, match=message):
+        create_model(f"{library}:resnet18", 5)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            "raise RuntimeError('operator torchvision::nms does not exist')",
+            "model: 'timm:resnet18' needs timm, which is installed but cannot be imported (operator torchvision::nms "
+            "does not exist); torchvision must be of the same release and build as torch",
+        ),
+        (
+            "import none_such",
+            "'timm:resnet18' needs none_such, which timm uses, and it is not installed: pip install none",
+        ),
+    ],
+)
+def test_a_library_that_cannot_be_imported_is_a_sentence(tmp_path, content, message):
+    (tmp_path / "timm.py").write_text(content)
+    command = "from adaptive_labels.cli import main; main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", command, "train", "digits", "--model", "timm:resnet18", "--dry-run"],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{SOURCE}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert message in ended.stderr
+    assert ended.stderr.count("\n") == 1
+
+
+def test_other_prefixes_are_no_libraries():
+    with pytest.raises(ValueError, match="there is no model 'keras:resnet18'"):
+        create_model("keras:resnet18", 5)

@@ -1,0 +1,323 @@
+"""The paper's figures as printed, recipes that load, resolve and build, and ours beside the paper's."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+import xml.etree.ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from adaptive_labels.config import load_toml
+from adaptive_labels.experiments.studies import StudyError, Variant, append_record, read_all_records
+from adaptive_labels.paper import (
+    SCALES,
+    Choice,
+    choose,
+    compare_with_paper,
+    load_reproduction,
+    paper_figure,
+    paper_tables,
+    render,
+    tables,
+    to_plain,
+)
+from adaptive_labels.paper.checking import check_cell
+from adaptive_labels.paper.figure import HeatMaps, choose_epochs, draw, find_task, read_heat_maps, sentences
+from adaptive_labels.paper.page import render_page, table_page, write_tables
+from adaptive_labels.paper.paper import RECIPES
+from adaptive_labels.paper.recipes import limited, list_recipes
+from adaptive_labels.runs import RunFolder
+
+ROOT = Path(__file__).parents[2]
+CELLS = [
+    pytest.param(table, scale, task, variant, id=f"{table}-{task}-{variant.name}")
+    for table in tables()
+    for scale in SCALES
+    for found in [load_reproduction(table, scale)]
+    for task in found.study.tasks
+    # All methods on the first task, the paper's on the others: the networks take their time to be built.
+    for variant in (found.study.variants_on(task) if task == found.study.tasks[0] else found.rows(task))
+]
+
+
+def record(task: str, variant: Variant, seed: int, top1: float, top5: float = 0.9) -> dict:
+    metrics = {"validation": {"top1": top1}, "test": {"top1": top1, "top5": top5}}
+    parameters = {"criterion": 9_900, "network": 700_000}
+    key = {"task": task, "variant": variant.key, "seed": seed}
+    config = {"data": {"name": "elsewhere/some_images"}}
+    return {**key, "status": "finished", "metrics": metrics, "parameters": parameters, "config": config}
+
+
+# ---------------------------------------------------------------------------------------------------------- the paper
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "method", "top1", "std", "top5", "parameters"),
+    [  # typed again from the paper
+        ("cifar", "cifar10/preact-resnet18", "baseline", 95.28, 0.21, None, "11.17M"),
+        ("cifar", "cifar100/preact-resnet18", "alr", 78.15, 0.27, None, "11.22M + 10K"),
+        ("cifar", "cifar100/wide-resnet-28-10", "slr", 81.13, 0.11, None, "36.54M"),
+        ("cifar", "cifar10/wide-resnet-28-10", "alr-s", 96.37, 0.13, None, "36.48M + 0.1K"),
+        ("imagenet", "imagenet/resnet50", "alr-s", 76.74, None, 92.89, None),
+        ("imagenet", "imagenet/resnet101", "slr", 77.66, None, 93.93, None),
+        ("imagenet", "imagenet/resnet152", "alr", 78.54, None, 93.80, None),
+        ("dml", "cifar100/resnet32", "kd", 69.48, None, None, "~3×"),
+        ("dml", "cifar100/wide-resnet-28-10", "alr-s", 80.70, 0.18, None, "~1×"),
+        ("text", "yahoo_answers/charcnn", "alr-s", 71.50, None, None, None),
+    ],
+)
+def test_the_figures_are_those_that_are_printed(table, column, method, top1, std, top5, parameters) -> None:
+    found = paper_tables()[table].columns[column].rows[method]
+    assert (found.top1, found.std, found.top5, found.parameters) == (top1, std, top5, parameters)
+
+
+def test_all_cells_of_the_paper_are_there() -> None:
+    counts = {
+        name: sum(len(column.rows) for column in table.columns.values()) for name, table in paper_tables().items()
+    }
+    assert counts == {"cifar": 16, "imagenet": 12, "text": 24, "dml": 7}
+    reported = [
+        row for column in paper_tables()["dml"].columns.values() for row in column.rows.values() if row.reported
+    ]
+    assert len(reported) == 5  # those with an asterisk
+    assert paper_figure().epochs == (1, 5, 10, 100, 200, 300)
+    assert paper_figure().train_accuracy[1] == 80.21
+
+
+# -------------------------------------------------------------------------------------------------------- the recipes
+
+
+def test_there_are_recipes_for_the_image_tables() -> None:
+    assert {"cifar", "imagenet", "dml"} <= set(tables())
+    used = {task for table in tables() for scale in SCALES for task in load_reproduction(table, scale).study.tasks}
+    assert used == {file.stem for file in (RECIPES / "tasks").glob("*.toml")}
+    assert {name for name, _ in list_recipes()} == used
+    assert (ROOT / "recipes").resolve() == RECIPES.resolve()  # where people look for them
+
+
+@pytest.mark.parametrize("table", tables())
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_study_covers_the_rows_of_the_paper(table: str, scale: str) -> None:
+    reproduction = load_reproduction(table, scale)
+    assert set(reproduction.study.paper_columns) == set(reproduction.study.tasks)
+    for task in reproduction.study.tasks:
+        assert {variant.method for variant in reproduction.rows(task)} == set(reproduction.column(task).rows)
+    if scale == "paper":
+        assert set(reproduction.study.paper_columns.values()) == set(reproduction.table.columns)
+
+
+@pytest.mark.parametrize(("table", "scale", "task", "variant"), CELLS)
+def test_every_cell_resolves_and_builds(table: str, scale: str, task: str, variant: Variant) -> None:
+    reproduction = load_reproduction(table, scale)
+    words = check_cell(reproduction.config(task), variant)
+    printed = reproduction.column(task).rows.get(variant.method)
+    if scale == "paper" and printed is not None and table == "cifar":
+        assert words.split(" parameters")[0] == printed.parameters
+
+
+def test_the_paper_s_recipe_is_the_paper_s() -> None:
+    for file in sorted((RECIPES / "tasks").glob("*-paper.toml")):
+        training = load_toml(file).training
+        if file.stem.startswith(("ag_news", "yahoo_answers", "yelp_full")):
+            assert (training.epochs, training.batch_size, training.lr) == (30, 128, 1e-4)
+            assert (training.optimizer, training.milestones, training.gamma) == ("adam", (10, 20), 0.5)
+            continue
+        if file.stem.startswith("cifar"):
+            assert (training.epochs, training.batch_size, training.lr) == (300, 128, 0.1)
+            assert training.milestones == (60, 120, 160)
+        elif file.stem.startswith("dml"):
+            assert (training.epochs, training.batch_size, training.milestones) == (200, 64, (60, 120, 180))
+        else:
+            assert training.precision == "16-mixed"
+        assert (training.optimizer, training.momentum, training.nesterov) == ("sgd", 0.9, True)
+        assert (training.schedule, training.gamma, training.augment) == ("step", 0.1, True)
+
+
+GIVEN = {
+    "epochs",
+    "batch_size",
+    "optimizer",
+    "lr",
+    "momentum",
+    "nesterov",
+    "schedule",
+    "milestones",
+    "gamma",
+    "augment",
+}
+
+
+def test_what_the_paper_does_not_give_is_marked_as_ours() -> None:
+    for file in sorted((RECIPES / "tasks").glob("*-paper.toml")):
+        lines = file.read_text(encoding="utf-8").splitlines()
+        given = {"precision", "channels_last"} if file.stem.startswith("imagenet") else GIVEN
+        for line in lines:
+            key = re.match(r"(\w+) = ", line)
+            if key and key[1] in tomllib.loads("\n".join(lines))["training"] and key[1] not in given:
+                assert "ours" in line, f"{file.name}: {line}"
+
+
+# ----------------------------------------------------------------------------------------------------- what is chosen
+
+
+def test_the_rows_of_the_paper_are_chosen_unless_others_are_asked_for() -> None:
+    reproduction = load_reproduction("dml", "short")
+    chosen = dict(choose(reproduction, Choice()))
+    assert {v.method for v in chosen["dml-resnet32-short"]} == {"baseline", "kd", "dml", "alr-s"}
+    assert {v.method for v in chosen["dml-wide-resnet-28-10-short"]} == {"baseline", "dml", "alr-s"}
+    ((task, variants),) = choose(reproduction, Choice(methods=["alr", "kd"], networks=["resnet32"]))
+    assert task == "dml-resnet32-short"
+    assert [variant.method for variant in variants] == ["alr", "kd"]
+    everything = dict(choose(reproduction, Choice(methods=["all"])))
+    assert list(everything["dml-resnet32-short"]) == reproduction.study.variants_on("dml-resnet32-short")
+    assert limited(reproduction.study, variants, 3).seeds_for(task) == range(3)
+
+
+@pytest.mark.parametrize(
+    ("choice", "sentence"),
+    [
+        (Choice(methods=["alx"]), "only: there is no 'alx' here; there are baseline, dml"),
+        (Choice(networks=["resnet31"]), "networks: there is no 'resnet31' here; there are resnet32, wide-resnet-28-10"),
+        (Choice(data=["cifar10"]), "data: there is no 'cifar10' here; there are cifar100"),
+        (Choice(methods=["kd"], networks=["wide-resnet-28-10"]), "there is no such cell"),
+    ],
+)
+def test_what_is_not_there_is_said(choice: Choice, sentence: str) -> None:
+    with pytest.raises(StudyError, match=re.escape(sentence)):
+        choose(load_reproduction("dml", "short"), choice)
+
+
+def test_a_scale_has_a_name() -> None:
+    with pytest.raises(StudyError, match="scale is 'long'; it must be smoke, short or paper"):
+        load_reproduction("cifar", "long")
+
+
+# --------------------------------------------------------------------------------------------------------- side by side
+
+
+def test_ours_stand_beside_the_paper_s_with_the_difference(tmp_path: Path) -> None:
+    reproduction = load_reproduction("cifar", "short")
+    task = "cifar100-preact-resnet18-short"
+    by_method = {variant.method: variant for variant in reproduction.study.variants_on(task)}
+    for seed, (baseline, alr) in enumerate([(0.50, 0.53), (0.51, 0.54), (0.52, 0.56)]):
+        append_record(tmp_path, record(task, by_method["baseline"], seed, baseline))
+        append_record(tmp_path, record(task, by_method["alr"], seed, alr))
+    append_record(tmp_path, record(task, by_method["disturb-label"], 0, 0.49))
+    compared = compare_with_paper(reproduction, read_all_records(tmp_path, reproduction.study.tasks))
+    lines = table_page(reproduction, tmp_path).splitlines()
+    # 51.00 − 77.54; 54.33 − 78.15; the paper gains 78.15 − 77.54; ours as in scipy: 3.33 ± 4.303 · 0.577 / √3
+    assert "| baseline | 77.54 ± 0.31 | 51.00 ± 1.00 | −26.54 |  |  | 90.00 ± 0.00 | 11.22M | 700K + 10K | 3 |" in lines
+    assert (
+        "| alr | 78.15 ± 0.27 | 54.33 ± 1.53 | −23.82 | +0.61 | +3.33 [+1.90, +4.77] | 90.00 ± 0.00 | 11.22M + 10K "
+        "| 700K + 10K | 3 |"
+    ) in lines
+    assert "| slr | 78.24 ± 0.26 |  |  | +0.70 |  |  | 11.22M |  |  |" in lines  # not run: empty
+    assert "| disturb-label | – | 49.00 |  |  | −1.00 | 90.00 |  | 700K + 10K | 1 |" in lines  # the paper has none
+    assert not any(line.startswith("| confidence-penalty") for line in lines)  # neither has it
+    assert "Scale: short" in render(reproduction, compared)
+    plain = to_plain(reproduction, compared)
+    cell = next(cell for one in plain["columns"] if one["recipe"] == task for cell in one["cells"])
+    assert cell["difference_points"] == pytest.approx(-26.54)
+    assert json.loads(json.dumps(plain)) == plain
+
+
+def test_a_column_names_the_data_that_its_runs_were_made_on(tmp_path: Path) -> None:
+    reproduction = load_reproduction("text", "short")
+    shown = {one.task: one.recipe for one in compare_with_paper(reproduction, {})}
+    assert shown["ag_news-fasttext-short"].startswith("ag_news; fasttext: ")
+    assert shown["yelp_full-fasttext-short"].startswith("yelp_full, 8% of the training texts; fasttext: ")
+    task = "ag_news-fasttext-short"
+    append_record(tmp_path, record(task, Variant("", "baseline"), 0, 0.9))
+    compared = compare_with_paper(reproduction, read_all_records(tmp_path, [task]))
+    assert compared[0].recipe.startswith("some_images; fasttext: ")
+
+
+def test_a_page_shows_the_columns_that_have_been_begun(tmp_path: Path) -> None:
+    template = tmp_path / "page.md"
+    template.write_text("A {{cifar-short}} B {{dml-short}} C", encoding="utf-8")
+    append_record(tmp_path, record("cifar100-preact-resnet18-short", Variant("", "baseline"), 0, 0.5))
+    page = render_page(template, tmp_path)
+    assert page.count("**CIFAR-100, ResNet18**") == 1
+    assert "WideResNet" not in page
+    assert "B Nothing of this table has been run yet. C" in page
+    assert [path.name for path in write_tables(tmp_path)] == ["reproduce-cifar-short.md"]
+
+
+def test_the_committed_tables_and_page_are_what_the_records_give() -> None:
+    for table in tables():
+        for scale in SCALES:
+            reproduction = load_reproduction(table, scale)
+            file = ROOT / "results" / "tables" / f"reproduce-{table}-{scale}.md"
+            if read_all_records(ROOT / "results", reproduction.study.tasks):
+                assert file.read_text(encoding="utf-8") == table_page(reproduction, ROOT / "results")
+            else:
+                assert not file.exists()
+    expected = render_page(ROOT / "studies" / "reproduce.md", ROOT / "results")
+    assert (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8") == expected
+
+
+# ------------------------------------------------------------------------------------------------------------ the maps
+
+
+@pytest.fixture
+def animals(tmp_path: Path) -> RunFolder:
+    """A run on `cifar10` with three classes, in which dog becomes the top confusion of cat at its second epoch."""
+    config = {"data": {"name": "cifar10"}, "model": "m", "method": "alr", "seed": 0, "training": {"epochs": 2}}
+    run = RunFolder.create(tmp_path, config)
+    early = [[0, 0.4, 0.6], [0.7, 0, 0.3], [0.5, 0.5, 0]]
+    late = [[0, 0.9, 0.1], [0.8, 0, 0.2], [0.4, 0.6, 0]]
+    run.save_residual_labels([1, 2], [early, late], ["cat", "dog", "ship"])
+    for epoch, accuracy in ((1, 0.4412), (2, 0.8021)):
+        run.append_history({"epoch": epoch, "train_accuracy": accuracy})
+    return run
+
+
+def test_cat_and_dog_are_checked_at_every_epoch(animals: RunFolder) -> None:
+    maps = read_heat_maps(animals, paper_figure())
+    (pair,) = maps.pairs
+    assert (pair.first, pair.first_to_second, pair.second_to_first) == ("cat", (False, True), (True, True))
+    assert pair.holds_at_the_end
+    # Of the three top confusions only the dog's is the last epoch's: the ship's 0.5 is that of cat first.
+    assert maps.top_share == pytest.approx((1 / 3, 1.0))
+    assert maps.mean_consistency == pytest.approx(1 / 3)
+    said = "\n".join(sentences(maps, paper_figure()))
+    assert "its epochs 1, 2 stand for the paper's 1, 5, 10, 100, 200, 300" in said
+    assert "cat ↔ dog at the end: yes (dog is the top confusion of cat at epochs 2;" in said
+    assert "cat is the top confusion of dog at every epoch shown" in said
+    assert "44.12, 80.21%" in said
+
+
+def test_the_picture_has_a_map_an_epoch_with_its_accuracy(animals: RunFolder) -> None:
+    picture = draw(read_heat_maps(animals, paper_figure()))
+    root = xml.etree.ElementTree.fromstring(picture)
+    assert [child.get("class") for child in root if child.tag == "svg"] == ["heatmap", "heatmap"]
+    assert "(a) 1 epoch (μ = 44.12%)" in picture
+    assert "(b) 2 epochs (μ = 80.21%)" in picture
+
+
+def test_epochs_that_stand_for_the_paper_s() -> None:
+    assert choose_epochs([1, 2, 5, 10, 20, 50, 80], paper_figure().epochs) == (1, 2, 5, 20, 50, 80)
+    maps = HeatMaps("x", 1, (1,), np.zeros((1, 2, 2)), ("a", "b"), (0.5,), (), (1.0,), (1.0,), 0.5, (0.0,))
+    assert maps.mean_consistency == 1.0
+
+
+def test_the_maps_of_a_folder_have_its_name_not_its_path(tmp_path: Path) -> None:
+    config = {"data": {"name": "/a/long/path/to/pets"}, "model": "m", "method": "alr", "seed": 0}
+    run = RunFolder.create(tmp_path, config | {"training": {"epochs": 1}})
+    run.save_residual_labels([1], [[[0, 1.0], [1.0, 0]]], ["a", "b"])
+    run.append_history({"epoch": 1, "train_accuracy": 0.5})
+    assert read_heat_maps(run, paper_figure()).data == "pets"
+
+
+def test_the_maps_are_of_the_data_that_is_asked_for() -> None:
+    assert find_task(load_reproduction("cifar", "paper"), None) == "cifar10-preact-resnet18-paper"
+    assert find_task(load_reproduction("cifar", "short"), "cifar100") == "cifar100-preact-resnet18-short"
+    assert find_task(load_reproduction("cifar", "smoke"), None) == "digits-preact-resnet18-smoke"
+    folder = str(Path(__file__).parent)  # any that exists: the user's own images
+    assert find_task(load_reproduction("cifar", "short"), folder) == "cifar10-preact-resnet18-short"
+    with pytest.raises(StudyError, match="data is 'towns'; at the scale short there is cifar100 or cifar10"):
+        find_task(load_reproduction("cifar", "short"), "towns")
