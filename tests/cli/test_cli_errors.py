@@ -157,7 +157,7 @@ def test_debug_shows_the_traceback(bad, alr, monkeypatch, place):
 
 
 def test_debug_as_a_process(start_alr):
-    for debug, last in ([], "alr: "), (["--debug"], "adaptive_labels.runs.files.RunError: "):
+    for debug, last in ([], "alr: "), (["--debug"], "adaptive_labels.files.RunError: "):
         _, err = (process := start_alr("runs", "list", "nowhere", *debug)).communicate(timeout=60)
         assert process.returncode == (1 if debug else 2)
         assert err.splitlines()[-1] == f"{last}nowhere is not a folder."

@@ -20,6 +20,7 @@ from adaptive_labels.analysis.confusions import (
 )
 from adaptive_labels.analysis.groups import asymmetric_pairs
 from adaptive_labels.analysis.words import p_value, percent
+from adaptive_labels.errors import UserError
 
 FORMATS = ("text", "json", "csv")
 LISTS = ("pairs", "one-way", "groups")
@@ -78,9 +79,9 @@ def format_confusions(
         only: pairs, one-way or groups, to leave the others out.
     """
     if format not in FORMATS:
-        raise ValueError(f"format is {format!r}; it must be one of {', '.join(FORMATS)}.")
+        raise UserError(f"format is {format!r}; it must be one of {', '.join(FORMATS)}.")
     if only not in (None, *LISTS):
-        raise ValueError(f"only is {only!r}; it must be one of {', '.join(LISTS)}.")
+        raise UserError(f"only is {only!r}; it must be one of {', '.join(LISTS)}.")
     pairs = top_pairs(confusions, top, by)  # refuses a view that is not there, whatever is shown
     if format == "json":
         return json.dumps(_data(confusions, pairs, top, by, only), indent=2, ensure_ascii=False) + "\n"

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from adaptive_labels.files import read_json
 from adaptive_labels.runs import RunError, write_json
-from adaptive_labels.runs.files import read_json
 
 FORMAT, VERSION = "adaptive-labels suspects", 1
 

@@ -11,6 +11,7 @@ from adaptive_labels.analysis.records import Group, Record, group_records
 from adaptive_labels.analysis.statistics import Summary
 from adaptive_labels.analysis.summary import Row, summarise_group
 from adaptive_labels.analysis.words import difference, digits_for, listed, p_value, parameters, percent, percent_summary
+from adaptive_labels.errors import UserError
 
 FORMATS = ("text", "markdown", "csv", "latex", "json")
 
@@ -28,7 +29,7 @@ def table(records: Sequence[Record], format: str = "text") -> str:
     JSON are for machines, in fractions. Runs without a result are listed below with their reason.
     """
     if format not in FORMATS:
-        raise ValueError(f"format is {format!r}; it must be one of {', '.join(FORMATS)}.")
+        raise UserError(f"format is {format!r}; it must be one of {', '.join(FORMATS)}.")
     groups = group_records(records)
     if format == "json":
         return json.dumps([group_data(group) for group in groups], indent=2, ensure_ascii=False) + "\n"

@@ -22,6 +22,7 @@ from adaptive_labels.cli import (
 )
 from adaptive_labels.cli.process import prepare_process
 from adaptive_labels.cli.usage import Group, UsageError, usage_sentence
+from adaptive_labels.errors import UserError
 
 app = typer.Typer(
     name="alr",
@@ -73,8 +74,7 @@ def main() -> None:
     prepare_process()
     try:
         sys.exit(_run(arguments or ["--help"]))
-    except (UsageError, ValueError, OSError) as error:
-        # Bad data, settings, runs and full disks: ours to put into words. All of our own errors are ValueErrors.
+    except (UsageError, UserError, OSError) as error:  # whatever else is raised keeps its traceback
         if isinstance(error, BrokenPipeError):
             _end_without_a_reader()
         if os.environ.get("ALR_DEBUG"):

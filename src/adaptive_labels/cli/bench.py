@@ -12,6 +12,7 @@ import typer
 
 from adaptive_labels.cli.options import Json
 from adaptive_labels.cli.usage import Group
+from adaptive_labels.errors import UserError
 
 Seconds = Annotated[float, typer.Option(min=0.1, help="How long to measure, about, in all.")]
 Threads = Annotated[int, typer.Option(min=0, help="Of torch; 0 leaves them as they are.")]
@@ -132,7 +133,7 @@ def _set_threads(threads: int) -> None:
 
 def _check_file(path: Path | None, kind: str) -> None:
     if path is not None and (path.suffix != kind or not path.absolute().parent.is_dir()):
-        raise ValueError(f"{path}: must be a file {kind} in a folder that exists")
+        raise UserError(f"{path}: must be a file {kind} in a folder that exists")
 
 
 def _show(result: dict[str, Any], as_text: Callable[[dict[str, Any]], str], csv: Path | None, as_json: bool) -> None:
@@ -148,6 +149,6 @@ def _shapes(text: str) -> list[tuple[int, int]]:
     for part in text.split(","):
         sizes = part.strip().lower().replace("×", "x").split("x")
         if len(sizes) != 2 or not all(size.isdecimal() and int(size) > 0 for size in sizes) or int(sizes[1]) < 2:
-            raise ValueError(f"--shapes: {part.strip()!r} is no shape NxK with N ≥ 1 and K ≥ 2, such as 128x10")
+            raise UserError(f"--shapes: {part.strip()!r} is no shape NxK with N ≥ 1 and K ≥ 2, such as 128x10")
         shapes.append((int(sizes[0]), int(sizes[1])))
     return shapes

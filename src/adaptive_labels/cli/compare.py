@@ -12,6 +12,7 @@ import typer
 from adaptive_labels.cli.options import Data, DryRun, Json, Out, at_least_one, with_config
 from adaptive_labels.cli.output import check_output, open_output
 from adaptive_labels.cli.show import block, clock, counted, prose, show_data
+from adaptive_labels.errors import UserError
 
 if TYPE_CHECKING:
     from adaptive_labels.config import RunConfig
@@ -50,10 +51,10 @@ def _compare(
     as_json: Json = False,
 ) -> None:
     if executor != "local":
-        raise ValueError(f"executor is {executor!r}; this version runs on this machine only: local")
+        raise UserError(f"executor is {executor!r}; this version runs on this machine only: local")
     names = list(dict.fromkeys(name.strip() for name in methods.split(",") if name.strip()))
     if not names:
-        raise ValueError("methods is empty; give at least one, see `alr list methods`")
+        raise UserError("methods is empty; give at least one, see `alr list methods`")
     _refuse_single(config, "baseline", "--methods A,B,…")
     budget = None if time_budget is None else parse_time(time_budget)
     check_output(out)
@@ -108,9 +109,9 @@ def _tune(
 def _refuse_single(config: RunConfig, method: str, option: str) -> None:
     """Refuse what --set can say of one run only, instead of overruling it in silence."""
     if config.method.name != method:
-        raise ValueError(f"method.name is {config.method.name!r}: here it is given by {option}, not by --set")
+        raise UserError(f"method.name is {config.method.name!r}: here it is given by {option}, not by --set")
     if config.seed != 0:
-        raise ValueError(f"seed is {config.seed}: here --seeds N makes runs with the seeds 0 to N - 1")
+        raise UserError(f"seed is {config.seed}: here --seeds N makes runs with the seeds 0 to N - 1")
 
 
 def parse_time(text: str) -> float:
@@ -121,7 +122,7 @@ def parse_time(text: str) -> float:
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h)?\s*", text)
     if match is None or float(match[1]) == 0:
-        raise ValueError(f"time-budget is {text!r}; write it as 90s, 30m or 2h")
+        raise UserError(f"time-budget is {text!r}; write it as 90s, 30m or 2h")
     return float(match[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600}[match[2] or "s"]
 
 

@@ -11,6 +11,7 @@ import typer
 from adaptive_labels.cli.options import Json, at_least_one
 from adaptive_labels.cli.show import block, counted, prose
 from adaptive_labels.cli.usage import Group
+from adaptive_labels.errors import UserError
 
 if TYPE_CHECKING:
     from adaptive_labels.runs import RunFolder
@@ -43,7 +44,7 @@ def _found(paths: list[Path]) -> list[RunFolder]:
 
     runs = list_runs(paths)
     if not runs:
-        raise ValueError(f"there is no run in {', '.join(map(str, paths))}")
+        raise UserError(f"there is no run in {', '.join(map(str, paths))}")
     return runs
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from adaptive_labels.cli.options import Json
+from adaptive_labels.errors import UserError
 
 KINDS = ("methods", "models", "datasets", "recipes")
 
@@ -22,7 +23,7 @@ def _list(
     as_json: Json = False,
 ) -> None:
     if kind not in KINDS:
-        raise ValueError(f"there is no list of {kind!r}; there are {', '.join(KINDS)}")
+        raise UserError(f"there is no list of {kind!r}; there are {', '.join(KINDS)}")
     entries = _entries(kind)
     if as_json:
         typer.echo(

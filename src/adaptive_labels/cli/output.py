@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from adaptive_labels.errors import UserError
+
 
 def check_output(out: Path) -> None:
     """Refuse a place where no folder can be made; nothing is written, so that a mistyped DATA leaves none behind."""
     existing = next(path for path in (out, *out.absolute().parents) if path.exists() or path.is_symlink())
     if not existing.is_dir():
-        raise ValueError(f"out is {str(out)!r}, but {existing} is a file, not a folder")
+        raise UserError(f"out is {str(out)!r}, but {existing} is a file, not a folder")
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise ValueError(f"out is {str(out)!r}, but the folder {existing} may not be written to")
+        raise UserError(f"out is {str(out)!r}, but the folder {existing} may not be written to")
 
 
 def open_output(out: Path) -> None:

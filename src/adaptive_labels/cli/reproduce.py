@@ -15,6 +15,7 @@ from adaptive_labels.cli.options import DryRun, Json, Out, at_least_one
 from adaptive_labels.cli.output import check_output, open_output
 from adaptive_labels.cli.show import block, counted, prose
 from adaptive_labels.cli.usage import Group
+from adaptive_labels.errors import UserError
 
 if TYPE_CHECKING:
     from adaptive_labels.experiments.comparison import Plan
@@ -106,7 +107,7 @@ def _stand_ins(reproduction: Reproduction, given: list[str]) -> dict[str, str]:
     for one in given:
         name, _, path = one.partition("=")
         if name not in known or not path:
-            raise ValueError(f"--from: {one!r} is not NAME=PATH with one of {', '.join(sorted(known))} for the name")
+            raise UserError(f"--from: {one!r} is not NAME=PATH with one of {', '.join(sorted(known))} for the name")
         found[name] = path
     return found
 
@@ -208,7 +209,7 @@ def _tables(
     from adaptive_labels.paper.page import render_page, write_tables
 
     if (template is None) != (page is None):
-        raise ValueError("--template and --page belong together: what to fill, and where it goes")
+        raise UserError("--template and --page belong together: what to fill, and where it goes")
     for path in write_tables(results):
         typer.echo(str(path))
     if template is not None and page is not None:

@@ -12,6 +12,7 @@ from adaptive_labels.cli.compare import Workers
 from adaptive_labels.cli.options import DryRun, Out
 from adaptive_labels.cli.show import counted, prose
 from adaptive_labels.cli.usage import Group
+from adaptive_labels.errors import UserError
 
 if TYPE_CHECKING:
     from adaptive_labels.experiments.comparison import Plan
@@ -79,7 +80,7 @@ def _tables(
     from adaptive_labels.experiments.studies.page import render_page
 
     if (template is None) != (page is None):
-        raise ValueError("--template and --page belong together: what to fill, and where it goes")
+        raise UserError("--template and --page belong together: what to fill, and where it goes")
     for path in write_tables(studies, results):
         typer.echo(str(path))
     if template is not None and page is not None:

@@ -17,6 +17,7 @@ import typer
 
 from adaptive_labels.cli.options import at_least_one
 from adaptive_labels.cli.show import block
+from adaptive_labels.errors import UserError
 
 if TYPE_CHECKING:
     from adaptive_labels.analysis import Suspects
@@ -48,9 +49,9 @@ def _suspects(
 ) -> None:
     chosen = format or ("text" if output is None else _format_of(output))
     if chosen not in FORMATS:
-        raise ValueError(f"format is {chosen!r}; it must be one of {', '.join(FORMATS)}.")
+        raise UserError(f"format is {chosen!r}; it must be one of {', '.join(FORMATS)}.")
     if output is not None and run.resolve() in output.resolve().parents:
-        raise ValueError(f"output is {str(output)!r}, in the run's own folder; finished runs never change")
+        raise UserError(f"output is {str(output)!r}, in the run's own folder; finished runs never change")
 
     from adaptive_labels.experiments.suspects import find_suspects
 

@@ -21,8 +21,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from adaptive_labels.config.checks import ConfigError, Rule, did_you_mean, hints_of, refuse_unknown, validate
+from adaptive_labels.config.checks import ConfigError, Rule, hints_of, refuse_unknown, validate
 from adaptive_labels.config.shell import guess, parse
+from adaptive_labels.errors import did_you_mean
 
 __all__ = [
     "ConfigError",

@@ -1,15 +1,16 @@
 """Strict types and ranges for the fields of a configuration, with sentences for what is refused."""
 
 import dataclasses
-import difflib
 import math
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from adaptive_labels.errors import UserError, did_you_mean
 
-class ConfigError(ValueError):
+
+class ConfigError(UserError):
     """A setting that cannot be used: one sentence with its key, its value and what is allowed."""
 
 
@@ -109,9 +110,3 @@ def refuse_unknown(values: Mapping[str, Any], known: Iterable[str], prefix: str)
     for name in values:
         if name not in known:
             raise ConfigError(f"unknown setting {prefix}{name}{did_you_mean(name, known, prefix)}")
-
-
-def did_you_mean(given: object, known: Iterable[str], prefix: str = "") -> str:
-    """The end of a sentence that suggests the nearest known name; empty if none is near."""
-    close = difflib.get_close_matches(str(given), list(known), n=1, cutoff=0.5)
-    return f"; did you mean {prefix}{close[0]}?" if close else ""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from adaptive_labels.data.stored_texts import LineSources, StoredDigests, StoredTexts
+from adaptive_labels.errors import UserError
 
 Item = TypeVar("Item")
 Kind = Literal["text", "image"]
@@ -17,7 +18,7 @@ SplitName = Literal["train", "validation", "test"]
 SPLIT_NAMES: tuple[SplitName, ...] = ("train", "validation", "test")
 
 
-class DataError(ValueError):
+class DataError(UserError):
     """Something is wrong with the user's data: one sentence that names the file and, where there is one, the line."""
 
 

@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from adaptive_labels.config import ConfigError, DataConfig, RunConfig, from_dict, resolve, to_dict
-from adaptive_labels.config.checks import did_you_mean
 from adaptive_labels.data import DataError, Dataset, inject_noise, load_dataset
 from adaptive_labels.data.augment import random_crop, random_flip
 from adaptive_labels.data.cutting import cut_notes
@@ -27,6 +26,7 @@ from adaptive_labels.data.encoders import (
     encoder_to_dict as encoder_to_dict,
     fit_encoder,
 )
+from adaptive_labels.errors import did_you_mean
 from adaptive_labels.experiments import teachers as teaching
 from adaptive_labels.experiments.defaults import Choice, choose
 from adaptive_labels.losses import Criterion, create_loss

@@ -18,6 +18,7 @@ from adaptive_labels.config import from_dict
 from adaptive_labels.data import DataError, Dataset, Examples
 from adaptive_labels.data.files import image_at
 from adaptive_labels.data.stored_texts import StoredTexts
+from adaptive_labels.errors import UserError
 from adaptive_labels.experiments import build
 from adaptive_labels.experiments.mistakes import thumbnail
 from adaptive_labels.experiments.prediction import Predictor
@@ -49,9 +50,9 @@ def find_suspects(
         progress: called with the number of examples the network has seen, and of all.
     """
     if score not in SCORES:
-        raise ValueError(f"score is {score!r}; it must be one of {', '.join(SCORES)}")
+        raise UserError(f"score is {score!r}; it must be one of {', '.join(SCORES)}")
     if top < 1:
-        raise ValueError(f"top is {top}; it must be at least 1")
+        raise UserError(f"top is {top}; it must be at least 1")
     run = RunFolder(path)
     predictor = Predictor.load(path)
     dataset = training_data(run, data)

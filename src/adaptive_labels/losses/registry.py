@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from adaptive_labels.errors import UserError
 from adaptive_labels.losses.adaptive import AdaptiveLabelLoss
 from adaptive_labels.losses.base import Criterion
 from adaptive_labels.losses.learned import LabelSmoothingPlusPlus, OnlineLabelSmoothing
@@ -56,7 +57,7 @@ class Method:
         ('label_smoothing', [0.02, 0.1, 0.5])
         """
         if self.main_option is None:
-            raise ValueError(f"method {self.name!r} has no option to tune")
+            raise UserError(f"method {self.name!r} has no option to tune")
         low, high = self.search
         steps = [i / (count - 1) for i in range(count)] if count > 1 else [0.5]
         if low > 0:
@@ -136,7 +137,7 @@ def find_method(name: str) -> Method:
         return METHODS[name]
     near = difflib.get_close_matches(name, METHODS, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
-    raise ValueError(f"unknown method {name!r}: {hint}the methods are {', '.join(METHODS)}")
+    raise UserError(f"unknown method {name!r}: {hint}the methods are {', '.join(METHODS)}")
 
 
 def create_loss(name: str, num_classes: int, **options: Any) -> Criterion:
@@ -153,12 +154,12 @@ def create_loss(name: str, num_classes: int, **options: Any) -> Criterion:
     known -= {"common", "num_classes"}
     for option in options:
         if option in method.network_options:
-            raise ValueError(
+            raise UserError(
                 f"option {option!r} of method {name!r} is for training; its criterion is called with guide="
             )
         if option not in known:
             known |= set(method.network_options)
             near = difflib.get_close_matches(option, known, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise ValueError(f"unknown option {option!r} of method {name!r}: {hint}it takes {', '.join(sorted(known))}")
+            raise UserError(f"unknown option {option!r} of method {name!r}: {hint}it takes {', '.join(sorted(known))}")
     return method.criterion(num_classes, **{**method.options, **options})

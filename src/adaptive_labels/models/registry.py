@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from adaptive_labels.errors import UserError
 from adaptive_labels.models.external import LIBRARIES, find_elsewhere
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
@@ -58,14 +59,14 @@ def register_model(name: str, kind: str, description: str, *, reads: str | None 
         reads: see `ModelEntry`; unless given, texts are read as features.
     """
     if kind not in ("text", "image"):
-        raise ValueError(f"kind is {kind!r}; it must be 'text' or 'image'")
+        raise UserError(f"kind is {kind!r}; it must be 'text' or 'image'")
     reads = reads or READS[kind][0]
     if reads not in READS[kind]:
-        raise ValueError(f"reads is {reads!r}; of {kind}s it must be one of {', '.join(READS[kind])}")
+        raise UserError(f"reads is {reads!r}; of {kind}s it must be one of {', '.join(READS[kind])}")
 
     def enter(build: Builder) -> Builder:
         if name in MODELS:
-            raise ValueError(f"name is {name!r}; there is a model of that name already")
+            raise UserError(f"name is {name!r}; there is a model of that name already")
         MODELS[name] = ModelEntry(name, kind, description, build, reads)
         return build
 
@@ -86,14 +87,14 @@ def create_model(name: str, num_classes: int, **options: Any) -> nn.Module:
     700730
     """
     if num_classes < 2:
-        raise ValueError(f"num_classes is {num_classes}; it must be at least 2")
+        raise UserError(f"num_classes is {num_classes}; it must be at least 2")
     entry, width = find_model(name)
     if width is not None:
         options = {"width": width} | options
     allowed = entry.options
     for option in options:
         if option not in allowed:
-            raise ValueError(
+            raise UserError(
                 f"model {entry.name!r} has no option {option!r}{_suggestion(option, allowed)}; "
                 f"it has {', '.join(allowed)}"
             )
@@ -110,7 +111,7 @@ def find_model(name: str) -> tuple[ModelEntry, int | None]:
     match = _WIDTH_SUFFIX.fullmatch(name)
     if match and match["base"] in MODELS and "width" in MODELS[match["base"]].options:
         return MODELS[match["base"]], int(match["width"])
-    raise ValueError(f"there is no model {name!r}{_suggestion(name, MODELS)}; there are {', '.join(sorted(MODELS))}")
+    raise UserError(f"there is no model {name!r}{_suggestion(name, MODELS)}; there are {', '.join(sorted(MODELS))}")
 
 
 def _suggestion(name: str, known: Any) -> str:

@@ -10,6 +10,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import nn
 
+from adaptive_labels.errors import UserError
+
 __all__ = ["WeightsError", "file_hash", "load_weights", "match_weights"]
 
 Shape = tuple[int, ...]
@@ -17,7 +19,7 @@ _COUNTER = "num_batches_tracked"  # a norm counts its batches, but nothing reads
 _SHOWN = 3
 
 
-class WeightsError(ValueError):
+class WeightsError(UserError):
     """A file that does not hold this network's weights: one sentence with the file and the tensors."""
 
 

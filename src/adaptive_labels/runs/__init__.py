@@ -14,13 +14,13 @@
 | ``lock.json`` | who is writing, while someone is |
 """
 
-from .arrays import Predictions, ResidualLabels
-from .catalogue import check, list_runs, remove
-from .files import RunError, write_bytes, write_json, write_npz
-from .folder import RunFolder
-from .identity import RunNames, names_of, run_id
-from .lock import RunLock
-from .recorder import RunRecorder
+from adaptive_labels.files import RunError, write_bytes, write_json, write_npz
+from adaptive_labels.runs.arrays import Predictions, ResidualLabels
+from adaptive_labels.runs.catalogue import check, list_runs, remove
+from adaptive_labels.runs.folder import RunFolder
+from adaptive_labels.runs.identity import RunNames, names_of, run_id
+from adaptive_labels.runs.lock import RunLock
+from adaptive_labels.runs.recorder import RunRecorder
 
 __all__ = [
     "Predictions",

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .files import RunError, read_npz, write_npz
+from adaptive_labels.files import RunError, read_npz, write_npz
 
 DENSE_CLASSES = 256
 KEPT_PER_ROW = 32

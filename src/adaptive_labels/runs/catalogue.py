@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .files import RunError
-from .folder import RESULT_KEYS, STATUSES, RunFolder
-from .identity import RunNames
+from adaptive_labels.files import RunError
+from adaptive_labels.runs.folder import RESULT_KEYS, STATUSES, RunFolder
+from adaptive_labels.runs.identity import RunNames
 
 T = TypeVar("T")
 

@@ -6,12 +6,13 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from adaptive_labels.files import RunError, plain, read_json, write_bytes, write_error, write_json
+from adaptive_labels.runs.arrays import Predictions, ResidualLabels
+from adaptive_labels.runs.environment import describe_environment
+from adaptive_labels.runs.identity import RunNames, names_of, run_id, without_places
+from adaptive_labels.runs.lock import RunLock
+
 from . import arrays, history
-from .arrays import Predictions, ResidualLabels
-from .environment import describe_environment
-from .files import RunError, plain, read_json, write_bytes, write_error, write_json
-from .identity import RunNames, names_of, run_id, without_places
-from .lock import RunLock
 
 RESULT_KEYS = ("dataset", "model", "method", "seed", "epochs", "parameters", "metrics", "seconds")
 STATUSES = ("finished", "diverged")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .files import RunError, json_bytes, write_bytes, write_error
+from adaptive_labels.files import RunError, json_bytes, write_bytes, write_error
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:

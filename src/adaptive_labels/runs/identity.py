@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from .files import RunError, plain
+from adaptive_labels.files import RunError, plain
 
 _DATA_SUFFIXES = {".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt", ".gz"}
 _LONGEST_PART = 40

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from .files import RunError, write_error
+from adaptive_labels.files import RunError, write_error
 
 _SECONDS_TO_WRITE_A_LOCK = 10.0
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from .folder import RunFolder
+from adaptive_labels.runs.folder import RunFolder
 
 
 class RunRecorder:

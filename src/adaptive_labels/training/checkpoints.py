@@ -16,13 +16,15 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from adaptive_labels.errors import UserError
+
 __all__ = ["Checkpoint", "CheckpointError", "kept_epochs", "read_checkpoint", "write_checkpoint"]
 
 FORMAT = 1
 STATE_FILE = "state.json"
 
 
-class CheckpointError(ValueError):
+class CheckpointError(UserError):
     """A checkpoint that cannot be written, read or used; the sentence names its folder."""
 
 

@@ -36,6 +36,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from adaptive_labels.errors import UserError
+
 _STUDY_KEYS = {
     "title",
     "question",
@@ -74,7 +76,7 @@ COLUMNS = {
 }
 
 
-class StudyError(ValueError):
+class StudyError(UserError):
     """A study that cannot be used: one sentence that names the file and the key."""
 
 

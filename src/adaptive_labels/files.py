@@ -12,8 +12,10 @@ from typing import IO, Any
 
 import numpy as np
 
+from adaptive_labels.errors import UserError
 
-class RunError(ValueError):
+
+class RunError(UserError):
     """Something about a run folder that the user can put right, in one sentence."""
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from adaptive_labels.files import plain, write_error
 from adaptive_labels.runs import RunError, write_bytes, write_json, write_npz
-from adaptive_labels.runs.files import plain, write_error
 
 # Run in a child, whose files the kernel really refuses to let grow: a disk that fills up in mid-file.
 FULL_DISK = """

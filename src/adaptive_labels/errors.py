@@ -1,0 +1,21 @@
+"""What the user caused, and can put right: one class of errors, told in one sentence."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """A mistake in what the user gave: a name, a value, a file. Its message is one sentence that says what to do.
+
+    Commands print the sentence and end with status 2; every other exception keeps its traceback.
+    """
+
+
+def did_you_mean(given: object, known: Iterable[str], prefix: str = "") -> str:
+    """The end of a sentence that suggests the known name nearest to the given one; empty if none is near.
+
+    >>> did_you_mean("arl", ["alr", "dml"])
+    '; did you mean alr?'
+    """
+    close = difflib.get_close_matches(str(given), list(known), n=1, cutoff=0.5)
+    return f"; did you mean {prefix}{close[0]}?" if close else ""
