@@ -14,6 +14,7 @@ from adaptive_labels.analysis import residuals
 from adaptive_labels.analysis.groups import ConfusedGroup, confused_groups
 from adaptive_labels.analysis.matrices import Matrix, row_shares
 from adaptive_labels.analysis.ordering import order_by_similarity
+from adaptive_labels.errors import UserError
 from adaptive_labels.runs import RunError, RunFolder
 
 
@@ -189,7 +190,7 @@ def groups_sentence(confusions: Confusions, by: str | None = None, most: int = 8
 
 def _ranking(confusions: Confusions, by: str | None) -> Matrix:
     if by not in (None, "residual", "test"):
-        raise ValueError(f"by is {by!r}; it must be residual or test.")
+        raise UserError(f"by is {by!r}; it must be residual or test.")
     if by != "test" and confusions.residual is not None:
         return confusions.residual
     if by != "residual" and confusions.rates is not None:
