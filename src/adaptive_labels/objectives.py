@@ -58,6 +58,8 @@ class Objective(nn.Module):
     ) -> list[dict[str, Any]]:
         """Optimizer groups: the networks' parameters, then the criterion's own, marked ``"criterion": True``.
 
+        A criterion whose `like_network` is True has its parameters among the networks'.
+
         Args:
             lr: the networks' learning rate.
             weight_decay: on the networks' parameters.
@@ -65,14 +67,16 @@ class Objective(nn.Module):
             residual_weight_decay: on the criterion's own parameters.
             decay_biases: False leaves biases and normalisation weights (all that is one-dimensional) undecayed.
         """
-        learnt = [parameter for learner in self.learners for parameter in learner.parameters()]
+        like_network = getattr(self.criterion, "like_network", False)
+        modules = (*self.learners, self.criterion) if like_network else self.learners
+        learnt = [parameter for module in modules for parameter in module.parameters()]
         trained = [parameter for parameter in learnt if parameter.requires_grad]
         undecayed = [] if decay_biases else [parameter for parameter in trained if parameter.ndim <= 1]
         decayed = trained if decay_biases else [parameter for parameter in trained if parameter.ndim > 1]
         groups: list[dict[str, Any]] = [
             {"params": decayed, "lr": lr, "weight_decay": weight_decay},
             {"params": undecayed, "lr": lr, "weight_decay": 0.0},
-            *self._criterion_groups(lr * residual_lr, residual_weight_decay),
+            *([] if like_network else self._criterion_groups(lr * residual_lr, residual_weight_decay)),
         ]
         return [group for group in groups if group["params"]]
 
