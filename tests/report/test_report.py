@@ -18,7 +18,7 @@ from adaptive_labels.analysis.calibration import reliability
 from adaptive_labels.analysis.suspects import Suspect, Suspects
 from adaptive_labels.report import write_report
 from adaptive_labels.report.charts import Curve, line_chart, zoom_start
-from adaptive_labels.report.gather import gather
+from adaptive_labels.report.group_data import read_group
 from adaptive_labels.report.heatmap import heat_map
 from adaptive_labels.report.page import asset
 from adaptive_labels.report.svg import labelled, nice_ticks, shorten
@@ -368,7 +368,7 @@ def test_a_run_that_stopped_early_ends_with_its_own_last_labels(maker: Any) -> N
     stored = runs[1].load_residual_labels()
     (runs[1].path / "residual_labels.npz").unlink()
     save_residual_labels(runs[1].path / "residual_labels.npz", [1, 2], stored.labels[:2], stored.classes)
-    residuals = gather(group_records(read_records(runs))[0]).methods[0].residuals
+    residuals = read_group(group_records(read_records(runs))[0]).methods[0].residuals
     assert residuals is not None
     assert residuals.epochs.tolist() == [1, 2, 4]
     expected = (runs[0].load_residual_labels().matrix(-1).astype(float) + stored.labels[1]) / 2
