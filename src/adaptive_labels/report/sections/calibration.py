@@ -5,7 +5,7 @@ import numpy as np
 from adaptive_labels.analysis.calibration import BINS, reliability
 from adaptive_labels.analysis.format import percent
 from adaptive_labels.analysis.selective import confidence_and_correct, risk_coverage
-from adaptive_labels.report.charts import line_chart, over_runs, reliability_diagram
+from adaptive_labels.report.charts import line_chart, over_runs, percent_axis, reliability_diagram
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.group_data import GroupData, MethodData
 from adaptive_labels.report.page import columns, framed, heading, paragraph, section
@@ -67,7 +67,7 @@ def _risk(found: GroupData, figures: Figures) -> str:
         return ""
     title = f"Risk by coverage, {found.group.title}"
     along = "coverage: % of the test examples, the most confident first"
-    chart = line_chart(curves, title, x_label=along, y_label="wrong %", percent=True, styles=found.styles)
+    chart = line_chart(curves, title, percent_axis(along), percent_axis("wrong %"), styles=found.styles)
     note = (
         "If only the most confident predictions are kept, this share of them (percent) is wrong; lower is better. The "
         f"area under the curve, AURC × 100: {', '.join(areas)}."

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from adaptive_labels.report.charts import Curve, line_chart, over_runs, zoom_start
+from adaptive_labels.report.charts import EPOCHS, Axis, Curve, line_chart, over_runs, percent_axis, zoom_start
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.group_data import GroupData, MethodData
 from adaptive_labels.report.page import columns, framed, section
@@ -27,28 +27,18 @@ def learning_section(found: GroupData, name: str, figures: Figures) -> str:
         if skip:
             note += f" The scale fits the epochs after {skip}; earlier ones may run off the bottom."
         words = f"Validation accuracy by epoch, {title}"
-        chart = line_chart(
-            curves,
-            words,
-            x_label="epoch",
-            y_label="validation accuracy %",
-            percent=True,
-            skip=skip,
-            styles=found.styles,
-        )
+        chart = line_chart(curves, words, EPOCHS, percent_axis("validation accuracy %"), skip=skip, styles=found.styles)
         drawn.append(framed(figures.figure("validation-accuracy", chart), note, "Validation accuracy"))
     curves = _curves(found, lambda line: line.get("train_accuracy"))
     if curves:
         words = f"Training accuracy by epoch, {title}"
-        chart = line_chart(
-            curves, words, x_label="epoch", y_label="training accuracy %", percent=True, styles=found.styles
-        )
+        chart = line_chart(curves, words, EPOCHS, percent_axis("training accuracy %"), styles=found.styles)
         note = "Percent of the training examples as they came by in training, augmented where that is on."
         drawn.append(framed(figures.figure("training-accuracy", chart), note, "Training accuracy"))
     weights = _curves(found, lambda line: _part(line, "weight"))
     if weights:
         words = f"Weight on the residual loss, {title}"
-        chart = line_chart(weights, words, x_label="epoch", y_label="weight", percent=False, styles=found.styles)
+        chart = line_chart(weights, words, EPOCHS, Axis("weight", low=0.0), styles=found.styles)
         note = "The factor 1 − accuracy on the residual loss: as training gets things right, it lets go."
         drawn.append(framed(figures.figure("residual-weight", chart), note, "Weight on the residual loss"))
     drawn += [_loss_parts(method, figures) for method in found.methods]
@@ -64,7 +54,7 @@ def _loss_parts(method: MethodData, figures: Figures) -> str:
     if len(curves) < 2:
         return ""
     title = f"Parts of the loss of {method.label}"
-    chart = line_chart(curves, title, x_label="epoch", y_label="loss", percent=False)
+    chart = line_chart(curves, title, EPOCHS, Axis("loss", low=0.0))
     note = (
         "Cross entropies in nats, each before its weight: of the hard labels, of the residual labels for the network, "
         "and of the network's predictions for the residual labels."
