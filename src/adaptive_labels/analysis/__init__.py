@@ -1,6 +1,12 @@
 """Run folders → statistics, tables and confusions; torch is never needed."""
 
 from adaptive_labels.analysis.confusions import Confusions, read_confusions
+from adaptive_labels.analysis.confusions_table import (
+    format_confusions,
+    named_groups,
+    one_way_pairs,
+    summarise_confusions,
+)
 from adaptive_labels.analysis.examples import bootstrap_runs
 from adaptive_labels.analysis.frames import (
     Columns,
@@ -13,11 +19,10 @@ from adaptive_labels.analysis.frames import (
 )
 from adaptive_labels.analysis.groups import AsymmetricPair, ConfusedGroup, asymmetric_pairs, confused_groups
 from adaptive_labels.analysis.label_scores import SCORES, label_scores, mean_residual_labels, suggested_labels
-from adaptive_labels.analysis.listing import format_confusions, named_groups, one_way_pairs, summarise_confusions
 from adaptive_labels.analysis.ordering import order_by_similarity
 from adaptive_labels.analysis.ranking import average_precision, precision_at
 from adaptive_labels.analysis.records import Group, Record, group_records, read_records
-from adaptive_labels.analysis.residuals import (
+from adaptive_labels.analysis.residual_labels import (
     Agreement,
     Consistency,
     agreement,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from adaptive_labels.analysis import residuals
+from adaptive_labels.analysis import residual_labels
 from adaptive_labels.analysis.groups import ConfusedGroup, confused_groups
 from adaptive_labels.analysis.matrices import Matrix, row_shares
 from adaptive_labels.analysis.ordering import order_by_similarity
@@ -129,11 +129,11 @@ def top_pairs(confusions: Confusions, top: int = 10, by: str | None = None) -> l
 def agreement(confusions: Confusions) -> float | None:
     """Spearman's rank correlation of residual labels and test errors over the off-diagonal pairs.
 
-    See `residuals.agreement`, which says more. None where one of the two is missing or does not vary.
+    See `residual_labels.agreement`, which says more. None where one of the two is missing or does not vary.
     """
     if confusions.residual is None or confusions.counts is None:
         return None
-    return residuals.agreement(confusions.residual, confusions.counts, pairs=0).overall
+    return residual_labels.agreement(confusions.residual, confusions.counts, pairs=0).overall
 
 
 def groups_of(confusions: Confusions, threshold: float | None = None, by: str | None = None) -> list[ConfusedGroup]:

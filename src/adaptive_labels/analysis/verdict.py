@@ -1,9 +1,9 @@
 """The answer in one or two plain sentences."""
 
+from adaptive_labels.analysis.format import listed, p_phrase, percent, percent_summary, seeds, signed
 from adaptive_labels.analysis.records import Group
 from adaptive_labels.analysis.statistics import Comparison
 from adaptive_labels.analysis.summary import Row, baseline_label, summarise_group
-from adaptive_labels.analysis.words import listed, p_phrase, percent, percent_summary, seeds, signed
 
 SIGNIFICANCE = 0.05
 # Means over seeds that agree to this are equal: validation accuracies are counts divided by counts.

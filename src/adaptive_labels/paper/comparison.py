@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from adaptive_labels.analysis.format import difference, parameters, percent_summary, signed
 from adaptive_labels.analysis.statistics import Summary, compare, summarise
-from adaptive_labels.analysis.words import difference, parameters, percent_summary, signed
 from adaptive_labels.config import RunConfig
 from adaptive_labels.experiments import build
 from adaptive_labels.experiments.studies.records import Record

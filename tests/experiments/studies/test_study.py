@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from adaptive_labels.analysis.format import difference
 from adaptive_labels.analysis.label_scores import mean_residual_labels
 from adaptive_labels.analysis.statistics import compare_all
-from adaptive_labels.analysis.words import difference
 from adaptive_labels.experiments.studies import StudyError, Variant, load_study, study_table
 from adaptive_labels.experiments.studies.figure import draw, lines_of
 from adaptive_labels.experiments.studies.margins import describe_margins

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_labels.analysis.residuals import agreement, row_entropy
+from adaptive_labels.analysis.residual_labels import agreement, row_entropy
 from adaptive_labels.experiments.studies.margins import describe_margins
 from adaptive_labels.experiments.studies.study import Variant
 from adaptive_labels.runs import RunError, RunFolder

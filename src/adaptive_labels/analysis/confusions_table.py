@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from adaptive_labels.analysis import residuals
+from adaptive_labels.analysis import residual_labels
 from adaptive_labels.analysis.confusions import (
     Confusions,
     Pair,
@@ -18,8 +18,8 @@ from adaptive_labels.analysis.confusions import (
     mutual_groups,
     top_pairs,
 )
+from adaptive_labels.analysis.format import p_value, percent
 from adaptive_labels.analysis.groups import asymmetric_pairs
-from adaptive_labels.analysis.words import p_value, percent
 from adaptive_labels.errors import UserError
 
 FORMATS = ("text", "json", "csv")
@@ -149,7 +149,7 @@ def _data(confusions: Confusions, pairs: Sequence[Pair], top: int, by: str | Non
 def _agreement(confusions: Confusions, top: int) -> dict[str, Any] | None:
     if confusions.residual is None or confusions.counts is None:
         return None
-    found = residuals.agreement(confusions.residual, confusions.counts, pairs=top)
+    found = residual_labels.agreement(confusions.residual, confusions.counts, pairs=top)
     differences = [
         {**asdict(pair), "true": confusions.classes[pair.true], "taken_for": confusions.classes[pair.taken_for]}
         for pair in found.differences
