@@ -78,7 +78,7 @@ def _command(table: str) -> Callable[..., None]:
         dry_run: DryRun = False,
         as_json: Json = False,
     ) -> None:
-        from adaptive_labels.experiments.studies.conduct import Work
+        from adaptive_labels.experiments.studies.runner import Work
         from adaptive_labels.paper import Choice, load_reproduction
 
         check_output(out)
@@ -114,8 +114,8 @@ def _stand_ins(reproduction: Reproduction, given: list[str]) -> dict[str, str]:
 
 def _conduct(reproduction: Reproduction, choice: Any, seeds: int | None, work: Any, dry_run: bool, quiet: bool) -> int:
     """Do what is missing of the chosen cells, or only check that it could be done; how many runs failed."""
-    from adaptive_labels.experiments.studies.conduct import conduct, count_missing
-    from adaptive_labels.paper.checking import check_cell
+    from adaptive_labels.experiments.studies.runner import count_missing, run_study
+    from adaptive_labels.paper.dry_run import check_cell
     from adaptive_labels.paper.recipes import choose, limited
 
     failed = 0
@@ -132,7 +132,7 @@ def _conduct(reproduction: Reproduction, choice: Any, seeds: int | None, work: A
                     prose(f"{variant.method}: {words}", indent=2)
         elif count["done"] < count["wanted"]:
             open_output(work.out)
-            for outcome in conduct(study, task, work, _listening(quiet)):
+            for outcome in run_study(study, task, work, _listening(quiet)):
                 failed += 1
                 typer.echo(f"alr: {task}, {outcome.job.name}: {outcome.error}", err=True)
     return failed
@@ -172,7 +172,7 @@ def _figure(
     as_json: Json = False,
 ) -> None:
     check_output(out)
-    from adaptive_labels.experiments.studies.conduct import Work
+    from adaptive_labels.experiments.studies.runner import Work
     from adaptive_labels.paper import figure, load_reproduction, paper_figure
 
     reproduction, paper = load_reproduction("cifar", scale), paper_figure()

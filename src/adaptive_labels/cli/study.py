@@ -40,7 +40,7 @@ def _run(
     dry_run: DryRun = False,
 ) -> None:
     from adaptive_labels.experiments.studies import StudyError, load_study
-    from adaptive_labels.experiments.studies.conduct import Work, conduct, count_missing
+    from adaptive_labels.experiments.studies.runner import Work, count_missing, run_study
 
     study = load_study(file)
     tasks = study.tasks if on is None else tuple(name.strip() for name in on.split(",") if name.strip())
@@ -53,7 +53,7 @@ def _run(
         count = count_missing(study, task, results)
         prose(f"{study.title}, on {task}: {counted(count['wanted'], 'run')}, {count['done']} recorded already.")
         if not dry_run:
-            failures = conduct(study, task, work, _listening)
+            failures = run_study(study, task, work, _listening)
             failed += len(failures)
             for outcome in failures:
                 typer.echo(f"alr: {outcome.job.name}: {outcome.error}", err=True)

@@ -18,9 +18,9 @@ from adaptive_labels.data import Dataset
 from adaptive_labels.experiments import build
 from adaptive_labels.experiments.comparison import Plan, run_plan
 from adaptive_labels.experiments.executors import Event, Outcome
-from adaptive_labels.experiments.studies.choosing import TUNE_SEEDS, best_trial, trials_of
 from adaptive_labels.experiments.studies.records import append_record, make_record, read_all_records
 from adaptive_labels.experiments.studies.study import Study, StudyError, Variant, task_file
+from adaptive_labels.experiments.tuning import TUNE_SEEDS, best_trial, trials_of
 from adaptive_labels.runs import RunFolder, run_id, write_npz
 
 Listening = Callable[[Plan], Any]  # a context manager that gives something to tell events to
@@ -38,7 +38,7 @@ class Work:
     stand_ins: Mapping[str, str] = field(default_factory=dict)
 
 
-def conduct(study: Study, task: str, work: Work, listening: Listening) -> list[Outcome]:
+def run_study(study: Study, task: str, work: Work, listening: Listening) -> list[Outcome]:
     """Run every variant × seed that is missing on a task; returns the failures."""
     config = _task_config(work, task)
     dataset = build.load_data(config.data)

@@ -14,7 +14,7 @@ from adaptive_labels.experiments import build
 from adaptive_labels.experiments.studies.records import Record
 from adaptive_labels.experiments.studies.study import Variant
 from adaptive_labels.experiments.studies.tables import metric_of
-from adaptive_labels.paper.paper import Printed
+from adaptive_labels.paper.printed import Printed
 from adaptive_labels.paper.recipes import Reproduction
 
 Records = Mapping[tuple[str, str, int], Record]
