@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from adaptive_labels.data import augment
-from adaptive_labels.data.augment import random_crop, random_flip
+from adaptive_labels.data.augment import alternating_flip, random_crop, random_cutout, random_flip
 from adaptive_labels.data.encoding import ImageEncoder
 
 
@@ -134,5 +134,39 @@ def test_an_empty_batch_stays_empty():
 
 def test_docstring_examples_run():
     result = doctest.testmod(augment)
-    assert result.attempted == 2
+    assert result.attempted == 4
     assert result.failed == 0
+
+
+def test_alternating_flip_mirrors_each_image_in_every_other_epoch():
+    pixels = images()
+    first = torch.rand(20, generator=torch.Generator().manual_seed(1)) < 0.5
+    assert 0 < first.sum() < 20
+    seen = [alternating_flip(pixels, first, epoch) for epoch in (1, 2, 3, 4)]
+    for number in range(20):
+        plain, mirrored = pixels[number], pixels[number].flip(-1)
+        expected = [mirrored, plain] if first[number] else [plain, mirrored]
+        assert all(torch.equal(view[number], expected[place % 2]) for place, view in enumerate(seen))
+
+
+def test_reflected_crops_hold_the_image_mirrored_at_its_edge():
+    pixels = torch.arange(4 * 30.0).view(4, 1, 6, 5)
+    padded = torch.nn.functional.pad(pixels, (2, 2, 2, 2), mode="reflect")
+    crops = random_crop(pixels, 2, torch.Generator().manual_seed(0), reflect=True)
+    for image, crop in zip(padded, crops, strict=True):
+        assert any(torch.equal(image[:, y : y + 6, x : x + 5], crop) for y in range(5) for x in range(5))
+
+
+def test_cutout_blanks_one_square_in_each_image():
+    pixels = images(examples=50).float() + 1
+    cut = random_cutout(pixels, 2, torch.Generator().manual_seed(0))
+    blank = (cut == 0).all(1)  # (N, H, W)
+    assert (blank.sum((1, 2)) == 4).all()
+    assert torch.equal(cut[:, 0][~blank], pixels[:, 0][~blank])
+    corners = {tuple(spot[0].tolist()) for spot in (mask.nonzero() for mask in blank)}
+    assert len(corners) > 10
+    for mask in blank:
+        rows, columns = mask.nonzero().T
+        assert rows.max() - rows.min() == columns.max() - columns.min() == 1
+    with pytest.raises(ValueError, match="size is 6; for images of 5 pixels it must be from 0 to 5"):
+        random_cutout(pixels, 6)

@@ -37,7 +37,7 @@ from adaptive_labels.training.evaluation import LARGE_BATCH, evaluate
 from adaptive_labels.training.loop import fit
 from adaptive_labels.training.progress import SilentReporter
 
-NETWORKS = ("preact-resnet18-w16", "resnet32", "fasttext")
+NETWORKS = ("preact-resnet18-w16", "airbench-w32", "resnet32", "fasttext")
 FULL = "preact-resnet18"
 CLASSES, SIZE, PADDING, TRAINED_A_HELD_OUT = 100, 32, 4, 9
 BARE, LOOP, ADAPTIVE = "bare PyTorch loop", "the project's loop", "the same with ALR-S"
@@ -246,7 +246,7 @@ def _projects_loop(
     return loop, objective
 
 
-def _flip_and_crop(inputs: Inputs, generator: torch.Generator) -> Inputs:
+def _flip_and_crop(inputs: Inputs, generator: torch.Generator, epoch: int, indices: Tensor) -> Inputs:
     assert isinstance(inputs, Tensor)
     return random_crop(random_flip(inputs, generator), PADDING, generator)
 

@@ -19,7 +19,11 @@ _SITE = "https://www.cs.toronto.edu/~kriz/"
 
 @dataclass(frozen=True)
 class Cifar:
-    """One of the two: its files, which of them are train, test and the class names, and the keys inside them."""
+    """One of the two: its files, which of them are train, test and the class names, and the keys inside them.
+
+    `binary` is the same images in the official binary form, of which a folder is read where the pickles' is not there;
+    its files hold no class names, so they are `binary_classes`.
+    """
 
     bundle: Bundle
     train: tuple[str, ...]
@@ -27,12 +31,12 @@ class Cifar:
     meta: str
     labels_key: bytes
     classes_key: bytes
+    binary: Bundle | None = None
+    binary_classes: tuple[bytes, ...] = ()
 
     def load(self, *, split_seed: int = 0, train_fraction: float = 1.0, data_dir: Path | None = None) -> Dataset:
         """Images as uint8 (N, 3, 32, 32), the official test split, and a validation split made from train."""
-        path = find(self.bundle, data_dir)
-        contents = read_members(self.bundle, path)
-        files = {name: read_pickle(contents.pop(name), str(path / name)) for name in self.bundle.md5}
+        files = self._files(data_dir)
         return assemble(
             self.bundle.name,
             "image",
@@ -48,6 +52,23 @@ class Cifar:
     def fetch(self, data_dir: Path, progress: Callable[[int, int | None], None]) -> list[str]:
         """Download and unpack what is not in `data_dir` yet; what was done, in sentences."""
         return fetch(self.bundle, data_dir, progress)
+
+    def _files(self, data_dir: Path | None) -> dict[str, Mapping[bytes, Any]]:
+        """What the pickles hold, by their names; from the binary files if only these are there."""
+        root, binary = Path() if data_dir is None else data_dir.expanduser(), self.binary
+        if binary is not None and (root / binary.folder).is_dir() and not (root / self.bundle.folder).is_dir():
+            contents = read_members(binary, root / binary.folder)
+            files = {Path(name).stem: self._from_binary(name, contents.pop(name)) for name in binary.md5}
+            return {**files, self.meta: {self.classes_key: self.binary_classes}}
+        path = find(self.bundle, data_dir)
+        contents = read_members(self.bundle, path)
+        return {name: read_pickle(contents.pop(name), str(path / name)) for name in self.bundle.md5}
+
+    def _from_binary(self, name: str, content: bytes) -> Mapping[bytes, Any]:
+        """Records of 1 + 3072 bytes, label and pixels, as the pickle would give them; images have no names there."""
+        records = np.frombuffer(content, dtype=np.uint8).reshape(-1, 3073)
+        names = [f"{name}:{number}".encode() for number in range(len(records))]
+        return {b"data": records[:, 1:].copy(), self.labels_key: records[:, 0], b"filenames": names}
 
     def _part(self, split: str, files: list[Mapping[bytes, Any]]) -> Part:
         # (N, 3072): red, green, blue, each row by row. A single file's 150 MB are not copied.
@@ -87,6 +108,22 @@ CIFAR10 = Cifar(
     meta="batches.meta",
     labels_key=b"labels",
     classes_key=b"label_names",
+    binary=Bundle(
+        name="cifar10",
+        folder="cifar-10-batches-bin",
+        archive="cifar-10-binary",
+        md5={
+            "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
+            "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692",
+            "data_batch_3.bin": "942cd6a4bcdd0dd3c604fbe906cb4421",
+            "data_batch_4.bin": "ae636b3ba5c66a11e91e8cb52e771fcb",
+            "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
+            "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
+        },
+        archive_md5="c32a1d4ab5d03f1284b67883e8d87530",
+        url=_SITE + "cifar-10-binary.tar.gz",
+    ),
+    binary_classes=tuple(b"airplane automobile bird cat deer dog frog horse ship truck".split()),
 )
 CIFAR100 = Cifar(
     Bundle(

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from adaptive_labels.config import ConfigError, DataConfig, RunConfig, from_dict, resolve, to_dict
 from adaptive_labels.data import DataError, Dataset, inject_noise, load_dataset
-from adaptive_labels.data.augment import random_crop, random_flip
+from adaptive_labels.data.augment import alternating_flip, random_crop, random_cutout, random_flip
 from adaptive_labels.data.cutting import cut_notes
 from adaptive_labels.data.encoders import (
     EncodedExamples,
@@ -36,6 +36,8 @@ from adaptive_labels.models.shapes import shapes_only as shapes_only
 from adaptive_labels.models.weights import WeightsError, file_hash, load_weights, match_weights
 from adaptive_labels.objectives import Distilled, Inputs, Mutual, Objective, Refined, Supervised
 from adaptive_labels.runs import RunError, RunFolder
+
+FITTED_EXAMPLES = 5_000  # what a network with `fit_inputs` is shown
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,8 @@ def make_objective(
             make_model(dataclasses.replace(config, model=model), dataset.num_classes, encoder.sizes)
             for model in teaching.networks(config)
         ]
+        for model in models:
+            _fit_inputs(model, dataset, encoder)
         start_from_weights(models[0], config)
         criterion = make_criterion(config, dataset)
     guide = teaching.guide_of(config)
@@ -189,6 +193,15 @@ def make_objective(
     if teacher is None:
         raise ValueError(f"teacher is None, but {config.method.name!r} learns from one")
     return Distilled(models[0], criterion, teacher) if guide == "teacher" else Refined(models[0], criterion, teacher)
+
+
+def _fit_inputs(model: nn.Module, dataset: Dataset, encoder: Encoder) -> None:
+    """Show a network with `fit_inputs` encoded training examples, evenly spread and the same for every seed."""
+    fit_inputs = getattr(model, "fit_inputs", None)
+    if fit_inputs is not None:
+        count = len(dataset.train)
+        chosen = torch.linspace(0, count - 1, min(count, FITTED_EXAMPLES)).round().long()
+        fit_inputs(encode(encoder, dataset.train).batch(chosen))
 
 
 def untrained_teacher(config: RunConfig, dataset: Dataset, encoder: Encoder) -> nn.Module | None:
@@ -246,21 +259,31 @@ def _refuse_other_weights(config: RunConfig, found: str) -> None:
         )
 
 
-def make_augment(config: RunConfig, dataset: Dataset) -> Callable[[Inputs, torch.Generator], Inputs] | None:
-    """Crops of whole image batches, and flips where they are in colour; or None.
+def make_augment(
+    config: RunConfig, dataset: Dataset
+) -> Callable[[Inputs, torch.Generator, int, Tensor], Inputs] | None:
+    """Flips of whole image batches where they are in colour, shifts and cutouts; or None.
 
     Grey images are mostly writing, and a mirrored character is another one. Images that stay files are cropped and
     flipped one by one as they are read (see `data.files`), not here.
     """
-    if not config.training.augment or not isinstance(dataset.train.inputs, Tensor):
+    training, images = config.training, dataset.train.inputs
+    if not training.augment or not isinstance(images, Tensor):
         return None
-    channels, width = dataset.train.inputs.shape[1], dataset.train.inputs.shape[3]
-    padding = max(1, width // 8)
+    flip = training.flip if images.shape[1] == 3 else "none"
+    reflect = training.translate is not None
+    padding = max(1, images.shape[3] // 8) if training.translate is None else training.translate
+    first = torch.rand(len(images), generator=torch.Generator().manual_seed(config.seed)) < 0.5
 
-    def augment(inputs: Inputs, generator: torch.Generator) -> Inputs:
+    def augment(inputs: Inputs, generator: torch.Generator, epoch: int, indices: Tensor) -> Inputs:
         assert isinstance(inputs, Tensor)
-        flipped = random_flip(inputs, generator) if channels == 3 else inputs
-        return random_crop(flipped, padding, generator)
+        if flip == "random":
+            inputs = random_flip(inputs, generator)
+        elif flip == "alternating":
+            inputs = alternating_flip(inputs, first[indices], epoch)
+        if padding:
+            inputs = random_crop(inputs, padding, generator, reflect=reflect)
+        return random_cutout(inputs, training.cutout, generator) if training.cutout else inputs
 
     return augment
 
