@@ -146,19 +146,19 @@ def _show_dry(plan: Plan, as_json: bool) -> None:
     import json
 
     from adaptive_labels.config import to_dict
-    from adaptive_labels.runs import run_id
+    from adaptive_labels.runs import find_run
 
     configs, first = ([to_dict(config) for config in some] for some in (plan.configs, plan.first))
     if as_json:
         runs, needed = (
-            [{"folder": str(plan.out / run_id(config)), "config": config} for config in some]
+            [{"folder": str(find_run(plan.out, config)), "config": config} for config in some]
             for some in (configs, first)
         )
         typer.echo(json.dumps({"runs": runs, "first": needed, "seconds": plan.seconds}, indent=2))
         return
     typer.echo("Nothing was run. The folders would be:")
     for config in first + configs:
-        typer.echo(f"  {plan.out / run_id(config)}")
+        typer.echo(f"  {find_run(plan.out, config)}")
 
 
 def _run(plan: Plan, quiet: bool) -> tuple[list[RunFolder], list[Any]]:

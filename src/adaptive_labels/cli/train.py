@@ -39,7 +39,7 @@ def _train(
     from adaptive_labels.config import to_dict
     from adaptive_labels.experiments import build
     from adaptive_labels.experiments.teachers import describe
-    from adaptive_labels.runs import run_id
+    from adaptive_labels.runs import find_run
     from adaptive_labels.training.precision import check_precision, choose_device
 
     check_precision(config.training.precision, choose_device(config.training.device))
@@ -49,7 +49,7 @@ def _train(
         show_data(dataset, choice, config)
         if (more := describe(config)) is not None:
             prose(more, indent=2)
-    folder = out / run_id(to_dict(config))
+    folder = find_run(out, to_dict(config))
     if dry_run:
         _show_dry(folder, config, as_json)
         return
@@ -80,11 +80,11 @@ def _train_first(config: RunConfig, prepared: Prepared, out: Path, quiet: bool) 
     from adaptive_labels.config import to_dict
     from adaptive_labels.experiments.run import execute
     from adaptive_labels.experiments.teachers import needed_runs
-    from adaptive_labels.runs import run_id
+    from adaptive_labels.runs import find_run
     from adaptive_labels.training.progress import SilentReporter, make_reporter
 
     for needed in needed_runs(config):
-        folder = out / run_id(to_dict(needed))
+        folder = find_run(out, to_dict(needed))
         if (folder / "result.json").exists():
             if not quiet:
                 prose(f"Learns from {folder}, which is finished already.")
@@ -97,11 +97,11 @@ def _train_first(config: RunConfig, prepared: Prepared, out: Path, quiet: bool) 
 def _show_dry(folder: Path, config: RunConfig, as_json: bool) -> None:
     from adaptive_labels.config import to_dict
     from adaptive_labels.experiments.teachers import needed_runs
-    from adaptive_labels.runs import run_id
+    from adaptive_labels.runs import find_run
 
     if as_json:
         typer.echo(json.dumps({"folder": str(folder), "config": to_dict(config)}, indent=2))
     else:
         for needed in needed_runs(config):
-            typer.echo(f"Would need {folder.parent / run_id(to_dict(needed))} first.")
+            typer.echo(f"Would need {find_run(folder.parent, to_dict(needed))} first.")
         typer.echo(f"Would train {config.method.name} (seed {config.seed}) into {folder}.")

@@ -115,19 +115,23 @@ def _run(
     variants = {run_id(to_dict(config)): variant for variant, config in jobs}
 
     def record(path: Path) -> None:
-        append_record(work.results, make_record(RunFolder(path), task, variants[path.name]))
+        append_record(work.results, make_record(RunFolder(path), task, variants[_id_of(path)]))
 
     with listening(plan) as tell:
 
         def hear(event: Event) -> None:
             tell(event)
-            if event.kind == "done" and Path(event.data).name in variants:  # not what was only learned from
+            if event.kind == "done" and _id_of(event.data) in variants:  # not what was only learned from
                 record(Path(event.data))
 
         runs, failed = run_plan(plan, hear, sys.argv)
     for run in runs:  # those that had been finished before
         record(run.path)
     return failed
+
+
+def _id_of(path: str | Path) -> str:
+    return run_id(RunFolder(path).config)  # a folder of an earlier version may have another name
 
 
 def _plain_baseline(variants: Sequence[Variant]) -> Variant:
