@@ -12,7 +12,6 @@ from adaptive_labels.analysis.confusions import (
     Confusions,
     agreement,
     cluster_order,
-    confusion_matrix,
     most_confused,
     mutual_groups,
     read_confusions,
@@ -25,14 +24,6 @@ from adaptive_labels.analysis.confusions_table import (
     summarise_confusions,
 )
 from adaptive_labels.runs import RunError, RunFolder
-
-
-def test_counts_are_sklearns() -> None:
-    generator = np.random.default_rng(0)
-    labels, predicted = generator.integers(0, 6, 200), generator.integers(0, 6, 200)
-    np.testing.assert_array_equal(
-        confusion_matrix(labels, predicted, 7), sklearn_confusion_matrix(labels, predicted, labels=range(7))
-    )
 
 
 def test_means_over_seeds(comparison: list[RunFolder]) -> None:

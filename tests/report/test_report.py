@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from adaptive_labels.analysis import bootstrap_runs, group_records, read_records
-from adaptive_labels.analysis.calibration import reliability
 from adaptive_labels.analysis.suspects import Suspect, Suspects
 from adaptive_labels.report import write_report
 from adaptive_labels.report.charts import EPOCHS, Axis, Curve, line_chart, panels, percent_axis, zoom_start
@@ -374,28 +373,6 @@ def test_a_run_that_stopped_early_ends_with_its_own_last_labels(maker: Any) -> N
     assert residuals.epochs.tolist() == [1, 2, 4]
     expected = (runs[0].load_residual_labels().matrix(-1).astype(float) + stored.labels[1]) / 2
     np.testing.assert_allclose(residuals.mean(), expected, atol=1e-7)
-
-
-def test_reliability_against_a_loop() -> None:
-    generator = np.random.default_rng(0)
-    logits, labels = generator.normal(size=(300, 4)) * 2, generator.integers(0, 4, 300)
-    found = reliability(logits, labels, bins=10)
-    bins: list[list[tuple[float, bool]]] = [[] for _ in range(10)]
-    for row, label in zip(logits, labels, strict=True):
-        p = np.exp(row) / np.exp(row).sum()
-        place = next(b for b in range(10) if p.max() <= (b + 1) / 10)
-        bins[place].append((p.max(), p.argmax() == label))
-    gaps = 0.0
-    for b, members in enumerate(bins):
-        assert found.count[b] == len(members)
-        if members:
-            confidence, right = np.mean(members, axis=0)
-            assert found.confidence[b] == pytest.approx(confidence)
-            assert found.accuracy[b] == pytest.approx(right)
-            gaps += len(members) / 300 * abs(confidence - right)
-    assert found.ece == pytest.approx(gaps)
-    assert reliability(np.zeros((0, 3)), []).ece == 0.0
-    assert reliability([[1e4, -1e4]], [0]).count[-1] == 1
 
 
 def test_curves_stay_inside_their_frame_and_flat_ones_are_drawn() -> None:

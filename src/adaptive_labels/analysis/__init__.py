@@ -32,7 +32,6 @@ from adaptive_labels.analysis.residual_labels import (
     row_entropy,
     top_confusions,
 )
-from adaptive_labels.analysis.selective import RiskCoverage, confidence_and_correct, risk_coverage
 from adaptive_labels.analysis.statistics import (
     Comparison,
     Summary,
@@ -59,6 +58,7 @@ from adaptive_labels.analysis.suspects import (
     write_suspects,
 )
 from adaptive_labels.analysis.table import table
+from adaptive_labels.metrics import RiskCoverage, confidence_and_correct, risk_coverage
 
 __all__ = [
     "SCORES",

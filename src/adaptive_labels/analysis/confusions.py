@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from adaptive_labels.analysis import residual_labels
 from adaptive_labels.analysis.confusion_matrix import (
@@ -19,6 +18,7 @@ from adaptive_labels.analysis.confusion_matrix import (
     row_shares,
 )
 from adaptive_labels.errors import UserError
+from adaptive_labels.metrics import confusion_matrix
 from adaptive_labels.runs import RunError, RunFolder
 
 
@@ -82,9 +82,7 @@ def read_confusions(runs: Sequence[RunFolder]) -> Confusions:
             residuals.append(labels.matrix().astype(np.float64))
             classes = _same(classes, labels.classes, run)
         if predictions is not None:
-            size = predictions.test_logits.shape[1]
-            predicted = predictions.test_logits.argmax(axis=1)
-            counts.append(confusion_matrix(predictions.test_labels, predicted, size))
+            counts.append(confusion_matrix(predictions.test_logits, predictions.test_labels))
             classes = _same(classes, predictions.classes, run)
     sizes = {len(matrix) for matrix in [*residuals, *counts]}
     if not sizes:
@@ -99,16 +97,6 @@ def read_confusions(runs: Sequence[RunFolder]) -> Confusions:
         len(residuals),
         len(counts),
     )
-
-
-def confusion_matrix(labels: ArrayLike, predicted: ArrayLike, size: int) -> Matrix:
-    """Count (K, K): examples of class i (row) predicted as j (column).
-
-    >>> confusion_matrix([0, 0, 1], [0, 1, 1], 2).tolist()
-    [[1.0, 1.0], [0.0, 1.0]]
-    """
-    cells = np.asarray(labels, dtype=np.int64) * size + np.asarray(predicted, dtype=np.int64)
-    return np.bincount(cells, minlength=size * size).reshape(size, size).astype(np.float64)
 
 
 def top_pairs(confusions: Confusions, top: int = 10, by: str | None = None) -> list[Pair]:

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from adaptive_labels.analysis.calibration import BINS, reliability
 from adaptive_labels.analysis.format import percent
-from adaptive_labels.analysis.selective import confidence_and_correct, risk_coverage
+from adaptive_labels.metrics import BINS, confidence_and_correct, reliability, risk_coverage
 from adaptive_labels.report.charts import line_chart, over_runs, percent_axis, reliability_diagram
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.group_data import GroupData, MethodData
