@@ -1,8 +1,8 @@
 """How good a set of predictions is: accuracy, likelihood, calibration and selective risk, as pure functions.
 
 Shapes: N examples, K classes, B bins. Every function takes ``logits`` (N, K), logits or log-probabilities alike, and
-integer ``labels`` (N,) with values in 0 … K−1, as arrays, lists or torch tensors. p is the softmax of a row, ŷ its argmax
-(the lowest index wins a tie), c = max p the confidence.
+integer ``labels`` (N,) in 0 … K−1, as arrays, lists or torch tensors. p is the softmax of a row, ŷ its argmax (of equal
+ones, the lowest index), c = max p the confidence.
 
 All works in float64 on the processor, leaves its arguments alone and returns plain floats. Classes that no label names
 are left out of the means over classes. NaN never comes back as a number: logits that give one are refused.
