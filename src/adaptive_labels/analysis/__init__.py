@@ -7,13 +7,8 @@ from adaptive_labels.analysis.confusion_matrix import (
     confused_groups,
     order_by_similarity,
 )
-from adaptive_labels.analysis.confusions import Confusions, read_confusions
-from adaptive_labels.analysis.confusions_table import (
-    format_confusions,
-    named_groups,
-    one_way_pairs,
-    summarise_confusions,
-)
+from adaptive_labels.analysis.confusions import Confusions, named_groups, one_way_pairs, read_confusions
+from adaptive_labels.analysis.confusions_table import format_confusions, summarise_confusions
 from adaptive_labels.analysis.frames import (
     Columns,
     histories_of,

@@ -10,6 +10,7 @@ from scipy import stats
 from adaptive_labels.runs import RunError, RunFolder
 
 LEVEL = 0.95
+SIGNIFICANCE = 0.05
 _FLIPS = 20_000
 
 

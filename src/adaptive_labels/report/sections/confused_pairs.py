@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from adaptive_labels.analysis.confusions import Confusions, groups_sentence, top_pairs
-from adaptive_labels.analysis.confusions_table import one_way_pairs
+from adaptive_labels.analysis.confusions import Confusions, groups_sentence, one_way_pairs, top_pairs
+from adaptive_labels.analysis.confusions_table import pair_cells
 from adaptive_labels.analysis.format import p_value, percent
 from adaptive_labels.analysis.residual_labels import agreement
-from adaptive_labels.analysis.summary import SIGNIFICANCE
+from adaptive_labels.analysis.statistics import SIGNIFICANCE
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.group_data import GroupData, MethodData
 from adaptive_labels.report.page import heading, paragraph, section
@@ -101,16 +101,7 @@ def is_png(content: str) -> bool:
 
 def _pairs_table(method: MethodData, confusions: Confusions, figures: Figures) -> str:
     pairs = top_pairs(confusions, _PAIRS)
-    headings, cells = ["class", "taken for"], [[pair.true, pair.taken_for] for pair in pairs]
-    if confusions.residual is not None:
-        headings.append("residual label %")
-        cells = [[*row, percent(pair.residual or 0)] for row, pair in zip(cells, pairs, strict=True)]
-    if confusions.counts is not None:
-        headings += ["test rate %", "test examples"]
-        cells = [
-            [*row, percent(pair.rate or 0), f"{pair.count:.1f}".removesuffix(".0")]
-            for row, pair in zip(cells, pairs, strict=True)
-        ]
+    headings, cells = pair_cells(confusions, pairs)
     runs = max(confusions.residual_runs, confusions.test_runs)
     explained = f"{method.label}, mean over {runs} {'run' if runs == 1 else 'runs'}."
     if confusions.residual is not None:
