@@ -19,8 +19,8 @@ from adaptive_labels.analysis.residual_labels import consistency, row_entropy, t
 from adaptive_labels.experiments import build
 from adaptive_labels.experiments.comparison import Plan, run_plan
 from adaptive_labels.experiments.studies import StudyError, Variant
-from adaptive_labels.experiments.studies.conduct import Listening, Work, with_variant
-from adaptive_labels.paper.paper import PaperFigure
+from adaptive_labels.experiments.studies.runner import Listening, Work, with_variant
+from adaptive_labels.paper.printed import PaperFigure
 from adaptive_labels.paper.recipes import Reproduction
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.heatmap import heat_map
