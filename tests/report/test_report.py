@@ -16,7 +16,7 @@ import pytest
 
 from adaptive_labels.analysis import bootstrap_runs, group_records, read_records
 from adaptive_labels.analysis.suspects import Suspect, Suspects
-from adaptive_labels.report import write_report
+from adaptive_labels.report import sections, write_report
 from adaptive_labels.report.charts import EPOCHS, Axis, Curve, line_chart, panels, percent_axis, zoom_start
 from adaptive_labels.report.group_data import read_group
 from adaptive_labels.report.heatmap import heat_map
@@ -449,3 +449,36 @@ def test_a_chart_with_values_by_name_and_intervals_at_each_point() -> None:
     assert three.count('class="chart"') == 3
     assert three.count(">(b)</text>") == 1
     ET.fromstring(three)
+
+
+def test_a_section_registers_itself_and_stands_in_its_place(
+    comparison: list[RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sections, "_SECTIONS", {one.order: one for one in sections.all_sections()})
+
+    @sections.section(45, title="Mine", link="my part")
+    def mine(context: sections.Context) -> str:
+        return f"<p>{len(context.data.methods)} methods</p>"
+
+    page = report(comparison, tmp_path)
+    order = [page.text.index(words) for words in ("How training went", "3 methods", "Can the confidence be believed?")]
+    assert order == sorted(order)
+    assert ("a", {"href": "#g0-my-part"}) in page.elements
+    with pytest.raises(ValueError, match="order is 50, which the section 'calibration' has already"):
+        sections.section(50, title="Again", link="again")(mine)
+
+
+def test_arrays_are_read_once_for_a_report(
+    comparison: list[RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    load = np.load
+
+    def counting(file: Any, *args: Any, **options: Any) -> Any:
+        opened.append(str(file))
+        return load(file, *args, **options)
+
+    monkeypatch.setattr(np, "load", counting)
+    report(comparison, tmp_path)
+    assert len(opened) == 9 + 3  # the predictions of every run, the residual labels of one method's
+    assert len(set(opened)) == len(opened)

@@ -12,8 +12,9 @@ from adaptive_labels.analysis.format import p_value, percent
 from adaptive_labels.analysis.residual_labels import agreement
 from adaptive_labels.analysis.statistics import SIGNIFICANCE
 from adaptive_labels.report.figures import Figures
-from adaptive_labels.report.group_data import GroupData, MethodData
-from adaptive_labels.report.page import heading, paragraph, section
+from adaptive_labels.report.group_data import MethodData
+from adaptive_labels.report.page import heading, paragraph
+from adaptive_labels.report.sections import Context, section
 from adaptive_labels.report.sections.confusion_maps import shown_first
 
 _PAIRS = 12
@@ -21,21 +22,23 @@ _EXAMPLES = 4
 _DIFFERENCES = 8
 
 
-def pairs_section(found: GroupData, name: str, figures: Figures, *, examples: bool) -> str:
+@section(20, title="The most confused pairs", link="pairs")
+def pairs_section(context: Context) -> str:
     """The pairs with inputs that were taken for one another, the groups, and where the two views differ."""
+    found, figures = context.data, context.figures
     main = shown_first(found)
     confusions = None if main is None else main.confusions
     if main is None or confusions is None:
         return ""
     parts = []
-    if examples and confusions.counts is not None:
+    if context.examples and confusions.counts is not None:
         parts.append(_mistakes(main, confusions))
     parts.append(_pairs_table(main, confusions, figures))
     groups = groups_sentence(confusions)
     parts += [paragraph(groups)] if groups else []
     parts.append(_one_way(main, confusions, figures))
     parts.append(_agreement(main, confusions, figures))
-    return section("The most confused pairs", name, "".join(parts))
+    return "".join(parts)
 
 
 def _mistakes(method: MethodData, confusions: Confusions) -> str:
