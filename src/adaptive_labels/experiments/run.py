@@ -23,11 +23,10 @@ from adaptive_labels.experiments.mistakes import example_mistakes
 from adaptive_labels.metrics import evaluate, fit_temperature, nll, top_k_accuracy
 from adaptive_labels.objectives import Objective
 from adaptive_labels.runs import RunFolder, RunRecorder, find_run, run_id
-from adaptive_labels.training.contracts import Recorder
 from adaptive_labels.training.evaluation import predict_logits
 from adaptive_labels.training.loop import FitResult, fit
 from adaptive_labels.training.progress import Reporter, SilentReporter
-from adaptive_labels.training.tensorboard import TensorBoardRecorder
+from adaptive_labels.training.recorders import Recorder, TensorBoardRecorder
 
 
 def execute(
@@ -52,7 +51,6 @@ def execute(
         run.write_environment(list(command))
         run.write_json("encoder.json", build.encoder_to_dict(prepared.encoder))
         objective = build.make_objective(config, dataset, prepared.encoder, teacher)
-        began = time.perf_counter()
         fitted = fit(
             objective,
             prepared.train,
@@ -66,6 +64,7 @@ def execute(
             checkpoint_seconds=_checkpoint_seconds(),
             augment=build.make_augment(config, dataset),
         )
+        trained = time.perf_counter()
         weights = {name: tensor.contiguous().cpu() for name, tensor in objective.model.state_dict().items()}
         run.write_bytes("model.safetensors", safetensors_bytes(weights))
         result = _result(config, dataset.name, objective, fitted)
@@ -75,7 +74,7 @@ def execute(
                 result["peers"] = _peers(config, objective, result["metrics"], prepared)
         if taught_by is not None:
             result["teacher"] = _teacher(taught_by)
-        run.finish({**result, "seconds": time.perf_counter() - began})
+        run.finish({**result, "seconds": fitted.seconds + time.perf_counter() - trained})
         shutil.rmtree(run.path / "checkpoint", ignore_errors=True)  # nothing is left to resume
     return run
 
