@@ -50,19 +50,17 @@ def _compare(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
-    if executor != "local":
-        raise UserError(f"executor is {executor!r}; this version runs on this machine only: local")
-    names = list(dict.fromkeys(name.strip() for name in methods.split(",") if name.strip()))
-    if not names:
-        raise UserError("methods is empty; give at least one, see `alr list methods`")
     _refuse_single(config, "baseline", "--methods A,B,…")
     budget = None if time_budget is None else parse_time(time_budget)
     check_output(out)
-    from adaptive_labels.experiments.comparison import make_plan
+    from adaptive_labels.experiments.comparison import make_plan, parse_methods
+    from adaptive_labels.experiments.executors import find_executor
 
-    plan = make_plan(config, names, range(seeds), out, workers, budget)
+    find_executor(executor)
+    chosen = parse_methods(methods)
+    plan = make_plan(config, chosen, range(seeds), out, workers, budget)
     if not as_json:
-        _show_plan(plan, f"{counted(len(names), 'method')} × {counted(seeds, 'seed')}")
+        _show_plan(plan, f"{counted(len(chosen), 'method')} × {counted(seeds, 'seed')}")
     if dry_run:
         _show_dry(plan, as_json)
         return
