@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adaptive_labels.cli.app import app
-from adaptive_labels.cli.options import Data, DryRun, Json, Out, Workers, count, split_names, with_config
+from adaptive_labels.cli.options import Data, DryRun, Json, Out, Workers, count, with_config
 from adaptive_labels.cli.output import block, check_output, clock, counted, open_output, prose, show_data, show_json
 from adaptive_labels.errors import UserError
 
@@ -40,18 +40,16 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Every method × seed on DATA: table, confusions, report. Finished runs are not run again."""
-    if executor != "local":
-        raise UserError(f"executor is {executor!r}; this version runs on this machine only: local")
-    names = split_names(methods)
-    if not names:
-        raise UserError("methods is empty; give at least one, see `alr list methods`")
     check_shared(config, "baseline", "--methods A,B,…")
     budget = parse_time(time_budget)
     check_output(out)
-    from adaptive_labels.experiments.comparison import make_plan
+    from adaptive_labels.experiments.comparison import make_plan, parse_methods
+    from adaptive_labels.experiments.executors import find_executor
 
-    plan = make_plan(config, names, range(seeds), out, workers, budget)
-    what = f"{counted(len(names), 'method')} × {counted(seeds, 'seed')}"
+    find_executor(executor)
+    chosen = parse_methods(methods)
+    plan = make_plan(config, chosen, range(seeds), out, workers, budget)
+    what = f"{counted(len(chosen), 'method')} × {counted(seeds, 'seed')}"
     carry_out(plan, what, dry_run, as_json, lambda runs: _show(runs, out / "report.html", as_json))
 
 
