@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adaptive_labels.cli.app import add_group
-from adaptive_labels.cli.options import DataDir, DryRun, Json, Out, Page, Results, Workers, count, split_names
+from adaptive_labels.cli.options import DataDir, DryRun, Json, Out, Page, Results, Workers, count, option, split_names
 from adaptive_labels.cli.output import (
     block,
     check_output,
@@ -26,13 +26,8 @@ from adaptive_labels.errors import UserError
 if TYPE_CHECKING:
     from adaptive_labels.paper import Reproduction
 
-Scale = Annotated[
-    str,
-    typer.Option(
-        help="smoke: embedded images, minutes; short: narrow networks, at most 20 minutes per cell; paper: in full.",
-        metavar="smoke|short|paper",
-    ),
-]
+_SCALES = "smoke: minutes, on embedded images; short: narrow networks, at most 20 minutes per cell; paper: in full."
+Scale = Annotated[str, option("smoke|short|paper", _SCALES)]
 TABLES = {
     "cifar": "Table 1: CIFAR-10 and CIFAR-100.",
     "imagenet": "Table 2: ImageNet, top-1 and top-5.",
@@ -45,27 +40,15 @@ group = add_group("reproduce", "The paper's tables and figure, beside its printe
 def _command(table: str) -> Callable[..., None]:
     def command(
         scale: Scale = "smoke",
-        only: Annotated[
-            str | None,
-            typer.Option(help="Methods, with commas between, or all; by default the paper's rows.", metavar="A,B,…"),
-        ] = None,
-        networks: Annotated[
-            str | None, typer.Option(help="Some of the paper's networks, with commas between.", metavar="A,B,…")
-        ] = None,
-        data: Annotated[
-            str | None, typer.Option(help="Some of the paper's data sets, with commas between.", metavar="A,B,…")
-        ] = None,
+        only: Annotated[str | None, option("A,B,…", "Methods, or all; by default the paper's rows.")] = None,
+        networks: Annotated[str | None, option("A,B,…", "Some of the paper's networks.")] = None,
+        data: Annotated[str | None, option("A,B,…", "Some of the paper's data sets.")] = None,
         seeds: Annotated[int | None, count("How many seeds for each cell.")] = None,
         data_dir: DataDir = None,
-        stand_ins: Annotated[
-            list[str] | None,
-            typer.Option("--from", help="Other data in the place of a data set; can be repeated.", metavar="NAME=PATH"),
-        ] = None,
+        stand_ins: Annotated[list[str] | None, option("NAME=PATH", "Other data for a data set.", "--from")] = None,
         workers: Workers = None,
         out: Out = Path("runs"),
-        results: Annotated[
-            Path | None, typer.Option(help="Where records are kept; by default DIR of --out.", metavar="DIR")
-        ] = None,
+        results: Annotated[Path | None, option("DIR", "Where records are kept; by default DIR of --out.")] = None,
         dry_run: DryRun = False,
         as_json: Json = False,
     ) -> None:
@@ -143,15 +126,10 @@ def _show_table(reproduction: "Reproduction", results: Path, as_json: bool) -> N
 @group.command()
 def figure(
     scale: Scale = "smoke",
-    data: Annotated[
-        str | None,
-        typer.Option(help="cifar10 (default), cifar100, digits (scale smoke), or a folder of images.", metavar="NAME"),
-    ] = None,
+    data: Annotated[str | None, option("NAME", "cifar10, cifar100, digits (at smoke), a folder of images.")] = None,
     data_dir: DataDir = None,
     out: Out = Path("runs"),
-    figures: Annotated[
-        Path | None, typer.Option(help="Where the picture goes; by default DIR of --out.", metavar="DIR")
-    ] = None,
+    figures: Annotated[Path | None, option("DIR", "Where the picture goes; by default DIR of --out.")] = None,
     as_json: Json = False,
 ) -> None:
     """Figure 3: heat maps of the residual labels over the epochs, as SVG and PNG."""
@@ -186,9 +164,7 @@ def figure(
 @group.command()
 def tables(
     results: Results = Path("results"),
-    template: Annotated[
-        Path | None, typer.Option(help="A page with {{cifar-short}} where that table goes.", metavar="FILE")
-    ] = None,
+    template: Annotated[Path | None, option("FILE", "A page with {{cifar-short}} where that table goes.")] = None,
     page: Page = None,
 ) -> None:
     """Make the tables of all recipes that have records, as Markdown."""

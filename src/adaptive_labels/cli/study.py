@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from adaptive_labels.cli.app import add_group
-from adaptive_labels.cli.options import DataDir, DryRun, Out, Page, Results, Workers, split_names
+from adaptive_labels.cli.options import DataDir, DryRun, Out, Page, Results, Workers, argument, option, split_names
 from adaptive_labels.cli.output import counted, end_with_failures, prose, show_pages
 from adaptive_labels.cli.progress import make_listener
 
@@ -16,10 +16,8 @@ group = add_group("study", "Experiments of many variants: run, tables.")
 
 @group.command()
 def run(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The study, a TOML file.")],
-    on: Annotated[
-        str | None, typer.Option(help="Tasks, with commas between; by default all of the study's.", metavar="A,B,…")
-    ] = None,
+    file: Annotated[Path, argument("FILE", "The study, a TOML file.")],
+    on: Annotated[str | None, option("A,B,…", "Tasks, with commas between; by default all of the study's.")] = None,
     data_dir: DataDir = None,
     workers: Workers = None,
     out: Out = Path("runs"),
@@ -49,11 +47,9 @@ def run(
 
 @group.command()
 def tables(
-    studies: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the studies.")] = Path("studies"),
+    studies: Annotated[Path, argument("DIR", "The folder of the studies.")] = Path("studies"),
     results: Results = Path("results"),
-    template: Annotated[
-        Path | None, typer.Option(help="A page with {{study}} where its tables go.", metavar="FILE")
-    ] = None,
+    template: Annotated[Path | None, option("FILE", "A page with {{study}} where its tables go.")] = None,
     page: Page = None,
 ) -> None:
     """Make the tables of all studies from their records."""
