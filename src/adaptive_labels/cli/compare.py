@@ -121,10 +121,10 @@ def _show_plan(plan: "Plan", what: str) -> None:
 
 def _show_dry(plan: "Plan", as_json: bool) -> None:
     from adaptive_labels.config import to_dict
-    from adaptive_labels.runs import run_id
+    from adaptive_labels.runs import find_run
 
     first, runs = (
-        [{"folder": str(plan.out / run_id(config)), "config": config} for config in map(to_dict, some)]
+        [{"folder": str(find_run(plan.out, config)), "config": config} for config in map(to_dict, some)]
         for some in (plan.first, plan.configs)
     )
     if as_json:

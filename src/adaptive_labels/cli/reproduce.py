@@ -52,7 +52,7 @@ def _command(table: str) -> Callable[..., None]:
         dry_run: DryRun = False,
         as_json: Json = False,
     ) -> None:
-        from adaptive_labels.experiments.studies.conduct import Work
+        from adaptive_labels.experiments.studies.runner import Work
         from adaptive_labels.paper import Choice, load_reproduction
 
         check_output(out)
@@ -87,8 +87,8 @@ def _conduct(
     reproduction: "Reproduction", choice: Any, seeds: int | None, work: Any, dry_run: bool, quiet: bool
 ) -> int:
     """Do what is missing of the chosen cells, or only check that it could be done; how many runs failed."""
-    from adaptive_labels.experiments.studies.conduct import conduct, count_missing
-    from adaptive_labels.paper.checking import check_cell
+    from adaptive_labels.experiments.studies.runner import count_missing, run_study
+    from adaptive_labels.paper.dry_run import check_cell
     from adaptive_labels.paper.recipes import choose, limited
 
     failed = 0
@@ -105,7 +105,7 @@ def _conduct(
                     prose(f"{variant.method}: {words}", indent=2)
         elif missing["done"] < missing["wanted"]:
             open_output(work.out)
-            for outcome in conduct(study, task, work, partial(make_listener, quiet=quiet)):
+            for outcome in run_study(study, task, work, partial(make_listener, quiet=quiet)):
                 failed += 1
                 typer.echo(f"alr: {task}, {outcome.job.name}: {outcome.error}", err=True)
     return failed
@@ -134,7 +134,7 @@ def figure(
 ) -> None:
     """Figure 3: heat maps of the residual labels over the epochs, as SVG and PNG."""
     check_output(out)
-    from adaptive_labels.experiments.studies.conduct import Work
+    from adaptive_labels.experiments.studies.runner import Work
     from adaptive_labels.paper import figure, load_reproduction, paper_figure
 
     reproduction, paper = load_reproduction("cifar", scale), paper_figure()

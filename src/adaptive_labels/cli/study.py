@@ -26,7 +26,7 @@ def run(
 ) -> None:
     """Do what is missing of a study, and keep a record of each run."""
     from adaptive_labels.experiments.studies import StudyError, load_study
-    from adaptive_labels.experiments.studies.conduct import Work, conduct, count_missing
+    from adaptive_labels.experiments.studies.runner import Work, count_missing, run_study
 
     study = load_study(file)
     tasks = study.tasks if on is None else split_names(on)
@@ -39,7 +39,7 @@ def run(
         missing = count_missing(study, task, results)
         prose(f"{study.title}, on {task}: {counted(missing['wanted'], 'run')}, {missing['done']} recorded already.")
         if not dry_run:
-            failures += conduct(study, task, work, make_listener)
+            failures += run_study(study, task, work, make_listener)
     for outcome in failures:
         typer.echo(f"alr: {outcome.job.name}: {outcome.error}", err=True)
     end_with_failures(len(failures))

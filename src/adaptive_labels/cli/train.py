@@ -67,9 +67,9 @@ def train(
 
 def _folder(config: "RunConfig", out: Path) -> Path:
     from adaptive_labels.config import to_dict
-    from adaptive_labels.runs import run_id
+    from adaptive_labels.runs import find_run
 
-    return out / run_id(to_dict(config))
+    return find_run(out, to_dict(config))
 
 
 def _show_dry(config: "RunConfig", out: Path, as_json: bool) -> None:
