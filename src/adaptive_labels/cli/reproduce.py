@@ -13,7 +13,6 @@ from adaptive_labels.cli.options import DataDir, DryRun, Json, Out, Page, Result
 from adaptive_labels.cli.output import (
     block,
     check_output,
-    counted,
     end_with_failures,
     open_output,
     prose,
@@ -21,6 +20,7 @@ from adaptive_labels.cli.output import (
     show_pages,
 )
 from adaptive_labels.cli.progress import make_listener
+from adaptive_labels.cli.study import run_missing
 from adaptive_labels.errors import UserError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _command(table: str) -> Callable[..., None]:
         data: Annotated[str | None, option("A,B,…", "Some of the paper's data sets.")] = None,
         seeds: Annotated[int | None, count("How many seeds for each cell.")] = None,
         data_dir: DataDir = None,
-        stand_ins: Annotated[list[str] | None, option("NAME=PATH", "Other data for a data set.", "--from")] = None,
+        stand_ins: Annotated[list[str] | None, option("NAME=PATH", "Other data for one of them.", "--from")] = None,
         workers: Workers = None,
         out: Out = Path("runs"),
         results: Annotated[Path | None, option("DIR", "Where records are kept; by default DIR of --out.")] = None,
@@ -60,7 +60,7 @@ def _command(table: str) -> Callable[..., None]:
         choice = Choice(split_names(only), split_names(networks), split_names(data))
         instead = _stand_ins(reproduction, stand_ins or [])
         work = Work(reproduction.file, out, results or out, data_dir, workers or os.cpu_count() or 1, instead)
-        failed = _conduct(reproduction, choice, seeds, work, dry_run, as_json)
+        failed = _fill(reproduction, choice, seeds, work, dry_run, as_json)
         _show_table(reproduction, work.results, as_json)
         end_with_failures(failed)
 
@@ -83,31 +83,19 @@ def _stand_ins(reproduction: "Reproduction", given: list[str]) -> dict[str, str]
     return found
 
 
-def _conduct(
-    reproduction: "Reproduction", choice: Any, seeds: int | None, work: Any, dry_run: bool, quiet: bool
-) -> int:
+def _fill(reproduction: "Reproduction", choice: Any, seeds: int | None, work: Any, dry_run: bool, quiet: bool) -> int:
     """Do what is missing of the chosen cells, or only check that it could be done; how many runs failed."""
-    from adaptive_labels.experiments.studies.runner import count_missing, run_study
     from adaptive_labels.paper.dry_run import check_cell
     from adaptive_labels.paper.recipes import choose, limited
 
     failed = 0
     for task, variants in choose(reproduction, choice):
         study = limited(reproduction.study, variants, seeds)
-        missing = count_missing(study, task, work.results)
-        if not quiet:
-            heading = reproduction.column(task).heading
-            prose(f"{heading}, {task}: {counted(missing['wanted'], 'run')}, {missing['done']} recorded already.")
-        if dry_run:
-            for variant in variants:
-                words = check_cell(reproduction.config(task), variant)
-                if not quiet:
-                    prose(f"{variant.method}: {words}", indent=2)
-        elif missing["done"] < missing["wanted"]:
-            open_output(work.out)
-            for outcome in run_study(study, task, work, partial(make_listener, quiet=quiet)):
-                failed += 1
-                typer.echo(f"alr: {task}, {outcome.job.name}: {outcome.error}", err=True)
+        failed += run_missing(f"{reproduction.column(task).heading}, {task}", study, task, work, dry_run, quiet)
+        for variant in variants if dry_run else ():
+            words = check_cell(reproduction.config(task), variant)
+            if not quiet:
+                prose(f"{variant.method}: {words}", indent=2)
     return failed
 
 
