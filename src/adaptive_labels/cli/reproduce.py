@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +15,7 @@ from adaptive_labels.cli.output import check_output, open_output
 from adaptive_labels.cli.show import block, counted, prose
 from adaptive_labels.cli.usage import Group
 from adaptive_labels.errors import UserError
+from adaptive_labels.machine import usable_cores
 
 if TYPE_CHECKING:
     from adaptive_labels.experiments.comparison import Plan
@@ -86,7 +86,7 @@ def _command(table: str) -> Callable[..., None]:
         choice = Choice(_names(only), _names(networks), _names(data))
         folder = None if data_dir is None else str(data_dir)
         instead = _stand_ins(reproduction, stand_ins or [])
-        work = Work(reproduction.file, out, results or out, folder, workers or os.cpu_count() or 1, instead)
+        work = Work(reproduction.file, out, results or out, folder, workers or usable_cores(), instead)
         failed = _conduct(reproduction, choice, seeds, work, dry_run, as_json)
         _show_table(reproduction, work.results, as_json)
         if failed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +12,7 @@ from adaptive_labels.cli.options import DryRun, Out
 from adaptive_labels.cli.show import counted, prose
 from adaptive_labels.cli.usage import Group
 from adaptive_labels.errors import UserError
+from adaptive_labels.machine import usable_cores
 
 if TYPE_CHECKING:
     from adaptive_labels.experiments.comparison import Plan
@@ -47,7 +47,7 @@ def _run(
     for task in tasks:
         if task not in study.tasks:
             raise StudyError(f"on: {task!r} is none of the study's tasks ({', '.join(study.tasks)})")
-    work = Work(file, out, results, None if data_dir is None else str(data_dir), workers or os.cpu_count() or 1)
+    work = Work(file, out, results, None if data_dir is None else str(data_dir), workers or usable_cores())
     failed = 0
     for task in tasks:
         count = count_missing(study, task, results)

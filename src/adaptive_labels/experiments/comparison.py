@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +21,7 @@ from adaptive_labels.experiments.defaults import Choice
 from adaptive_labels.experiments.executors import Job, Outcome, run_jobs
 from adaptive_labels.experiments.executors.pool import Listener
 from adaptive_labels.experiments.run import execute, execute_plain
+from adaptive_labels.machine import usable_cores
 from adaptive_labels.runs import RunFolder, run_id, write_json
 from adaptive_labels.training.batches import batches, inputs_of
 from adaptive_labels.training.evaluation import to_device
@@ -144,7 +144,7 @@ def make_plan(
         kept = _kept_budgets(out).get(key)
         if kept is not None:
             plan, time_budget = _with_epochs(plan, kept), None
-    cores = os.cpu_count() or 1
+    cores = usable_cores()
     count = min(workers or cores, max([1, *map(len, plan.stages)]))
     plan = dataclasses.replace(plan, workers=count)
     if not estimate or not plan.todo:

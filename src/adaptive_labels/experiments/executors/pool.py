@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any, Literal
 
+from adaptive_labels.machine import usable_cores
+
 Task = Callable[[Mapping[str, Any], str, Any, Sequence[str]], str]
 
 
@@ -79,7 +81,7 @@ def run_jobs(
     """
     if workers <= 1:
         return [_run_here(number, job, task, listener) for number, job in enumerate(jobs)]
-    cores = cores or os.cpu_count() or 1
+    cores = cores or usable_cores()
     outcomes: dict[int, Outcome] = {}
     left = dict(enumerate(jobs))
     while left:

@@ -1,14 +1,16 @@
-"""Images that stay files until a batch of them is asked for: decoded, resized and cropped by worker processes.
+"""Images as batches of normalised tensors: from memory, or from files that worker processes read ahead.
 
-Shapes: n images of a batch, S = `size`; a box is (left, upper, right, lower) in pixels.
+Shapes: N images, n of a batch, C channels, H × W pixels; S = `size` of what is cut out of a file; a box is (left,
+upper, right, lower) in pixels.
 """
 
 import math
 import multiprocessing
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,13 +19,133 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from adaptive_labels.data.dataset import DataError, Examples, ImageFiles
-from adaptive_labels.data.readers.pixels import open_rgb, resize_and_cut, why_unreadable
+from adaptive_labels.data.encoders.registry import register_encoder
+from adaptive_labels.data.pixels import open_rgb, resize_and_cut, resize_for, why_unreadable
+from adaptive_labels.machine import usable_cores
 
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # as the field has them
 WORKERS = "ALR_DATA_WORKERS"
-"""The environment variable with the number of processes that read images; one a core if it is not set, 0 for none."""
+"""The environment variable with the number of processes that read images; one per core if it is not set, 0 for none."""
 
 _AREAS, _ASPECTS, _TRIES = (0.08, 1.0), (3 / 4, 4 / 3), 10
 _FLIP = Image.Transpose.FLIP_LEFT_RIGHT
+
+
+@dataclass(frozen=True, eq=False)
+class ImageTensors:
+    """Images that stay bytes until a batch of them is asked for.
+
+    Args:
+        images: (N, C, H, W) uint8.
+        mean: a number for each channel, of pixels between 0 and 1.
+        std: a number for each channel.
+    """
+
+    images: Tensor
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def batch(self, indices: Tensor) -> Tensor:
+        """Return these images as float32 (n, C, H, W), (pixel / 255 − mean) / std.
+
+        >>> ImageTensors(torch.full((2, 1, 1, 1), 255, dtype=torch.uint8), (0.5,), (0.25,)).batch(torch.tensor([1]))
+        tensor([[[[2.]]]])
+        """
+        mean = torch.tensor(self.mean).view(-1, 1, 1)
+        std = torch.tensor(self.std).view(-1, 1, 1)
+        return self.images.index_select(0, indices).div(255).sub_(mean).div_(std)
+
+
+@register_encoder("pixels", kind="image")
+@dataclass(frozen=True)
+class ImageEncoder:
+    """Images of one size to normalised tensors, with the mean and standard deviation of the training images.
+
+    Args:
+        mean: a number for each channel, of pixels between 0 and 1.
+        std: a number for each channel.
+        size: height and width.
+        channels: 1 for grey, 3 for colour.
+        resize: for images that stay files, the length that their shorter side is brought to before the middle is cut
+            out; None for images that come in their size.
+
+    >>> images = torch.tensor([[[[0, 255]]]], dtype=torch.uint8)
+    >>> encoder = ImageEncoder.fit(images)
+    >>> encoder.mean, encoder.std, encoder.encode(images).batch(torch.tensor([0])).tolist()
+    ((0.5,), (0.5,), [[[[-1.0, 1.0]]]])
+    """
+
+    kind: ClassVar[str]
+    options: ClassVar[frozenset[str]] = frozenset()
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    size: tuple[int, int]
+    channels: int
+    resize: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "std", "size"):  # JSON and TOML have lists only
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    @classmethod
+    def fit(cls, inputs: Tensor | ImageFiles, **options: Any) -> "ImageEncoder":
+        """Return the encoder for images like these, (N, C, H, W) uint8; a channel without contrast keeps std 1.
+
+        Images that stay files are not read for it: the mean and standard deviation are those of ImageNet.
+        """
+        if isinstance(inputs, ImageFiles):
+            size = inputs.size
+            return cls(IMAGENET_MEAN, IMAGENET_STD, (size, size), 3, resize_for(size))
+        images = inputs
+        if images.ndim != 4 or images.dtype != torch.uint8 or images.numel() == 0:
+            raise ValueError(
+                f"images has shape {tuple(images.shape)} and type {images.dtype}; it must be (N, C, H, W), not empty, "
+                "of type torch.uint8"
+            )
+        examples, channels, height, width = images.shape
+        # Exact sums from a count of the 256 values, without a float copy of all images.
+        counts = torch.stack([torch.bincount(images[:, c].reshape(-1), minlength=256) for c in range(channels)])
+        values = torch.arange(256, dtype=torch.float64) / 255
+        share = counts.double() / (examples * height * width)  # (C, 256)
+        mean = share @ values
+        std = (share * (values - mean[:, None]).square()).sum(1).sqrt()
+        std = torch.where(std < 1e-6, 1.0, std)
+        return cls(tuple(mean.tolist()), tuple(std.tolist()), (height, width), channels)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of a network that its encoder decides."""
+        return {"in_channels": self.channels}
+
+    def encode(self, inputs: Tensor | ImageFiles) -> "ImageTensors | EncodedFiles":
+        """Return the images, ready for batches; their shape must be that of the training images."""
+        if isinstance(inputs, ImageFiles):
+            assert self.resize is not None
+            return EncodedFiles(inputs, self.size[0], self.resize, self.mean, self.std)
+        images = inputs
+        expected = (self.channels, *self.size)
+        if images.ndim != 4 or tuple(images.shape[1:]) != expected or images.dtype != torch.uint8:
+            raise ValueError(
+                f"images has shape {tuple(images.shape)} and type {images.dtype}; it must be (N, "
+                f"{', '.join(map(str, expected))}) of type torch.uint8, as in training"
+            )
+        return ImageTensors(images, self.mean, self.std)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as plain data."""
+        settings = asdict(self)
+        if self.resize is None:
+            del settings["resize"]  # as earlier versions wrote it
+        return settings
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> "ImageEncoder":
+        """Return the encoder with these settings, as `to_dict` gave them."""
+        return cls(**settings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,20 +198,11 @@ class EncodedFiles:
             yield images.div(255).sub_(mean).div_(std)
 
 
-def resize_for(size: int) -> int:
-    """The length of an image's shorter side before its middle is cut out: 256 for 224, and in that proportion.
-
-    >>> resize_for(224), resize_for(64)
-    (256, 73)
-    """
-    return round(size * 256 / 224)
-
-
 def worker_count() -> int:
     """How many processes read images: what ALR_DATA_WORKERS says, or one a core."""
     given = os.environ.get(WORKERS)
     if given is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return usable_cores()
     if not given.isdecimal():
         raise DataError(f"{WORKERS} is {given!r}: allowed is a whole number of at least 0")
     return int(given)
