@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from adaptive_labels import AdaptiveLabelLoss
-from adaptive_labels.analysis.residuals import agreement
+from adaptive_labels.analysis.residual_labels import agreement
 from adaptive_labels.data import load_dataset
 from adaptive_labels.data.encoders.ngrams import HashedNgrams
 from adaptive_labels.data.readers import towns

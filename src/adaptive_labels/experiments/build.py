@@ -7,6 +7,7 @@ import json
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 from adaptive_labels.config import ConfigError, DataConfig, RunConfig, from_dict, resolve, to_dict
 from adaptive_labels.data import (
+    DATASETS,
     DataError,
     Dataset,
     EncodedExamples,
@@ -56,8 +58,6 @@ class Prepared:
 
 def load_data(config: DataConfig) -> Dataset:
     """The data set that a configuration names, with label noise if it asks for it."""
-    from pathlib import Path
-
     dataset = load_dataset(
         config.name,
         split_seed=config.split_seed,
@@ -81,7 +81,11 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Choice]
     choice = choose(dataset, config.model.name)
     options = {**choice.model_options, **config.model.options}
     config = resolve(config, {**choice.settings, "data.fingerprint": dataset.fingerprint})
-    config = dataclasses.replace(config, model=dataclasses.replace(config.model, options=options))
+    config = dataclasses.replace(
+        config,
+        data=dataclasses.replace(config.data, name=_place_of(config.data)),
+        model=dataclasses.replace(config.model, options=options),
+    )
     # A misspelt or impossible option is said before anything is trained.
     _check_options(config, dataset)
     encoder = make_encoder(config, dataset)
@@ -93,6 +97,7 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Choice]
         raise
     except ValueError as error:
         raise ConfigError(f"method: {error}") from error
+    config = _with_labels_hash(config)
     make_criterion(config, dataset)
     for other in (*teaching.networks(config)[1:], *(needed.model for needed in teaching.needed_runs(config))):
         if other != config.model:
@@ -105,6 +110,15 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Choice]
                 )
             _check_shapes(beside, dataset, encoder)
     return _with_weights(teaching.check_teacher(config, dataset, encoder_to_dict(encoder)), choice, dataset, encoder)
+
+
+def _place_of(data: DataConfig) -> str:
+    """The data set's name; of the user's own data the whole path, so that every spelling of it is the same run."""
+    if data.name not in DATASETS:
+        for path in (Path(data.name).expanduser(), Path(data.data_dir or ".") / data.name):
+            if path.exists():
+                return str(path.resolve())
+    return data.name
 
 
 def prepare(config: RunConfig, dataset: Dataset) -> Prepared:
@@ -154,10 +168,33 @@ def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
     try:
         options = {"weight": weight, **teaching.criterion_options(config)}
         if isinstance(options.get("initial_labels"), str):
+            _labels_hash(config)
             options["initial_labels"] = _read_labels(options["initial_labels"])
         return create_loss(config.method.name, dataset.num_classes, **options)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"method: {error}") from error
+
+
+def _with_labels_hash(config: RunConfig) -> RunConfig:
+    """The configuration with the hash of its file of initial labels, if it names one."""
+    path = config.method.options.get("initial_labels")
+    if not isinstance(path, str):
+        return config
+    options = {**config.method.options, "initial_labels_hash": _labels_hash(config)}
+    return dataclasses.replace(config, method=dataclasses.replace(config.method, options=options))
+
+
+def _labels_hash(config: RunConfig) -> str:
+    path, stated = config.method.options["initial_labels"], config.method.options.get("initial_labels_hash")
+    try:
+        found = file_hash(path)
+    except WeightsError as error:
+        raise ConfigError(f"method.options.initial_labels: {error}") from error
+    if stated not in (None, found):
+        raise ConfigError(
+            f"method.options.initial_labels: {path} has changed: its content is not what initial_labels_hash says"
+        )
+    return found
 
 
 def _read_labels(path: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""The paper's figures, as data: read from `recipes/paper.toml`, which says where each is printed."""
+"""The paper's figures, as data: read from `printed.toml`, which says where each is printed."""
 
 from __future__ import annotations
 
@@ -80,4 +80,4 @@ def _column(values: dict[str, Any]) -> Column:
 
 
 def _read() -> dict[str, Any]:
-    return tomllib.loads((RECIPES / "paper.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(Path(__file__).with_name("printed.toml").read_text(encoding="utf-8"))

@@ -1,13 +1,13 @@
 """With injected label noise: how many of the wrong labels each method learned by heart."""
 
+from adaptive_labels.analysis.format import percent_summary
 from adaptive_labels.analysis.statistics import summarise
-from adaptive_labels.analysis.words import percent_summary
-from adaptive_labels.report.figures import Drawer
-from adaptive_labels.report.gather import Gathered
+from adaptive_labels.report.figures import Figures
+from adaptive_labels.report.group_data import GroupData
 from adaptive_labels.report.page import paragraph, section
 
 
-def noise_section(found: Gathered, name: str, drawer: Drawer) -> str:
+def noise_section(found: GroupData, name: str, figures: Figures) -> str:
     """Memorised and recovered wrong labels, a row a method; empty for runs without injected noise."""
     rows, wrong = [], 0.0
     for method in found.methods:
@@ -28,7 +28,7 @@ def noise_section(found: Gathered, name: str, drawer: Drawer) -> str:
         f"Of the {wrong:,.0f} training labels that were made wrong on purpose: the share that the trained network "
         "predicts as given (memorised: less is better), and as they truly are (recovered: more is better); mean ± std."
     )
-    table = drawer.table("label-noise", headings, rows, caption)
+    table = figures.table("label-noise", headings, rows, caption)
     least = min(rows, key=lambda row: float(row[2].split()[0]))
     sentence = f"{least[0]} memorised the fewest of the wrong labels: {least[2]}%."
     return section("What became of the wrong labels", name, paragraph(sentence) + table)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from adaptive_labels.analysis.format import difference, parameters, percent_summary, signed
 from adaptive_labels.analysis.statistics import Summary, compare, summarise
-from adaptive_labels.analysis.words import difference, parameters, percent_summary, signed
 from adaptive_labels.config import RunConfig
 from adaptive_labels.experiments import build
 from adaptive_labels.experiments.studies.records import Record
 from adaptive_labels.experiments.studies.study import Variant
 from adaptive_labels.experiments.studies.tables import metric_of
-from adaptive_labels.paper.paper import Printed
+from adaptive_labels.paper.printed import Printed
 from adaptive_labels.paper.recipes import Reproduction
 
 Records = Mapping[tuple[str, str, int], Record]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from adaptive_labels.analysis.words import parameters
+from adaptive_labels.analysis.format import parameters
 from adaptive_labels.config import RunConfig
 from adaptive_labels.experiments import build
-from adaptive_labels.experiments.studies.conduct import with_variant
+from adaptive_labels.experiments.studies.runner import with_variant
 from adaptive_labels.experiments.studies.study import Variant
 from adaptive_labels.paper.stand_in import stand_in
 

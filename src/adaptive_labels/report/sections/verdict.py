@@ -6,47 +6,46 @@ from html import escape
 import numpy as np
 
 from adaptive_labels.analysis.confusions import Pair, top_pairs
+from adaptive_labels.analysis.format import difference, p_value, percent, signed
 from adaptive_labels.analysis.records import Group
 from adaptive_labels.analysis.statistics import bootstrap_difference
-from adaptive_labels.analysis.summary import Row, baseline_label, summarise_group
+from adaptive_labels.analysis.summary import Row, baseline_label, chosen, summarise_group, verdict
 from adaptive_labels.analysis.table import caption, columns as table_columns, left_out
-from adaptive_labels.analysis.verdict import chosen, verdict
-from adaptive_labels.analysis.words import difference, p_value, percent, signed
 from adaptive_labels.report.charts import Difference, difference_chart
-from adaptive_labels.report.figures import Drawer
-from adaptive_labels.report.gather import Gathered, Method
+from adaptive_labels.report.figures import Figures
+from adaptive_labels.report.group_data import GroupData, MethodData
 from adaptive_labels.report.page import columns, folded, framed, heading, paragraph
 
 _FIRST_PAIRS = 6
 
 
-def answer_section(found: Gathered, name: str, drawer: Drawer) -> str:
+def answer_section(found: GroupData, name: str, figures: Figures) -> str:
     """The verdict, the differences and the first confusions at a glance, then the table with its tests."""
     group = found.group
     rows = summarise_group(group)
     parts = [f'<section id="{escape(name)}">', heading(2, group.title), paragraph(verdict(group), "verdict")]
     best = chosen(rows)
-    parts.append(columns(_differences(group, rows, best, drawer), _first_pairs(found, best)))
+    parts.append(columns(_differences(group, rows, best, figures), _first_pairs(found, best)))
     if rows:
         headings, cells = table_columns(rows)
         text = " ".join(caption(rows))
         if best is not None and len(rows) > 1:
             text += f" The marked row, {best.label}, is best by validation accuracy."
-        parts.append(drawer.table("results", headings, cells, text, best=best.label if best else None))
-    parts.append(_tests(found, rows, drawer))
+        parts.append(figures.table("results", headings, cells, text, best=best.label if best else None))
+    parts.append(_tests(found, rows, figures))
     parts += [paragraph(f"Left out: {sentence}", "note") for sentence in left_out(group)]
     parts += [paragraph(f"Left out of the figures: {sentence}", "note") for sentence in found.problems]
     return f"{''.join(parts)}</section>"
 
 
-def main_method(found: Gathered) -> Method | None:
+def main_method(found: GroupData) -> MethodData | None:
     """The method whose confusions are shown first: the best by validation, else the last that has any."""
     best = chosen(summarise_group(found.group))
     usable = [method for method in found.methods if method.classes is not None]
     return next((m for m in usable if best is not None and m.label == best.label), usable[-1] if usable else None)
 
 
-def _differences(group: Group, rows: Sequence[Row], best: Row | None, drawer: Drawer) -> str:
+def _differences(group: Group, rows: Sequence[Row], best: Row | None, figures: Figures) -> str:
     baseline = baseline_label(group)
     if baseline is None or len(rows) < 2:
         return ""
@@ -72,11 +71,11 @@ def _differences(group: Group, rows: Sequence[Row], best: Row | None, drawer: Dr
         "A ring is a seed, the thick bar their mean, the line its 95% interval. "
         "Right of the dashed line is better; an interval that crosses it can be noise."
     )
-    chart = drawer.figure("differences", difference_chart(drawn, title, baseline))
+    chart = figures.figure("differences", difference_chart(drawn, title, baseline))
     return framed(chart, note, f"Test accuracy against {baseline}")
 
 
-def _first_pairs(found: Gathered, best: Row | None) -> str:
+def _first_pairs(found: GroupData, best: Row | None) -> str:
     method = main_method(found)
     confusions = None if method is None else method.confusions
     if method is None or confusions is None or confusions.counts is None:
@@ -100,7 +99,7 @@ def _bar(pair: Pair, largest: float) -> str:
     )
 
 
-def _tests(found: Gathered, rows: Sequence[Row], drawer: Drawer) -> str:
+def _tests(found: GroupData, rows: Sequence[Row], figures: Figures) -> str:
     """Every test of every method against the baseline, over seeds and over test examples."""
     baseline = baseline_label(found.group)
     compared = [row for row in rows if row.comparison is not None and row.comparison.difference is not None]
@@ -127,10 +126,10 @@ def _tests(found: Gathered, rows: Sequence[Row], drawer: Drawer) -> str:
         "corrected for the number of methods; sign flip: exact permutation test, which cannot be below 2/2ⁿ. Over "
         "examples: 95% bootstrap interval over the test examples for these networks, the noise of the test split."
     )
-    return folded("All paired tests", drawer.table("paired-tests", headings, cells, text))
+    return folded("All paired tests", figures.table("paired-tests", headings, cells, text))
 
 
-def _over_examples(found: Gathered, label: str, baseline: str) -> str:
+def _over_examples(found: GroupData, label: str, baseline: str) -> str:
     right = {}
     for method in found.methods:
         if method.label in (label, baseline):

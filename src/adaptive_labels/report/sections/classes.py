@@ -3,19 +3,19 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from adaptive_labels.analysis.format import percent
 from adaptive_labels.analysis.summary import baseline_label
-from adaptive_labels.analysis.words import percent
 from adaptive_labels.report.charts import class_chart
-from adaptive_labels.report.figures import Drawer
-from adaptive_labels.report.gather import Gathered, Method
+from adaptive_labels.report.figures import Figures
+from adaptive_labels.report.group_data import GroupData, MethodData
 from adaptive_labels.report.page import columns, framed, section
-from adaptive_labels.report.sections.answer import main_method
+from adaptive_labels.report.sections.verdict import main_method
 
 _SHOWN = 24
 _IN_TABLE = 10
 
 
-def classes_section(found: Gathered, name: str, drawer: Drawer) -> str:
+def classes_section(found: GroupData, name: str, figures: Figures) -> str:
     """The classes with the lowest test accuracy, the best method beside the baseline."""
     main = main_method(found)
     if main is None or main.classes is None or not main.predictions:
@@ -34,12 +34,16 @@ def classes_section(found: Gathered, name: str, drawer: Drawer) -> str:
     chart = class_chart([main.classes[i] for i in shown], lines, title, found.styles)
     cut = f" The {len(shown)} lowest of {len(order)} classes." if len(order) > len(shown) else ""
     note = f"Percent of a class's test examples that are right, mean over seeds, lowest for {main.label} first.{cut}"
-    figure = framed(drawer.figure("accuracy-by-class", chart), note, "Accuracy by class")
-    return section("Which classes are hard", name, columns(figure, _table(found, main, accuracy, order, drawer)))
+    figure = framed(figures.figure("accuracy-by-class", chart), note, "Accuracy by class")
+    return section("Which classes are hard", name, columns(figure, _table(found, main, accuracy, order, figures)))
 
 
 def _table(
-    found: Gathered, main: Method, accuracy: dict[str, NDArray[np.float64]], order: NDArray[np.intp], drawer: Drawer
+    found: GroupData,
+    main: MethodData,
+    accuracy: dict[str, NDArray[np.float64]],
+    order: NDArray[np.intp],
+    figures: Figures,
 ) -> str:
     confusions = main.confusions
     assert confusions is not None
@@ -53,10 +57,10 @@ def _table(
         rows.append([confusions.classes[i], f"{confusions.counts[i].sum():.0f}", *cells, most])
     headings = ["class", "n", *(f"{label} %" for label in accuracy), "mostly taken for"]
     caption = f"The worst classes of {main.label}, with the number of their test examples; mean over seeds."
-    return f"<div>{drawer.table('worst-classes', headings, rows, caption, words=(0, len(headings) - 1))}</div>"
+    return f"<div>{figures.table('worst-classes', headings, rows, caption, words=(0, len(headings) - 1))}</div>"
 
 
-def _accuracy(method: Method) -> NDArray[np.float64]:
+def _accuracy(method: MethodData) -> NDArray[np.float64]:
     """(K,) mean test accuracy of each class over the runs; NaN for a class without test examples."""
     by_run = []
     for predictions, _ in method.predictions:

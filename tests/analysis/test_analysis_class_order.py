@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from adaptive_labels.analysis import ordering
-from adaptive_labels.analysis.ordering import order_by_similarity
+from adaptive_labels.analysis import confusion_matrix
+from adaptive_labels.analysis.confusion_matrix import order_by_similarity
 
 
 def neighbours(order: Iterable[int], matrix: np.ndarray) -> float:
@@ -30,7 +30,7 @@ def blocks(size: int, block: int, generator: np.random.Generator) -> tuple[np.nd
 @pytest.mark.parametrize("optimal", [True, False])
 def test_hidden_blocks_stand_together(size: int, optimal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not optimal:
-        monkeypatch.setattr(ordering, "OPTIMAL_UP_TO", 3)
+        monkeypatch.setattr(confusion_matrix, "OPTIMAL_UP_TO", 3)
     matrix, member_of = blocks(size, 4, np.random.default_rng(size))
     order = order_by_similarity(matrix)
     assert sorted(order) == list(range(size))

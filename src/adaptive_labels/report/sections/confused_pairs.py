@@ -7,21 +7,21 @@ from html import escape
 from typing import Any
 
 from adaptive_labels.analysis.confusions import Confusions, groups_sentence, top_pairs
-from adaptive_labels.analysis.listing import one_way_pairs
-from adaptive_labels.analysis.residuals import agreement
-from adaptive_labels.analysis.verdict import SIGNIFICANCE
-from adaptive_labels.analysis.words import p_value, percent
-from adaptive_labels.report.figures import Drawer
-from adaptive_labels.report.gather import Gathered, Method
+from adaptive_labels.analysis.confusions_table import one_way_pairs
+from adaptive_labels.analysis.format import p_value, percent
+from adaptive_labels.analysis.residual_labels import agreement
+from adaptive_labels.analysis.summary import SIGNIFICANCE
+from adaptive_labels.report.figures import Figures
+from adaptive_labels.report.group_data import GroupData, MethodData
 from adaptive_labels.report.page import heading, paragraph, section
-from adaptive_labels.report.sections.maps import shown_first
+from adaptive_labels.report.sections.confusion_maps import shown_first
 
 _PAIRS = 12
 _EXAMPLES = 4
 _DIFFERENCES = 8
 
 
-def pairs_section(found: Gathered, name: str, drawer: Drawer, *, examples: bool) -> str:
+def pairs_section(found: GroupData, name: str, figures: Figures, *, examples: bool) -> str:
     """The pairs with inputs that were taken for one another, the groups, and where the two views differ."""
     main = shown_first(found)
     confusions = None if main is None else main.confusions
@@ -30,15 +30,15 @@ def pairs_section(found: Gathered, name: str, drawer: Drawer, *, examples: bool)
     parts = []
     if examples and confusions.counts is not None:
         parts.append(_mistakes(main, confusions))
-    parts.append(_pairs_table(main, confusions, drawer))
+    parts.append(_pairs_table(main, confusions, figures))
     groups = groups_sentence(confusions)
     parts += [paragraph(groups)] if groups else []
-    parts.append(_one_way(main, confusions, drawer))
-    parts.append(_agreement(main, confusions, drawer))
+    parts.append(_one_way(main, confusions, figures))
+    parts.append(_agreement(main, confusions, figures))
     return section("The most confused pairs", name, "".join(parts))
 
 
-def _mistakes(method: Method, confusions: Confusions) -> str:
+def _mistakes(method: MethodData, confusions: Confusions) -> str:
     """A card for each pair that is most frequent on the test split, with inputs out of all runs."""
     kept: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for content in method.examples:
@@ -99,7 +99,7 @@ def is_png(content: str) -> bool:
         return False
 
 
-def _pairs_table(method: Method, confusions: Confusions, drawer: Drawer) -> str:
+def _pairs_table(method: MethodData, confusions: Confusions, figures: Figures) -> str:
     pairs = top_pairs(confusions, _PAIRS)
     headings, cells = ["class", "taken for"], [[pair.true, pair.taken_for] for pair in pairs]
     if confusions.residual is not None:
@@ -117,10 +117,10 @@ def _pairs_table(method: Method, confusions: Confusions, drawer: Drawer) -> str:
         explained += " Residual label: of the probability a class gives to others, the share that goes to this one."
     if confusions.counts is not None:
         explained += " Test rate: of the class's test examples, the share predicted as the other."
-    return drawer.table("confused-pairs", headings, cells, explained, words=(0, 1)) if cells else ""
+    return figures.table("confused-pairs", headings, cells, explained, words=(0, 1)) if cells else ""
 
 
-def _one_way(method: Method, confusions: Confusions, drawer: Drawer) -> str:
+def _one_way(method: MethodData, confusions: Confusions, figures: Figures) -> str:
     """The pairs that are confused in one direction more than in the other, by more than chance."""
     pairs = [pair for pair in one_way_pairs(confusions) if pair.p_holm < SIGNIFICANCE][:_DIFFERENCES]
     if not pairs:
@@ -138,10 +138,10 @@ def _one_way(method: Method, confusions: Confusions, drawer: Drawer) -> str:
     ]
     headings = ["class", "taken for", "test rate %", "reverse %", "test examples", "p Holm"]
     caption = f"{method.label}: pairs that are confused one way more than the other (binomial test on the test split)."
-    return drawer.table("one-way-pairs", headings, rows, caption, words=(0, 1))
+    return figures.table("one-way-pairs", headings, rows, caption, words=(0, 1))
 
 
-def _agreement(method: Method, confusions: Confusions, drawer: Drawer) -> str:
+def _agreement(method: MethodData, confusions: Confusions, figures: Figures) -> str:
     """How far residual labels and test errors rank the pairs alike, and the pairs on which they differ."""
     if confusions.residual is None or confusions.counts is None:
         return ""
@@ -173,5 +173,5 @@ def _agreement(method: Method, confusions: Confusions, drawer: Drawer) -> str:
         f"{method.label}: the pairs on which the two differ most. Expected: the class's test errors, divided as its "
         "residual label says."
     )
-    table = drawer.table("differing-pairs", headings, rows, caption, words=(0, 1)) if rows else ""
+    table = figures.table("differing-pairs", headings, rows, caption, words=(0, 1)) if rows else ""
     return heading(4, "Do residual labels foresee the test errors?") + paragraph(f"{sentence}.") + table

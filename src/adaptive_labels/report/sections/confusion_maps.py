@@ -6,16 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from adaptive_labels.analysis.confusion_matrix import order_by_similarity, without_diagonal
 from adaptive_labels.analysis.confusions import Confusions, most_confused, top_pairs
-from adaptive_labels.analysis.matrices import without_diagonal
-from adaptive_labels.analysis.ordering import order_by_similarity
-from adaptive_labels.analysis.residuals import row_entropy
-from adaptive_labels.analysis.words import percent
-from adaptive_labels.report.figures import Drawer
-from adaptive_labels.report.gather import Gathered, Method, Residuals
+from adaptive_labels.analysis.format import percent
+from adaptive_labels.analysis.residual_labels import row_entropy
+from adaptive_labels.report.figures import Figures
+from adaptive_labels.report.group_data import GroupData, MethodData, Residuals
 from adaptive_labels.report.heatmap import Matrix, heat_map, pack
 from adaptive_labels.report.page import data_block, heading, paragraph, section
-from adaptive_labels.report.sections.answer import main_method
+from adaptive_labels.report.sections.verdict import main_method
 from adaptive_labels.report.svg import shorten
 
 LARGEST_MAP = 120
@@ -24,7 +23,7 @@ _ROW_SHOWN = 5
 _EVEN = 0.98
 
 
-def map_section(found: Gathered, name: str, drawer: Drawer, budget: int) -> str:
+def map_section(found: GroupData, name: str, figures: Figures, budget: int) -> str:
     """Residual labels beside test errors, with a slider over the epochs, which may take ``budget`` bytes."""
     methods = [method for method in found.methods if method.classes is not None]
     main = shown_first(found)
@@ -58,7 +57,7 @@ def map_section(found: Gathered, name: str, drawer: Drawer, budget: int) -> str:
     }  # fmt: skip
     if len(shown) < len(main.classes):
         data |= {"names": list(main.classes), "rows": _row_sentences(main.classes, confusions)}
-    maps = _maps(main, confusions, shown, order.tolist(), names, drawer)
+    maps = _maps(main, confusions, shown, order.tolist(), names, figures)
     controls = _controls(name, methods, main)
     notes_below += _still_even(confusions)
     notes = "".join(paragraph(sentence, "note") for sentence in notes_below)
@@ -69,7 +68,7 @@ def map_section(found: Gathered, name: str, drawer: Drawer, budget: int) -> str:
     return section("What is taken for what", name, content)
 
 
-def shown_first(found: Gathered) -> Method | None:
+def shown_first(found: GroupData) -> MethodData | None:
     """The best method if it has residual labels, else one that has, else the best."""
     main = main_method(found)
     if main is None or main.residuals is not None:
@@ -106,7 +105,7 @@ def _full_colour(residuals: Residuals) -> float:
     return min(max(largest, 3 / max(len(residuals.runs[0].classes) - 1, 1)), 1.0)
 
 
-def _methods_data(methods: Sequence[Method], shown: Sequence[int], budget: int) -> tuple[list[dict[str, Any]], str]:
+def _methods_data(methods: Sequence[MethodData], shown: Sequence[int], budget: int) -> tuple[list[dict[str, Any]], str]:
     """What the script needs of each method; as many epochs as the budget allows, the first and last among them."""
     part = np.ix_(shown, shown)
     learned = sum(method.residuals is not None for method in methods)
@@ -135,16 +134,16 @@ def _methods_data(methods: Sequence[Method], shown: Sequence[int], budget: int) 
 
 
 def _maps(
-    main: Method,
+    main: MethodData,
     confusions: Confusions,
     shown: Sequence[int],
     order: Sequence[int],
     names: Sequence[str],
-    drawer: Drawer,
+    figures: Figures,
 ) -> str:
     part = np.ix_([shown[i] for i in order], [shown[i] for i in order])
     ordered = [names[i] for i in order]
-    figures = []
+    drawn = []
     if confusions.residual is not None:
         assert main.residuals is not None
         title = f"Residual labels of {main.label}, epoch {main.residuals.epochs[-1]}"
@@ -156,7 +155,7 @@ def _maps(
             "What the method has learned: of the probability that the row's class gives to others, the share that the "
             "column's gets. Mean over seeds."
         )
-        figures.append(("residual", title, drawer.figure(f"residual-labels-{main.label}", drawing), note))
+        drawn.append(("residual", title, figures.figure(f"residual-labels-{main.label}", drawing), note))
     if confusions.rates is not None:
         title = f"Test errors of {main.label}"
         rates = without_diagonal(confusions.rates)
@@ -165,15 +164,15 @@ def _maps(
         note = (
             "What happened: the share of the row's test examples that were predicted as the column's. Mean over seeds."
         )
-        figures.append(("test", title, drawer.figure(f"test-errors-{main.label}", drawing), note))
-    drawn = [
+        drawn.append(("test", title, figures.figure(f"test-errors-{main.label}", drawing), note))
+    framed = "".join(
         f'<figure data-kind="{kind}">{heading(4, title)}{drawing}<figcaption>{paragraph(note)}</figcaption></figure>'
-        for kind, title, drawing, note in figures
-    ]
-    return f'<div class="columns maps">{"".join(drawn)}</div>'
+        for kind, title, drawing, note in drawn
+    )
+    return f'<div class="columns maps">{framed}</div>'
 
 
-def _controls(name: str, methods: Sequence[Method], main: Method) -> str:
+def _controls(name: str, methods: Sequence[MethodData], main: MethodData) -> str:
     """Hidden until the script is there to answer them."""
     options = "".join(
         f'<option value="{i}"{" selected" if method is main else ""}>{escape(method.label)}</option>'

@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from adaptive_labels.analysis.label_scores import mean_residual_labels
+from adaptive_labels.analysis.suspects import mean_residual_labels
 from adaptive_labels.config import RunConfig, from_dict, load_toml, to_dict
 from adaptive_labels.data import Dataset
 from adaptive_labels.experiments import build
 from adaptive_labels.experiments.comparison import Plan, run_plan
 from adaptive_labels.experiments.executors import Event, Outcome
-from adaptive_labels.experiments.studies.choosing import TUNE_SEEDS, best_trial, trials_of
 from adaptive_labels.experiments.studies.records import append_record, make_record, read_all_records
 from adaptive_labels.experiments.studies.study import Study, StudyError, Variant, task_file
+from adaptive_labels.experiments.tuning import TUNE_SEEDS, best_trial, trials_of
 from adaptive_labels.runs import RunFolder, run_id, write_npz
 
 Listening = Callable[[Plan], Any]  # a context manager that gives something to tell events to
@@ -38,7 +38,7 @@ class Work:
     stand_ins: Mapping[str, str] = field(default_factory=dict)
 
 
-def conduct(study: Study, task: str, work: Work, listening: Listening) -> list[Outcome]:
+def run_study(study: Study, task: str, work: Work, listening: Listening) -> list[Outcome]:
     """Run every variant × seed that is missing on a task; returns the failures."""
     config = _task_config(work, task)
     dataset = build.load_data(config.data)
@@ -115,19 +115,23 @@ def _run(
     variants = {run_id(to_dict(config)): variant for variant, config in jobs}
 
     def record(path: Path) -> None:
-        append_record(work.results, make_record(RunFolder(path), task, variants[path.name]))
+        append_record(work.results, make_record(RunFolder(path), task, variants[_id_of(path)]))
 
     with listening(plan) as tell:
 
         def hear(event: Event) -> None:
             tell(event)
-            if event.kind == "done" and Path(event.data).name in variants:  # not what was only learned from
+            if event.kind == "done" and _id_of(event.data) in variants:  # not what was only learned from
                 record(Path(event.data))
 
         runs, failed = run_plan(plan, hear, sys.argv)
     for run in runs:  # those that had been finished before
         record(run.path)
     return failed
+
+
+def _id_of(path: str | Path) -> str:
+    return run_id(RunFolder(path).config)  # a folder of an earlier version may have another name
 
 
 def _plain_baseline(variants: Sequence[Variant]) -> Variant:

@@ -8,7 +8,7 @@ from importlib import import_module
 from torch import Tensor
 
 # What it is called here: the module, the class and its arguments.
-PEERS: dict[str, tuple[str, str, dict[str, float]]] = {
+RELATED: dict[str, tuple[str, str, dict[str, float]]] = {
     "timm: LabelSmoothingCrossEntropy": ("timm.loss", "LabelSmoothingCrossEntropy", {"smoothing": 0.1}),
     "pytorch-toolbelt: SoftCrossEntropyLoss": (
         "pytorch_toolbelt.losses",
@@ -18,11 +18,11 @@ PEERS: dict[str, tuple[str, str, dict[str, float]]] = {
 }
 
 
-def installed_peers() -> tuple[dict[str, Callable[[Tensor, Tensor], Tensor]], dict[str, str]]:
-    """The peers that can be had, and for the others why not."""
+def installed_packages() -> tuple[dict[str, Callable[[Tensor, Tensor], Tensor]], dict[str, str]]:
+    """The losses that can be had, and for the others why not."""
     found: dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
     missing: dict[str, str] = {}
-    for name, (module, loss, options) in PEERS.items():
+    for name, (module, loss, options) in RELATED.items():
         try:
             found[name] = getattr(import_module(module), loss)(**options)
         except Exception as error:  # another package may fail in its own way

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def describe_mechanism(logits: NDArray[Any], labels: NDArray[np.int64]) -> dict[str, float]:
+def describe_margins(logits: NDArray[Any], labels: NDArray[np.int64]) -> dict[str, float]:
     """Margins, and where the probability of the wrong classes goes.
 
     * ``rival_margin``: mean of z_y − max of the others: how far the nearest rival is behind.
@@ -23,7 +23,7 @@ def describe_mechanism(logits: NDArray[Any], labels: NDArray[np.int64]) -> dict[
     * ``errors_to_confused``: the share of all errors that go to the class's most confused one.
 
     >>> z = np.array([[3.0, 1.0, 0.0], [2.0, 3.0, 0.0], [0.0, 0.0, 3.0]])
-    >>> {k: round(v, 3) for k, v in describe_mechanism(z, np.array([0, 1, 2])).items()}["errors_to_confused"]
+    >>> {k: round(v, 3) for k, v in describe_margins(z, np.array([0, 1, 2])).items()}["errors_to_confused"]
     0.0
     """
     z = np.asarray(logits, dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Progress over all runs of a comparison: bars on a terminal, a line a run elsewhere."""
+"""How far long work is: bars on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from adaptive_labels.cli.show import clock, counted
+from adaptive_labels.cli.output import clock, counted
 
 if TYPE_CHECKING:
     from adaptive_labels.experiments.comparison import Plan
@@ -20,8 +20,46 @@ HEARTBEAT_SECONDS = 30.0
 
 
 @contextmanager
-def make_listener(plan: Plan, quiet: bool) -> Iterator[Callable[[Event], None]]:
-    """Something to tell a plan's events to."""
+def show_progress(
+    words: Callable[[int, int], str], seconds: float = 0.0
+) -> Iterator[Callable[[int, int | None], None]]:
+    """Something to tell how much is done, and of how much: shown on standard error in the ``words`` for these two.
+
+    On a terminal they stand beside a bar; elsewhere they are printed at every tenth, but not within ``seconds`` of the
+    start or of the last time.
+    """
+    tenths, last = 0, time.monotonic()
+    bar: Any = None
+
+    def tell(done: int, total: int | None) -> None:
+        nonlocal tenths, last, bar
+        if sys.stderr.isatty():
+            bar = bar or _make_bar()
+            bar.update(bar.tasks[0].id, completed=done, total=total, description=words(done, total) if total else "")
+        elif total and 10 * done // total > tenths and time.monotonic() - last >= seconds:
+            tenths, last = 10 * done // total, time.monotonic()
+            typer.echo(words(done, total), err=True)
+
+    try:
+        yield tell
+    finally:
+        if bar is not None:
+            bar.stop()
+
+
+def _make_bar() -> Any:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    bar = Progress(console=Console(stderr=True), transient=True)
+    bar.add_task("")
+    bar.start()
+    return bar
+
+
+@contextmanager
+def make_listener(plan: Plan, quiet: bool = False) -> Iterator[Callable[[Event], None]]:
+    """Something to tell the events of a plan's runs to: bars on a terminal, one line per run elsewhere."""
     names = [plan.name_of(config) for config in plan.jobs]
     if quiet or not names:
         yield lambda event: None

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from adaptive_labels.analysis import residuals
+from adaptive_labels.analysis import residual_labels
+from adaptive_labels.analysis.confusion_matrix import asymmetric_pairs
 from adaptive_labels.analysis.confusions import (
     Confusions,
     Pair,
@@ -18,8 +19,7 @@ from adaptive_labels.analysis.confusions import (
     mutual_groups,
     top_pairs,
 )
-from adaptive_labels.analysis.groups import asymmetric_pairs
-from adaptive_labels.analysis.words import p_value, percent
+from adaptive_labels.analysis.format import p_value, percent
 from adaptive_labels.errors import UserError
 
 FORMATS = ("text", "json", "csv")
@@ -29,7 +29,7 @@ _LEVEL = 0.05
 
 @dataclass(frozen=True)
 class OneWay:
-    """A pair that is confused more in one direction, by the test split; see `groups.AsymmetricPair`.
+    """A pair that is confused more in one direction, by the test split; see `AsymmetricPair`.
 
     The residual labels of both directions stand beside the rates, or None without any.
     """
@@ -48,7 +48,7 @@ class OneWay:
 
 @dataclass(frozen=True)
 class NamedGroup:
-    """A group of classes that are confused with each other; see `groups.ConfusedGroup`. ``by`` is residual or test."""
+    """A group of classes that are confused with each other; see `ConfusedGroup`. ``by`` is residual or test."""
 
     by: str
     classes: tuple[str, ...]
@@ -149,7 +149,7 @@ def _data(confusions: Confusions, pairs: Sequence[Pair], top: int, by: str | Non
 def _agreement(confusions: Confusions, top: int) -> dict[str, Any] | None:
     if confusions.residual is None or confusions.counts is None:
         return None
-    found = residuals.agreement(confusions.residual, confusions.counts, pairs=top)
+    found = residual_labels.agreement(confusions.residual, confusions.counts, pairs=top)
     differences = [
         {**asdict(pair), "true": confusions.classes[pair.true], "taken_for": confusions.classes[pair.taken_for]}
         for pair in found.differences

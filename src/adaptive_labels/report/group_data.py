@@ -46,7 +46,7 @@ class Residuals:
 
 
 @dataclass(frozen=True)
-class Method:
+class MethodData:
     """The files of one method's counted runs.
 
     Attributes:
@@ -92,11 +92,11 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Gathered:
+class GroupData:
     """A group with its methods' files, and a sentence for each file that could not be read."""
 
     group: Group
-    methods: tuple[Method, ...]
+    methods: tuple[MethodData, ...]
     problems: tuple[str, ...]
 
     @property
@@ -105,17 +105,17 @@ class Gathered:
         return {method.label: position for position, method in enumerate(self.methods)}
 
 
-def gather(group: Group) -> Gathered:
+def read_group(group: Group) -> GroupData:
     """Read the files of a group's counted runs."""
     problems: list[str] = []
     methods = tuple(_method(label, records, problems) for label, records in group.by_label().items())
     if len({classes for method in methods for classes in _classes(method)}) > 1:
         problems.append("the runs have different classes, so their confusions and calibration are not shown.")
-        methods = tuple(Method(m.label, m.records, m.histories, None, (), ()) for m in methods)
-    return Gathered(group, methods, tuple(problems))
+        methods = tuple(MethodData(m.label, m.records, m.histories, None, (), ()) for m in methods)
+    return GroupData(group, methods, tuple(problems))
 
 
-def _classes(method: Method) -> list[tuple[str, ...]]:
+def _classes(method: MethodData) -> list[tuple[str, ...]]:
     """The class names of every file that has them."""
     found = [] if method.residuals is None else [labels.classes for labels in method.residuals.runs]
     return found + [_names(predictions) for predictions, _ in method.predictions]
@@ -125,7 +125,7 @@ def _names(predictions: Predictions) -> tuple[str, ...]:
     return predictions.classes or tuple(str(i) for i in range(predictions.test_logits.shape[1]))
 
 
-def _method(label: str, records: Sequence[Record], problems: list[str]) -> Method:
+def _method(label: str, records: Sequence[Record], problems: list[str]) -> MethodData:
     histories, residuals, predictions, examples = [], [], [], []
     for record in records:
         history = _read(record.run.history, problems)
@@ -140,7 +140,7 @@ def _method(label: str, records: Sequence[Record], problems: list[str]) -> Metho
         kept = _read(lambda run=record.run: _examples(run), problems)  # type: ignore[misc]
         if kept is not None:
             examples.append(kept)
-    return Method(label, tuple(records), tuple(histories), _shared(residuals), tuple(predictions), tuple(examples))
+    return MethodData(label, tuple(records), tuple(histories), _shared(residuals), tuple(predictions), tuple(examples))
 
 
 def _examples(run: RunFolder) -> dict[str, Any] | None:

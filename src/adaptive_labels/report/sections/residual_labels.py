@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from adaptive_labels.analysis.residuals import consistency, row_entropy
-from adaptive_labels.analysis.words import percent
-from adaptive_labels.report.charts import Curve, line_chart, over_runs
-from adaptive_labels.report.figures import Drawer
-from adaptive_labels.report.gather import Gathered, Residuals
+from adaptive_labels.analysis.format import percent
+from adaptive_labels.analysis.residual_labels import consistency, row_entropy
+from adaptive_labels.report.charts import EPOCHS, Axis, Curve, line_chart, over_runs, percent_axis
+from adaptive_labels.report.figures import Figures
+from adaptive_labels.report.group_data import GroupData, Residuals
 from adaptive_labels.report.page import columns, framed, paragraph, section
 
 
-def over_time_section(found: Gathered, name: str, drawer: Drawer) -> str:
+def over_time_section(found: GroupData, name: str, figures: Figures) -> str:
     """Entropy of the rows, and consistency of the top confusions, for each method that learns residual labels."""
     learned = {method.label: method.residuals for method in found.methods if method.residuals is not None}
     learned = {label: residuals for label, residuals in learned.items() if len(residuals.runs[0].classes) > 2}
@@ -18,12 +18,12 @@ def over_time_section(found: Gathered, name: str, drawer: Drawer) -> str:
         return ""
     entropy = {label: _entropy(residuals) for label, residuals in learned.items()}
     title = f"Entropy of the residual labels, {found.group.title}"
-    chart = line_chart(entropy, title, x_label="epoch", y_label="entropy %", percent=True, styles=found.styles)
+    chart = line_chart(entropy, title, EPOCHS, percent_axis("entropy %"), styles=found.styles)
     note = (
         "100% is an even spread over all other classes, as at the start; 0% is a single one. Mean over classes and "
         "seeds; the band holds the middle 80% of the classes."
     )
-    figures = [framed(drawer.figure("residual-entropy", chart), note, "How even the residual labels are")]
+    drawn = [framed(figures.figure("residual-entropy", chart), note, "How even the residual labels are")]
     sentences = []
     top_share, correlation = {}, {}
     for label, residuals in learned.items():
@@ -32,16 +32,14 @@ def over_time_section(found: Gathered, name: str, drawer: Drawer) -> str:
             sentences.append(paragraph(sentence))
     if top_share:
         title = f"Classes whose top confusion is that of the last epoch, {found.group.title}"
-        chart = line_chart(top_share, title, x_label="epoch", y_label="classes %", percent=True, styles=found.styles)
+        chart = line_chart(top_share, title, EPOCHS, percent_axis("classes %"), styles=found.styles)
         note = "Percent of the classes whose most likely confusion is already that of the last epoch; mean over seeds."
-        figures.append(framed(drawer.figure("top-confusion-consistency", chart), note, "How early they are settled"))
+        drawn.append(framed(figures.figure("top-confusion-consistency", chart), note, "How early they are settled"))
         title = f"Rank correlation of residual labels with the last epoch's, {found.group.title}"
-        chart = line_chart(
-            correlation, title, x_label="epoch", y_label="correlation", percent=False, floor=None, styles=found.styles
-        )
+        chart = line_chart(correlation, title, EPOCHS, Axis("correlation"), styles=found.styles)
         note = "Mean over the classes of the rank correlation between a row and the same row at the last epoch."
-        figures.append(framed(drawer.figure("row-correlation", chart), note, "The whole rows"))
-    return section("Residual labels over time", name, "".join(sentences) + columns(*figures))
+        drawn.append(framed(figures.figure("row-correlation", chart), note, "The whole rows"))
+    return section("Residual labels over time", name, "".join(sentences) + columns(*drawn))
 
 
 def _entropy(residuals: Residuals) -> Curve:

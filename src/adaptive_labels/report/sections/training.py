@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from adaptive_labels.report.charts import Curve, line_chart, over_runs, zoom_start
-from adaptive_labels.report.figures import Drawer
-from adaptive_labels.report.gather import Gathered, Method
+from adaptive_labels.report.charts import EPOCHS, Axis, Curve, line_chart, over_runs, percent_axis, zoom_start
+from adaptive_labels.report.figures import Figures
+from adaptive_labels.report.group_data import GroupData, MethodData
 from adaptive_labels.report.page import columns, framed, section
 
 Line = Mapping[str, Any]
@@ -16,10 +16,10 @@ Line = Mapping[str, Any]
 _PARTS = {"hard": "hard labels", "residual": "residual", "update": "update of S"}
 
 
-def learning_section(found: Gathered, name: str, drawer: Drawer) -> str:
+def learning_section(found: GroupData, name: str, figures: Figures) -> str:
     """Learning curves of all methods, then the insides of those that learn residual labels."""
     title = found.group.title
-    figures = []
+    drawn = []
     curves = _curves(found, lambda line: line.get("validation_accuracy"))
     if curves:
         skip = zoom_start(max(len(curve.x) for curve in curves.values()))
@@ -27,35 +27,25 @@ def learning_section(found: Gathered, name: str, drawer: Drawer) -> str:
         if skip:
             note += f" The scale fits the epochs after {skip}; earlier ones may run off the bottom."
         words = f"Validation accuracy by epoch, {title}"
-        chart = line_chart(
-            curves,
-            words,
-            x_label="epoch",
-            y_label="validation accuracy %",
-            percent=True,
-            skip=skip,
-            styles=found.styles,
-        )
-        figures.append(framed(drawer.figure("validation-accuracy", chart), note, "Validation accuracy"))
+        chart = line_chart(curves, words, EPOCHS, percent_axis("validation accuracy %"), skip=skip, styles=found.styles)
+        drawn.append(framed(figures.figure("validation-accuracy", chart), note, "Validation accuracy"))
     curves = _curves(found, lambda line: line.get("train_accuracy"))
     if curves:
         words = f"Training accuracy by epoch, {title}"
-        chart = line_chart(
-            curves, words, x_label="epoch", y_label="training accuracy %", percent=True, styles=found.styles
-        )
+        chart = line_chart(curves, words, EPOCHS, percent_axis("training accuracy %"), styles=found.styles)
         note = "Percent of the training examples as they came by in training, augmented where that is on."
-        figures.append(framed(drawer.figure("training-accuracy", chart), note, "Training accuracy"))
+        drawn.append(framed(figures.figure("training-accuracy", chart), note, "Training accuracy"))
     weights = _curves(found, lambda line: _part(line, "weight"))
     if weights:
         words = f"Weight on the residual loss, {title}"
-        chart = line_chart(weights, words, x_label="epoch", y_label="weight", percent=False, styles=found.styles)
+        chart = line_chart(weights, words, EPOCHS, Axis("weight", low=0.0), styles=found.styles)
         note = "The factor 1 − accuracy on the residual loss: as training gets things right, it lets go."
-        figures.append(framed(drawer.figure("residual-weight", chart), note, "Weight on the residual loss"))
-    figures += [_loss_parts(method, drawer) for method in found.methods]
-    return section("How training went", name, columns(*figures))
+        drawn.append(framed(figures.figure("residual-weight", chart), note, "Weight on the residual loss"))
+    drawn += [_loss_parts(method, figures) for method in found.methods]
+    return section("How training went", name, columns(*drawn))
 
 
-def _loss_parts(method: Method, drawer: Drawer) -> str:
+def _loss_parts(method: MethodData, figures: Figures) -> str:
     curves = {}
     for part, words in _PARTS.items():
         curve = _curve(method, lambda line, part=part: _part(line, part))  # type: ignore[misc]
@@ -64,20 +54,20 @@ def _loss_parts(method: Method, drawer: Drawer) -> str:
     if len(curves) < 2:
         return ""
     title = f"Parts of the loss of {method.label}"
-    chart = line_chart(curves, title, x_label="epoch", y_label="loss", percent=False)
+    chart = line_chart(curves, title, EPOCHS, Axis("loss", low=0.0))
     note = (
         "Cross entropies in nats, each before its weight: of the hard labels, of the residual labels for the network, "
         "and of the network's predictions for the residual labels."
     )
-    return framed(drawer.figure(f"loss-parts-{method.label}", chart), note, title)
+    return framed(figures.figure(f"loss-parts-{method.label}", chart), note, title)
 
 
-def _curves(found: Gathered, value: Callable[[Line], Any]) -> dict[str, Curve]:
+def _curves(found: GroupData, value: Callable[[Line], Any]) -> dict[str, Curve]:
     curves = {method.label: _curve(method, value) for method in found.methods}
     return {label: curve for label, curve in curves.items() if curve is not None}
 
 
-def _curve(method: Method, value: Callable[[Line], Any]) -> Curve | None:
+def _curve(method: MethodData, value: Callable[[Line], Any]) -> Curve | None:
     """Mean and spread of a figure at the epochs that every seed with a readable history has."""
     by_seed = [
         {line["epoch"]: float(figure) for line in history if _is_number(figure := value(line))}
