@@ -29,8 +29,7 @@ from adaptive_labels.data.encoders.images import ImageEncoder
 from adaptive_labels.experiments import build
 from adaptive_labels.losses import create_loss
 from adaptive_labels.machine import usable_cores
-from adaptive_labels.models import create_model
-from adaptive_labels.models.registry import find_model
+from adaptive_labels.models import create_model, find_model
 from adaptive_labels.objectives import Inputs, Supervised
 from adaptive_labels.training.contracts import Augment, Encoded
 from adaptive_labels.training.evaluation import LARGE_BATCH, evaluate

@@ -35,10 +35,15 @@ from adaptive_labels.errors import did_you_mean
 from adaptive_labels.experiments import teachers as teaching
 from adaptive_labels.experiments.defaults import Choice, choose
 from adaptive_labels.losses import Criterion, create_loss
-from adaptive_labels.models import create_model
-from adaptive_labels.models.registry import find_model
-from adaptive_labels.models.shapes import shapes_only as shapes_only
-from adaptive_labels.models.weights import WeightsError, file_hash, load_weights, match_weights
+from adaptive_labels.models import (
+    WeightsError,
+    create_model,
+    file_hash,
+    find_model,
+    load_weights,
+    match_weights,
+    shapes_only as shapes_only,
+)
 from adaptive_labels.objectives import Distilled, Inputs, Mutual, Objective, Refined, Supervised
 from adaptive_labels.runs import RunError, RunFolder
 
