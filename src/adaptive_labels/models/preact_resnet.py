@@ -48,7 +48,8 @@ class PreActResNet(nn.Module):
     Args:
         num_classes: the number of logits K.
         in_channels: 1 for grey images, 3 for colour.
-        stem: channels of the first convolution; `stem_stride` its stride.
+        stem: channels of the first convolution.
+        stem_stride: its stride; 2 halves the size of the images at once, for a quarter of the work.
         widths: channels of the stages.
         depth: blocks of a stage.
         dropout: share of each block's inner channels' values that is dropped in training.
@@ -95,12 +96,7 @@ def preact_resnet18(
 ) -> PreActResNet:
     """Return the network with four stages of two blocks, `width` channels in the first, then 2, 4 and 8 times as many.
 
-    Args:
-        num_classes: the number of logits K.
-        in_channels: 1 for grey images, 3 for colour.
-        width: channels of the first stage. 64 is the paper's.
-        stem_stride: of the first convolution; 2 halves the size of the images at once, for a quarter of the work.
-        zero_init_last: see `PreActResNet`.
+    The width 64 is the paper's; see `PreActResNet` for the other arguments.
 
     He, Zhang, Ren and Sun, "Identity Mappings in Deep Residual Networks", 2016.
 
@@ -125,13 +121,8 @@ def wide_resnet_28_10(
 ) -> PreActResNet:
     """Return the network with three stages of four blocks, `width` channels in the first, then 2 and 4 times as many.
 
-    Args:
-        num_classes: the number of logits K.
-        in_channels: 1 for grey images, 3 for colour.
-        width: channels of the first stage. 160, ten times the 16 of the first convolution, is the paper's 28-10.
-        dropout: between the convolutions of a block; the paper has 0.3 where it has any.
-        stem_stride: of the first convolution; 2 halves the size of the images at once, for a quarter of the work.
-        zero_init_last: see `PreActResNet`.
+    The width 160, ten times the 16 of the first convolution, is the paper's 28-10, which has a dropout of 0.3 where it
+    has any; see `PreActResNet` for the other arguments.
 
     Zagoruyko and Komodakis, "Wide Residual Networks", 2016.
 

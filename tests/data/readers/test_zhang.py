@@ -14,7 +14,8 @@ import torch
 from adaptive_labels.data import DATASETS, DataError, load_dataset
 from adaptive_labels.data.cache import CACHE
 from adaptive_labels.data.dataset import fingerprint
-from adaptive_labels.data.readers.zhang import AG_NEWS, YAHOO_ANSWERS, YELP_FULL, Source, Style, stored_rows
+from adaptive_labels.data.readers.zhang import AG_NEWS, YAHOO_ANSWERS, YELP_FULL
+from adaptive_labels.data.readers.zhang_csv import Source, Style, stored_rows
 from adaptive_labels.data.splits import assemble
 from adaptive_labels.data.stored_texts import LineSources, StoredTexts
 from zhang_files import make_zhang, write_archive, write_folder
