@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["LineSources", "StoredTexts", "text_lengths"]
-
 _AT_A_TIME = 4096
 """Texts that are in memory at a time while all of them are gone through."""
 

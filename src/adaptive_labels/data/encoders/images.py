@@ -54,9 +54,7 @@ class ImageTensors:
         >>> ImageTensors(torch.full((2, 1, 1, 1), 255, dtype=torch.uint8), (0.5,), (0.25,)).batch(torch.tensor([1]))
         tensor([[[[2.]]]])
         """
-        mean = torch.tensor(self.mean).view(-1, 1, 1)
-        std = torch.tensor(self.std).view(-1, 1, 1)
-        return self.images.index_select(0, indices).div(255).sub_(mean).div_(std)
+        return _normalised(self.images.index_select(0, indices), self.mean, self.std)
 
 
 @register_encoder("pixels", kind="image")
@@ -181,8 +179,6 @@ class EncodedFiles:
             seed: of random crops and flips, for training; None gives the middles. What is drawn for an image depends on
                 the seed and its index alone, not on how many processes there are or which of them reads it.
         """
-        mean = torch.tensor(self.mean).view(-1, 1, 1)
-        std = torch.tensor(self.std).view(-1, 1, 1)
         workers = worker_count() if len(groups) > 1 else 0
         loader = DataLoader(
             _Views(self.files, self.size, self.resize, seed),
@@ -195,7 +191,7 @@ class EncodedFiles:
         for images in loader:
             if isinstance(images, str):
                 raise DataError(images)
-            yield images.div(255).sub_(mean).div_(std)
+            yield _normalised(images, self.mean, self.std)
 
 
 def worker_count() -> int:
@@ -261,12 +257,14 @@ class _Views(Dataset[Tensor | str]):
 
 
 def _stacked(images: list[Tensor | str]) -> Tensor | str:
-    tensors = []
-    for image in images:
-        if isinstance(image, str):
-            return image
-        tensors.append(image)
-    return torch.stack(tensors)
+    unreadable = next((image for image in images if isinstance(image, str)), None)
+    return unreadable or torch.stack(images)  # type: ignore[arg-type]
+
+
+def _normalised(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """Return uint8 images as float32, (pixel / 255 − mean) / std for each channel."""
+    centre, scale = (torch.tensor(numbers).view(-1, 1, 1) for numbers in (mean, std))
+    return images.div(255).sub_(centre).div_(scale)
 
 
 def _tensor(image: Image.Image) -> Tensor:
