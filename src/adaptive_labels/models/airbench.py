@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from adaptive_labels.models.initial import check_counts
+from adaptive_labels.models.layers import check_sizes
 from adaptive_labels.models.registry import register_model
 
 PATCH = 2
@@ -130,7 +130,7 @@ class Airbench(nn.Module):
         flip_test: bool = False,
     ) -> None:
         super().__init__()
-        check_counts(in_channels=in_channels, width=width)
+        check_sizes(in_channels=in_channels, width=width)
         self.head_scale, self.flip_test = head_scale, flip_test
         self.whitening = Whitening(in_channels)
         stem = len(self.whitening.weight)
