@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -14,10 +16,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from adaptive_labels.config import ConfigError, DataConfig, RunConfig, from_dict, resolve, to_dict
-from adaptive_labels.data import DataError, Dataset, inject_noise, load_dataset
-from adaptive_labels.data.augment import random_crop, random_flip
-from adaptive_labels.data.cutting import cut_notes
-from adaptive_labels.data.encoders import (
+from adaptive_labels.data import (
+    DATASETS,
+    DataError,
+    Dataset,
     EncodedExamples,
     Encoder as Encoder,
     encode as encode,
@@ -25,17 +27,29 @@ from adaptive_labels.data.encoders import (
     encoder_options,
     encoder_to_dict as encoder_to_dict,
     fit_encoder,
+    inject_noise,
+    length_notes,
+    load_dataset,
 )
+from adaptive_labels.data.augment import alternating_flip, random_crop, random_cutout, random_flip
 from adaptive_labels.errors import did_you_mean
 from adaptive_labels.experiments import teachers as teaching
 from adaptive_labels.experiments.defaults import Choice, choose
+from adaptive_labels.files import read_npz
 from adaptive_labels.losses import Criterion, create_loss
-from adaptive_labels.models import create_model
-from adaptive_labels.models.registry import find_model
-from adaptive_labels.models.shapes import shapes_only as shapes_only
-from adaptive_labels.models.weights import WeightsError, file_hash, load_weights, match_weights
+from adaptive_labels.models import (
+    WeightsError,
+    create_model,
+    file_hash,
+    find_model,
+    load_weights,
+    match_weights,
+    shapes_only as shapes_only,
+)
 from adaptive_labels.objectives import Distilled, Inputs, Mutual, Objective, Refined, Supervised
 from adaptive_labels.runs import RunError, RunFolder
+
+FITTED_EXAMPLES = 5_000  # what a network with `fit_inputs` is shown
 
 
 @dataclass(frozen=True)
@@ -51,8 +65,6 @@ class Prepared:
 
 def load_data(config: DataConfig) -> Dataset:
     """The data set that a configuration names, with label noise if it asks for it."""
-    from pathlib import Path
-
     dataset = load_dataset(
         config.name,
         split_seed=config.split_seed,
@@ -76,18 +88,19 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Choice]
     choice = choose(dataset, config.model.name)
     options = {**choice.model_options, **config.model.options}
     config = resolve(config, {**choice.settings, "data.fingerprint": dataset.fingerprint})
-    config = dataclasses.replace(config, model=dataclasses.replace(config.model, options=options))
+    config = dataclasses.replace(
+        config,
+        data=dataclasses.replace(config.data, name=_place_of(config.data)),
+        model=dataclasses.replace(config.model, options=options),
+    )
     # A misspelt or impossible option is said before anything is trained.
     _check_options(config, dataset)
     encoder = make_encoder(config, dataset)
     _check_shapes(config, dataset, encoder)
-    choice = dataclasses.replace(choice, reasons=(*choice.reasons, *cut_notes(encoder, dataset.splits())))
-    try:
+    choice = dataclasses.replace(choice, reasons=(*choice.reasons, *length_notes(encoder, dataset.splits())))
+    with _from_user("method"):
         config = teaching.settle(config)
-    except ConfigError:
-        raise
-    except ValueError as error:
-        raise ConfigError(f"method: {error}") from error
+    config = _with_labels_hash(config)
     make_criterion(config, dataset)
     for other in (*teaching.networks(config)[1:], *(needed.model for needed in teaching.needed_runs(config))):
         if other != config.model:
@@ -102,26 +115,71 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Choice]
     return _with_weights(teaching.check_teacher(config, dataset, encoder_to_dict(encoder)), choice, dataset, encoder)
 
 
+def _place_of(data: DataConfig) -> str:
+    """The data set's name; of the user's own data the whole path, so that every spelling of it is the same run."""
+    if data.name not in DATASETS:
+        for path in (Path(data.name).expanduser(), Path(data.data_dir or ".") / data.name):
+            if path.exists():
+                return str(path.resolve())
+    return data.name
+
+
 def prepare(config: RunConfig, dataset: Dataset) -> Prepared:
     """Encode all three splits; what is fitted is fitted on train."""
     encoder = make_encoder(config, dataset)
-    return Prepared(
-        dataset,
-        encoder,
-        *(encode(encoder, examples) for examples in (dataset.train, dataset.validation, dataset.test)),
-    )
+    splits = (dataset.train, dataset.validation, dataset.test)
+    return Prepared(dataset, encoder, *(encode(encoder, examples) for examples in splits))
+
+
+def save_prepared(prepared: Prepared, path: Path) -> bool:
+    """Write prepared data for other processes of this command; False if it is in files already, and nothing is."""
+    if not isinstance(prepared.dataset.train.inputs, list | Tensor):
+        return False
+    torch.save(prepared, path)
+    return True
+
+
+def load_prepared(path: str) -> Prepared:
+    """What `save_prepared` wrote, its tensors memory-mapped: several processes share them.
+
+    It may run code, as pickles do, and so only ever opens a file that this command has written.
+    """
+    prepared: Prepared = torch.load(path, mmap=True, weights_only=False)
+    return prepared
+
+
+def reading(config: RunConfig) -> str:
+    """What a configuration's network reads and how, in a text: equal for networks that can share encoded data."""
+    reads = _reads(config)
+    known = encoder_options(reads)
+    return json.dumps([reads, {name: value for name, value in config.model.options.items() if name in known}])
+
+
+_ENCODERS: WeakKeyDictionary[Dataset, dict[str, Encoder]] = WeakKeyDictionary()
 
 
 def make_encoder(config: RunConfig, dataset: Dataset) -> Encoder:
-    """The encoder of a configuration, fitted on train: what it makes is decided by what the network reads."""
-    reads = _reads(config)
-    settings = {name: value for name, value in config.model.options.items() if name in encoder_options(reads)}
+    """The encoder of a configuration, fitted on train: what it makes is decided by what the network reads.
+
+    It is fitted once per data set, also where many methods ask for it.
+    """
+    fitted, key = _ENCODERS.setdefault(dataset, {}), reading(config)
+    if key not in fitted:
+        reads, settings = json.loads(key)
+        with _from_user("model.options"):
+            fitted[key] = fit_encoder(reads, dataset.train, settings)
+    return fitted[key]
+
+
+@contextmanager
+def _from_user(key: str) -> Iterator[None]:
+    """A context around a constructor whose arguments the user gave: what it refuses is said as a setting's."""
     try:
-        return fit_encoder(reads, dataset.train, settings)
-    except DataError:
+        yield
+    except (ConfigError, DataError):
         raise
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"model.options: {error}") from error
+        raise ConfigError(f"{key}: {error}") from error
 
 
 def make_model(config: RunConfig, num_classes: int, sizes: Mapping[str, int]) -> nn.Module:
@@ -129,10 +187,8 @@ def make_model(config: RunConfig, num_classes: int, sizes: Mapping[str, int]) ->
     assert config.model.name is not None
     others = encoder_options(_reads(config))
     own = {name: value for name, value in config.model.options.items() if name not in others}
-    try:
+    with _from_user("model"):
         return create_model(config.model.name, num_classes, **{**sizes, **own})
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"model: {error}") from error
 
 
 def _reads(config: RunConfig) -> str:
@@ -146,21 +202,41 @@ def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
     if config.training.class_weights == "balanced":
         counts = torch.bincount(dataset.train.labels, minlength=dataset.num_classes).clamp_min(1)
         weight = len(dataset.train) / (dataset.num_classes * counts.float())
-    try:
-        options = {"weight": weight, **teaching.criterion_options(config)}
-        if isinstance(options.get("initial_labels"), str):
-            options["initial_labels"] = _read_labels(options["initial_labels"])
+    options = {"weight": weight, **teaching.criterion_options(config)}
+    if isinstance(options.get("initial_labels"), str):
+        _labels_hash(config)
+        options["initial_labels"] = _read_labels(options["initial_labels"])
+    with _from_user("method"):
         return create_loss(config.method.name, dataset.num_classes, **options)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"method: {error}") from error
+
+
+def _with_labels_hash(config: RunConfig) -> RunConfig:
+    """The configuration with the hash of its file of initial labels, if it names one."""
+    path = config.method.options.get("initial_labels")
+    if not isinstance(path, str):
+        return config
+    options = {**config.method.options, "initial_labels_hash": _labels_hash(config)}
+    return dataclasses.replace(config, method=dataclasses.replace(config.method, options=options))
+
+
+def _labels_hash(config: RunConfig) -> str:
+    path, stated = config.method.options["initial_labels"], config.method.options.get("initial_labels_hash")
+    try:
+        found = file_hash(path)
+    except WeightsError as error:
+        raise ConfigError(f"method.options.initial_labels: {error}") from error
+    if stated not in (None, found):
+        raise ConfigError(
+            f"method.options.initial_labels: {path} has changed: its content is not what initial_labels_hash says"
+        )
+    return found
 
 
 def _read_labels(path: str) -> Tensor:
     """A (K, K) matrix from a file: a run's residual_labels.npz (its last epoch), or any .npz with ``labels``."""
     try:
-        with np.load(path) as arrays:
-            labels = np.asarray(arrays["labels"], dtype=np.float32)
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        labels = read_npz(path)["labels"].astype(np.float32)
+    except (RunError, KeyError) as error:
         raise ConfigError(f"method.options.initial_labels: {path} cannot be read as labels: {error}") from error
     return torch.from_numpy(labels if labels.ndim == 2 else labels[-1])
 
@@ -179,6 +255,8 @@ def make_objective(
             make_model(dataclasses.replace(config, model=model), dataset.num_classes, encoder.sizes)
             for model in teaching.networks(config)
         ]
+        for model in models:
+            _fit_inputs(model, dataset, encoder)
         start_from_weights(models[0], config)
         criterion = make_criterion(config, dataset)
     guide = teaching.guide_of(config)
@@ -189,6 +267,15 @@ def make_objective(
     if teacher is None:
         raise ValueError(f"teacher is None, but {config.method.name!r} learns from one")
     return Distilled(models[0], criterion, teacher) if guide == "teacher" else Refined(models[0], criterion, teacher)
+
+
+def _fit_inputs(model: nn.Module, dataset: Dataset, encoder: Encoder) -> None:
+    """Show a network with `fit_inputs` encoded training examples, evenly spread and the same for every seed."""
+    fit_inputs = getattr(model, "fit_inputs", None)
+    if fit_inputs is not None:
+        count = len(dataset.train)
+        chosen = torch.linspace(0, count - 1, min(count, FITTED_EXAMPLES)).round().long()
+        fit_inputs(encode(encoder, dataset.train).batch(chosen))
 
 
 def untrained_teacher(config: RunConfig, dataset: Dataset, encoder: Encoder) -> nn.Module | None:
@@ -246,21 +333,31 @@ def _refuse_other_weights(config: RunConfig, found: str) -> None:
         )
 
 
-def make_augment(config: RunConfig, dataset: Dataset) -> Callable[[Inputs, torch.Generator], Inputs] | None:
-    """Crops of whole image batches, and flips where they are in colour; or None.
+def make_augment(
+    config: RunConfig, dataset: Dataset
+) -> Callable[[Inputs, torch.Generator, int, Tensor], Inputs] | None:
+    """Flips of whole image batches where they are in colour, shifts and cutouts; or None.
 
     Grey images are mostly writing, and a mirrored character is another one. Images that stay files are cropped and
-    flipped one by one as they are read (see `data.files`), not here.
+    flipped one by one as they are read (see `data.encoders.images`), not here.
     """
-    if not config.training.augment or not isinstance(dataset.train.inputs, Tensor):
+    training, images = config.training, dataset.train.inputs
+    if not training.augment or not isinstance(images, Tensor):
         return None
-    channels, width = dataset.train.inputs.shape[1], dataset.train.inputs.shape[3]
-    padding = max(1, width // 8)
+    flip = training.flip if images.shape[1] == 3 else "none"
+    reflect = training.translate is not None
+    padding = max(1, images.shape[3] // 8) if training.translate is None else training.translate
+    first = torch.rand(len(images), generator=torch.Generator().manual_seed(config.seed)) < 0.5
 
-    def augment(inputs: Inputs, generator: torch.Generator) -> Inputs:
+    def augment(inputs: Inputs, generator: torch.Generator, epoch: int, indices: Tensor) -> Inputs:
         assert isinstance(inputs, Tensor)
-        flipped = random_flip(inputs, generator) if channels == 3 else inputs
-        return random_crop(flipped, padding, generator)
+        if flip == "random":
+            inputs = random_flip(inputs, generator)
+        elif flip == "alternating":
+            inputs = alternating_flip(inputs, first[indices], epoch)
+        if padding:
+            inputs = random_crop(inputs, padding, generator, reflect=reflect)
+        return random_cutout(inputs, training.cutout, generator) if training.cutout else inputs
 
     return augment
 
@@ -304,9 +401,7 @@ def _check_options(config: RunConfig, dataset: Dataset) -> None:
 
 
 def _check_kind(name: str, dataset: Dataset) -> None:
-    try:
+    with _from_user("model"):
         entry, _ = find_model(name)
-    except ValueError as error:
-        raise ConfigError(f"model: {error}") from error
     if entry.kind != dataset.kind:
         raise ConfigError(f"model: {name!r} reads {entry.kind}s, but {dataset.name} holds {dataset.kind}s")

@@ -1,0 +1,135 @@
+"""How far long work is: bars on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from adaptive_labels.cli.output import clock, counted
+
+if TYPE_CHECKING:
+    from adaptive_labels.experiments.comparison import Plan
+    from adaptive_labels.experiments.executors import Event
+
+HEARTBEAT_SECONDS = 30.0
+
+
+@contextmanager
+def show_progress(
+    words: Callable[[int, int], str], seconds: float = 0.0
+) -> Iterator[Callable[[int, int | None], None]]:
+    """Something to tell how much is done, and of how much: shown on standard error in the ``words`` for these two.
+
+    On a terminal they stand beside a bar; elsewhere they are printed at every tenth, but not within ``seconds`` of the
+    start or of the last time.
+    """
+    tenths, last = 0, time.monotonic()
+    bar: Any = None
+
+    def tell(done: int, total: int | None) -> None:
+        nonlocal tenths, last, bar
+        if sys.stderr.isatty():
+            bar = bar or _make_bar()
+            bar.update(bar.tasks[0].id, completed=done, total=total, description=words(done, total) if total else "")
+        elif total and 10 * done // total > tenths and time.monotonic() - last >= seconds:
+            tenths, last = 10 * done // total, time.monotonic()
+            typer.echo(words(done, total), err=True)
+
+    try:
+        yield tell
+    finally:
+        if bar is not None:
+            bar.stop()
+
+
+def _make_bar() -> Any:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    bar = Progress(console=Console(stderr=True), transient=True)
+    bar.add_task("")
+    bar.start()
+    return bar
+
+
+@contextmanager
+def make_listener(plan: Plan, quiet: bool = False) -> Iterator[Callable[[Event], None]]:
+    """Something to tell the events of a plan's runs to: it prints a line when a run ends, and shows what goes on.
+
+    On a terminal that is one bar for all runs, and one for each that is under way; elsewhere a line every half minute
+    while no run ends.
+    """
+    names = [plan.name_of(config) for config in plan.jobs]
+    if quiet or not names:
+        yield lambda event: None
+    elif sys.stdout.isatty():
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        texts = (TextColumn("{task.description}"), TextColumn("{task.fields[figures]}"))
+        with Progress(texts[0], BarColumn(), texts[1], TimeElapsedColumn()) as bars:
+            yield _Listener(names, bars)
+    else:
+        yield _Listener(names, None)
+
+
+class _Listener:
+    def __init__(self, names: list[str], bars: Any) -> None:
+        self.names, self.bars, self.done = names, bars, 0
+        self.began = self.spoke = time.monotonic()
+        self.epochs: dict[int, dict[str, Any]] = {}  # the last record of each run's history
+        self.tasks: dict[int, Any] = {}
+        self.fractions = dict.fromkeys(range(len(names)), 0.0)
+        self.whole = None if bars is None else bars.add_task("all runs", total=len(names), figures="")
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "start":
+            self._move(event.job, 0.0, "starting")
+        elif event.kind == "progress":
+            now = event.data
+            words = f"epoch {now.epoch}/{now.epochs}, loss {now.loss:.3f}, accuracy {now.accuracy:.1%}"
+            self._move(event.job, now.steps_done / now.steps, words)
+            if self.bars is None and time.monotonic() - self.spoke > HEARTBEAT_SECONDS:
+                self._say(event.job, words)
+        elif event.kind == "epoch":
+            self.epochs[event.job] = event.data[0]
+        else:
+            self.done += 1
+            self._say(event.job, _ending(event, self.epochs.get(event.job)))
+            self._move(event.job, 1.0, None)
+
+    def _say(self, job: int, words: str) -> None:
+        self.spoke = time.monotonic()
+        line = f"[{self.done}/{len(self.names)}, {clock(self.spoke - self.began)}] {self.names[job]}: {words}"
+        if self.bars is None:
+            typer.echo(line)
+        else:
+            self.bars.console.print(line, highlight=False, markup=False)
+
+    def _move(self, job: int, fraction: float, words: str | None) -> None:
+        """Move the bars; without words the run has ended."""
+        if self.bars is None:
+            return
+        self.fractions[job] = fraction
+        if job not in self.tasks:
+            self.tasks[job] = self.bars.add_task(self.names[job], total=1.0, figures="")
+        self.bars.update(self.tasks[job], completed=fraction, figures=words or "", visible=words is not None)
+        figures = f"{self.done}/{len(self.names)}"
+        self.bars.update(self.whole, completed=sum(self.fractions.values()), figures=figures)
+
+
+def _ending(event: Event, last: dict[str, Any] | None) -> str:
+    if event.kind == "failed":
+        return f"failed: {event.data}"
+    from adaptive_labels.runs import RunFolder
+
+    result = RunFolder(event.data).result or {}
+    if result.get("status") == "diverged":
+        return f"diverged: {result['reason']}"
+    if last is None:
+        return "done"
+    return f"validation accuracy {last['validation_accuracy']:.2%} after {counted(last['epoch'], 'epoch')}"
