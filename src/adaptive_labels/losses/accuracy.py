@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from adaptive_labels.losses.arguments import check_number
-from adaptive_labels.losses.batch import numbers, over
+from adaptive_labels.losses.batch import number, numbers, over
 
 RESIDUAL_WEIGHTS = ("running", "batch", "epoch", "waiting")
 
@@ -57,32 +59,34 @@ class TrainingAccuracy(nn.Module):
         """
         if not self.held:
             self.fold()
+        weight: Tensor | float
         if not isinstance(self.residual_weight, str):
             return self.residual_weight
         if self.residual_weight == "batch":
             assert of_batch is not None
             return 1 - of_batch
         known = self.last_epoch if self.residual_weight == "epoch" else self.running
-        (accuracy,) = numbers(known.reshape(1))
+        accuracy = number(known)
         # waiting: min(acc, 1 − acc), of numbers and tensors alike
-        weight: Tensor | float = 0.5 - abs(accuracy - 0.5) if self.residual_weight == "waiting" else 1 - accuracy
+        weight = 0.5 - abs(accuracy - 0.5) if self.residual_weight == "waiting" else 1 - accuracy
         return weight
 
     @torch.no_grad()
-    def count(self, counts: Tensor, shared: bool) -> None:
-        """Take a batch's counts (hits, samples); ``shared``: they are summed over all processes already."""
-        self.pending_counts += counts
-        self.epoch_counts += counts
+    def count(self, hits: Tensor | float, samples: Tensor | float, shared: bool) -> None:
+        """Take a batch's counts; ``shared``: they are summed over all processes already."""
+        for counts in (_cells(self.pending_counts), _cells(self.epoch_counts)):
+            counts[0] += hits
+            counts[1] += samples
         self.pending_global = shared
 
     @torch.no_grad()
     def fold(self) -> None:
         """Take the counts of the last step into the running average; a step without samples leaves it alone."""
+        pending, running = _cells(self.pending_counts), _cells(self.running)
         hits, samples = numbers(self.pending_counts)
-        (running,) = numbers(self.running.reshape(1))
         share = (1 - self.momentum) * (samples > 0)
-        self.running.fill_((1 - share) * running + share * over(hits, samples))
-        self.pending_counts.zero_()
+        running[...] = (1 - share) * number(self.running) + share * over(hits, samples)
+        pending[...] = 0
 
     @torch.no_grad()
     def epoch_end(self) -> None:
@@ -97,3 +101,8 @@ class TrainingAccuracy(nn.Module):
         dist.all_reduce(self.pending_counts, group=group)
         self.epoch_counts += self.pending_counts - mine
         self.pending_global = True
+
+
+def _cells(buffer: Tensor) -> Any:
+    """A buffer to be written to: on the CPU its memory, where a number costs less than an operation on a tensor."""
+    return buffer.numpy() if buffer.device.type == "cpu" and not torch.compiler.is_compiling() else buffer

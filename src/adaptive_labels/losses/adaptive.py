@@ -309,7 +309,8 @@ class AdaptiveLabelLoss(Criterion):
         """Each sample's share in L_hard and L_res, and in L_upd; see :meth:`Criterion.shares`."""
         prediction, own = super().shares(batch, world)
         if self.class_mean and self.reduction == "mean":
-            own = world * self.mean_share(batch, world)[0]
+            own = self.mean_share(batch, world)[0]
+            own = own if world == 1 else world * own
         return prediction, own
 
     def mean_share(self, batch: Batch, world: int) -> tuple[Tensor | float, Tensor | float]:
@@ -323,17 +324,20 @@ class AdaptiveLabelLoss(Criterion):
             return over(own, samples if world == 1 else self._all_reduce(batch.vector(samples), world)), 1.0
         y = batch.target
         each = own if isinstance(own, Tensor) else batch.logits.new_ones(len(y))
-        totals = torch.bincount(y, each, self.num_classes).to(each.dtype) if is_index(y) else each @ y  # (K,)
+        totals = each.new_zeros(self.num_classes).index_add_(0, y, each) if is_index(y) else each @ y  # (K,)
         totals = self._all_reduce(totals, world)
-        return (over(own, totals[y]), 1.0) if is_index(y) else (own, over(1.0, totals))
+        if not is_index(y):
+            return own, over(1.0, totals)
+        return over(own, totals[y]) if isinstance(own, Tensor) else totals[y].reciprocal_(), 1.0
 
     def _terms(self, batch: Batch, world: int) -> Terms:
         z, y = batch.logits, batch.target
         right = hits(z.detach(), y) * batch.sample_weight
         counts = self._all_reduce(batch.vector(right.sum(), batch.sum(batch.sample_weight)), world)
-        accuracy = over(*numbers(counts))
+        right_ones, samples = numbers(counts)
+        accuracy = over(right_ones, samples)
         weight = self.accuracy.weight(accuracy)
-        self.accuracy.count(counts, shared=world > 1)
+        self.accuracy.count(right_ones, samples, shared=world > 1)
         hard = hard_loss(z, y, self.label_smoothing, self.smooth_over)
         index = is_index(y)
         rows = self._rows(y if index else torch.arange(self.num_classes, device=z.device)).to(z.dtype)
@@ -397,15 +401,16 @@ class AdaptiveLabelLoss(Criterion):
 
     def notice_gradient(self, gradient: Tensor) -> None:
         """Remember that S got a gradient, whether or not it is there when the next step begins."""
-        if self._steps_with_gradient is not None and not self._got_gradient:
+        if self._steps_with_gradient is not None and not self._got_gradient and not gradient.is_meta:
             self._got_gradient = bool(gradient.any())
 
     def _watch_gradients(self) -> None:
         """Count, as a step begins, the steps in which S got a gradient; micro-batches are no steps."""
-        if self._steps_with_gradient is None or self.update == "self" or self.accuracy.held:
+        first = self.residual_parameters()[0].detach()
+        if self._steps_with_gradient is None or self.update == "self" or self.accuracy.held or first.is_meta:
             return
         if self._fingerprint is None:
-            self._fingerprint = self.residual_parameters()[0].detach().abs().sum()
+            self._fingerprint = first.abs().sum()
         self._steps_with_gradient += self._got_gradient
         self._got_gradient = False
         if self._steps_with_gradient >= STEPS_BEFORE_WARNING:
@@ -422,7 +427,7 @@ class AdaptiveLabelLoss(Criterion):
                 "AdaptiveLabelLoss: the residual labels receive gradients but never change: their parameter was left "
                 "out of the optimizer. Give it criterion.parameter_groups() beside the model's parameters, or "
                 "construct the criterion with update='self' or frozen=True.",
-                stacklevel=3,
+                stacklevel=5,
             )
 
 
@@ -431,6 +436,6 @@ def _checked_initial(labels: Tensor, classes: int) -> Tensor:
         raise TypeError(f"initial_labels must be a torch.Tensor, got {type(labels).__name__}")
     if labels.shape != (classes, classes):
         raise ValueError(f"initial_labels must have shape ({classes}, {classes}), got {tuple(labels.shape)}")
-    if not bool(torch.isfinite(labels.float()).all()) or bool((labels < 0).any()):
+    if not labels.is_meta and not bool((torch.isfinite(labels) & (labels >= 0)).all()):
         raise ValueError("initial_labels must be finite and at least 0: probabilities or counts of confusions")
     return residual_logits_from_labels(labels.detach().float())

@@ -61,8 +61,13 @@ def over(total: Any, count: Any) -> Any:
     return total / (count + (count == 0))
 
 
+def number(value: Tensor) -> Any:
+    """A scalar as a number on the CPU, where that costs less than a tiny tensor; else as it is."""
+    return value.item() if value.device.type == "cpu" and not torch.compiler.is_compiling() else value
+
+
 def numbers(values: Tensor) -> Sequence[Any]:
-    """The entries of a vector: as numbers on the CPU, where they cost less than tiny tensors; else as scalars."""
+    """The entries of a vector, each as :func:`number` gives it."""
     if values.device.type == "cpu" and not torch.compiler.is_compiling():
         found: list[float] = values.tolist()
         return found
@@ -126,7 +131,7 @@ def widen(x: Tensor) -> Tensor:
 
 def full_precision(device_type: str) -> AbstractContextManager[None]:
     """A context without autocast, which would take the matrix products of labels down to half precision."""
-    if torch.is_autocast_enabled(device_type):
+    if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
     return nullcontext()
 

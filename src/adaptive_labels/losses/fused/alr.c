@@ -30,7 +30,7 @@ typedef struct {
     int64_t n, k, threads, is_double, low_rank;
     double smoothing, attraction;
     double hard, residual; /* factors of L_hard and L_res in the gradient of the logits */
-    double weight, own;    /* every sample's factor in the gradients of the logits and of S, unless the arrays say so */
+    double weight, own;    /* every sample's factor in the gradients of the logits and of S, beside the arrays' */
     double step;           /* S is moved against its gradient by this much; 0 leaves it alone */
     const void *z;
     const int64_t *y;
@@ -40,6 +40,7 @@ typedef struct {
     void *ds;        /* out: (distinct labels, k-1), or NULL: then S is moved */
     int64_t *labels; /* out: the labels of the rows of ds, in order */
     double *values;  /* out: (n, 4) L_hard, L_res, L_upd, and whether the prediction is right */
+    double sums[5];  /* out: those of the columns of values, and of L_upd times the sample's factor in S's gradient */
     int64_t count;   /* out: the number of distinct labels */
 } Call;
 
@@ -64,7 +65,7 @@ typedef struct {
 
 static inline double own_share(const Call *call, int64_t n)
 {
-    return call->owns ? call->owns[n] : call->own;
+    return call->owns ? call->own * call->owns[n] : call->own;
 }
 
 /* exp for x <= 0 in single precision, 1 ulp or so, in operations that a compiler can take eight at a time. */
@@ -209,6 +210,12 @@ int adaptive_labels_call(Call *call)
             parts[t].memory = memory + room * (size_t)t;
         work(call, &plan, (int)threads, parts);
         call->count = plan.classes;
+        for (int64_t i = 0; i < call->n; i++) {
+            const double *values = call->values + 4 * i;
+            for (int j = 0; j < 4; j++)
+                call->sums[j] += values[j];
+            call->sums[4] += own_share(call, i) * values[2];
+        }
     }
     free(parts);
     free(memory);

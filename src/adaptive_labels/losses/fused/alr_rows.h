@@ -149,7 +149,7 @@ static TARGET void NAME(sample)(const Call *call, int64_t n, int64_t y, const NA
     values[2] = label->log_sum - sums.e_s / sums.e;
     values[3] = z[y] > before_top && z[y] >= after_top; /* the first of equals is the prediction, as in argmax */
 
-    const double weight = call->weights ? call->weights[n] : call->weight;
+    const double weight = call->weights ? call->weight * call->weights[n] : call->weight;
     const double hard = weight * call->hard, residual = weight * call->residual;
     const REAL by_e = (REAL)(hard * others / total + residual / sums.e);
     const REAL constant = (REAL)(hard * smoothing / (double)k), by_aim = (REAL)(residual * label->aim_factor);

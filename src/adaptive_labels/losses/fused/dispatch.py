@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from adaptive_labels.losses.batch import Batch, numbers, over
+from adaptive_labels.losses.batch import Batch, number, numbers, over
 from adaptive_labels.losses.fused import kernel as kernels
 from adaptive_labels.losses.fused.tensors import Factors, Step, tensor_step
 from adaptive_labels.losses.label_smoothing import smoothing_share
@@ -58,7 +58,7 @@ def fused_loss(criterion: AdaptiveLabelLoss, batch: Batch) -> Tensor:
     samples = batch.sum(batch.sample_weight)
     of_batch = None
     if accuracy.residual_weight == "batch":
-        of_batch = over(numbers((hits(z, y) * batch.sample_weight).sum(0, keepdim=True))[0], samples)
+        of_batch = over(number((hits(z, y) * batch.sample_weight).sum()), samples)
     weight = accuracy.weight(of_batch)
     hard, factor = criterion.factors()
     prediction, own = criterion.shares(batch, 1)
@@ -68,7 +68,10 @@ def fused_loss(criterion: AdaptiveLabelLoss, batch: Batch) -> Tensor:
         hard=hard,
         residual=factor * weight,
         prediction=prediction,
-        own=factor * (criterion.mean_share(batch, 1)[0] if criterion.update == "self" else own),
+        own=own
+        if criterion.reduction == "mean" or criterion.update == "optimizer"
+        else criterion.mean_share(batch, 1)[0],
+        own_factor=factor,
     )
 
     def run(z: Tensor) -> tuple[Tensor, Step]:
@@ -78,17 +81,17 @@ def fused_loss(criterion: AdaptiveLabelLoss, batch: Batch) -> Tensor:
             step = kernels.kernel_step(criterion, kernel, z, y, factors)
         if criterion.update == "self" and step.rows:
             _move(criterion, step.rows)
-        by_prediction, by_own, by_sample = _totals(step.values, prediction, own, batch.sample_weight)
+        by_prediction, by_sample = _totals(step, prediction, batch.sample_weight)
         loss = hard * by_prediction[0] + factors.residual * by_prediction[1]
-        parts = dict(
-            zip(("hard", "residual", "update", "accuracy"), (over(x, samples) for x in by_sample), strict=True)
-        )
+        parts = {name: over(by_sample[i], samples) for i, name in enumerate(("hard", "residual", "update", "accuracy"))}
         parts["weight"] = weight
-        if criterion.learns:
-            loss = loss + factor * by_own[2]
-        else:
+        if not criterion.learns:
             del parts["update"]
-        accuracy.count(batch.vector(by_sample[3], samples), shared=False)
+        elif step.sums is not None and own is factors.own:
+            loss = loss + step.sums[4]
+        else:
+            loss = loss + factor * next(_totals(step, own))[2]
+        accuracy.count(by_sample[3], samples, shared=False)
         criterion.parts = Parts(parts, z)
         return torch.as_tensor(loss, dtype=z.dtype, device=z.device), step
 
@@ -104,9 +107,10 @@ def _against_kernel(criterion: AdaptiveLabelLoss, z: Tensor) -> str:
     return ""
 
 
-def _totals(values: Tensor, *shares: Tensor | float) -> Iterator[list[Any]]:
-    """The sums of the columns of ``values`` (M, 4), the samples weighed by each of the ``shares`` in turn."""
-    sums = numbers(values.sum(0))
+def _totals(step: Step, *shares: Tensor | float) -> Iterator[list[Any]]:
+    """The sums of a step's values, the samples weighed by each of the ``shares`` in turn."""
+    values = step.values
+    sums = numbers(values.sum(0)) if step.sums is None else step.sums
     for share in shares:
         if isinstance(share, Tensor):
             yield list(numbers(share.to(values.dtype) @ values))

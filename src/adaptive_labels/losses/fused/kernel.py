@@ -40,6 +40,7 @@ class Call(ctypes.Structure):
         *((name, ctypes.c_int64) for name in _integers.split()),
         *((name, ctypes.c_double) for name in _numbers.split()),
         *((name, ctypes.c_void_p) for name in _addresses.split()),
+        ("sums", ctypes.c_double * 5),
         ("count", ctypes.c_int64),
     )
 
@@ -108,7 +109,7 @@ def kernel_step(criterion: AdaptiveLabelLoss, kernel: Kernel, z: Tensor, y: Tens
         hard=factors.hard,
         residual=factors.residual,
         weight=weight,
-        own=own,
+        own=own * factors.own_factor,
         z=z.data_ptr(),
         y=y.data_ptr(),
         weights=None if weights is None else weights.data_ptr(),
@@ -124,7 +125,7 @@ def kernel_step(criterion: AdaptiveLabelLoss, kernel: Kernel, z: Tensor, y: Tens
         call.s = gradient.data_ptr()
         _run(kernel, call)
         rows = (gradient @ rest[0], gradient.T @ left_rows, y) if criterion.learns else ()
-        return Step(values, dz, rows)
+        return Step(values, dz, rows, sums=call.sums)
     call.s = first.data_ptr()
     if not criterion.learns:
         _run(kernel, call)
@@ -138,11 +139,11 @@ def kernel_step(criterion: AdaptiveLabelLoss, kernel: Kernel, z: Tensor, y: Tens
         call.ds, call.labels = ds.data_ptr(), labels.data_ptr()
         _run(kernel, call)
         rows = (ds[: call.count], labels[: call.count])
-    return Step(values, dz, rows, distinct=True)
+    return Step(values, dz, rows, distinct=True, sums=call.sums)
 
 
 def _array(share: Tensor | float) -> tuple[Tensor | None, float]:
-    return (share.double().contiguous(), 0.0) if isinstance(share, Tensor) else (None, share)
+    return (share.double().contiguous(), 1.0) if isinstance(share, Tensor) else (None, share)
 
 
 def _run(kernel: Kernel, call: Call) -> None:

@@ -13,7 +13,7 @@ the processor's cache.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -32,9 +32,9 @@ LEAST_ROWS = 32  # of a low-rank S: matrix products of fewer are slow
 class Factors(NamedTuple):
     """What a step is computed with.
 
-    ``smoothing``: the share ε' of the label that is spread over all classes; ``attraction``: τ; ``hard`` and
-    ``residual``: the factors of L_hard and L_res; ``prediction`` and ``own``: each sample's share in the gradient of
-    the logits and in that of S, (M,) or one number for all.
+    ``smoothing``: the share ε' of the label that is spread over all classes; ``attraction``: τ; ``hard``, ``residual``
+    and ``own_factor``: the factors of L_hard, L_res and L_upd; ``prediction`` and ``own``: each sample's share in the
+    gradient of the logits and in that of S, (M,) or one number for all.
     """
 
     smoothing: float
@@ -43,6 +43,7 @@ class Factors(NamedTuple):
     residual: float | Tensor
     prediction: float | Tensor
     own: float | Tensor
+    own_factor: float
 
 
 class Step(NamedTuple):
@@ -51,13 +52,14 @@ class Step(NamedTuple):
     ``values`` (M, 4): each sample's L_hard, L_res and L_upd without any factor, and whether its prediction is right;
     ``dz`` (M, K): the gradient of the logits; ``rows``: the gradients of rows of S (m, K−1) and their labels (m,), or
     those of U's rows (M, rank), of V (K, rank) and the labels (M,), or nothing; ``distinct``: each label occurs once,
-    in order.
+    in order; ``sums``: those of the columns of ``values`` and of ``own`` times L_upd, if they are known.
     """
 
     values: Tensor
     dz: Tensor
     rows: tuple[Tensor, ...]
     distinct: bool = False
+    sums: Sequence[float] | None = None
 
 
 def tensor_step(criterion: AdaptiveLabelLoss, z: Tensor, y: Tensor, factors: Factors) -> Step:
@@ -156,7 +158,7 @@ def _losses(
     update = rows.amax(1, keepdim=True).sub_(q.amax(1, keepdim=True).log_())  # the log-sum-exp of the row
     update.sub_(torch.mul(rows, p, out=product).sum(1, keepdim=True))
     if learns:
-        torch.sub(q, p, out=rows).mul_(factors.own)
+        torch.sub(q, p, out=rows).mul_(factors.own * factors.own_factor)
     hard_weight, residual_weight = factors.prediction * factors.hard, factors.prediction * factors.residual
     p.mul_((wrong * hard_weight).add_(residual_weight))
     if isinstance(residual_weight, Tensor):
