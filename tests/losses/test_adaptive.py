@@ -332,6 +332,44 @@ def test_one_warning_when_s_was_left_out_of_the_optimizer() -> None:
         assert "parameter_groups()" in str(caught[0].message)
 
 
+def steps_without_s(criterion: AdaptiveLabelLoss, steps: int, micro_batches: int = 1, clear: bool = False) -> None:
+    """Train a network whose optimizer does not know S."""
+    model = nn.Linear(3, criterion.num_classes)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        with criterion.accumulation():
+            for _ in range(micro_batches):
+                criterion(model(torch.randn(8, 3)), torch.randint(criterion.num_classes, (8,))).backward()
+        optimizer.step()
+        if clear:
+            criterion.zero_grad(set_to_none=True)
+
+
+@pytest.mark.parametrize("fused", [None, False])
+def test_micro_batches_of_one_step_raise_no_warning(fused: bool | None) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        steps_without_s(AdaptiveLabelLoss(K, fused=fused), 1, micro_batches=128)
+
+
+@pytest.mark.parametrize("fused", [None, False])
+@pytest.mark.parametrize("clear", [True, False])
+def test_short_runs_and_cleared_gradients_get_the_warning(fused: bool | None, clear: bool) -> None:
+    for look in ("epoch_end", "residual_labels"):
+        criterion = AdaptiveLabelLoss(K, fused=fused)
+        steps_without_s(criterion, 3, clear=clear)
+        with pytest.warns(UserWarning, match="left out of the optimizer"):
+            getattr(criterion, look)()
+    with pytest.warns(UserWarning, match="left out of the optimizer"):
+        steps_without_s(AdaptiveLabelLoss(K, fused=fused), 102, clear=clear)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for quiet in (AdaptiveLabelLoss(K, frozen=True), AdaptiveLabelLoss(K, update="self"), AdaptiveLabelLoss(2)):
+            steps_without_s(quiet, 3)
+            quiet.epoch_end()
+
+
 # State.
 
 

@@ -63,7 +63,7 @@ REFERENCES = {
 
 
 def test_every_registered_method_has_a_case() -> None:
-    assert set(METHODS) - {"disturb-label"} == {name for name, _ in CASES}  # disturb-label: see test_peers.py
+    assert set(METHODS) - {"disturb-label"} == {name for name, _ in CASES}  # disturb-label: see test_methods.py
     assert METHODS
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from adaptive_labels import AdaptiveLabelLoss
 from adaptive_labels.losses import (
+    METHODS,
     Distillation,
     LabelSmoothingPlusPlus,
     MutualLearning,
@@ -170,3 +172,49 @@ def test_sync_without_a_group() -> None:
 def test_class_names_of_most_confused() -> None:
     with pytest.raises(ValueError, match="class_names must have 4 entries, got 1"):
         AdaptiveLabelLoss(K).most_confused(3, ["cat"])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("classes", [10, 1000])
+def test_probabilities_of_16_bits_are_distributions(dtype: torch.dtype, classes: int) -> None:
+    """Their sums miss 1 by more than float32 would."""
+    target = torch.rand(64, classes).softmax(1).to(dtype)
+    AdaptiveLabelLoss(classes, rank=2)(torch.zeros(64, classes), target)
+    with pytest.raises(ValueError, match="is not a distribution"):
+        AdaptiveLabelLoss(classes, rank=2)(torch.zeros(64, classes), target * 1.1)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_probabilities_have_no_index_to_ignore(training: bool) -> None:
+    with pytest.raises(ValueError, match="ignore_index=1 is for class indices"):
+        AdaptiveLabelLoss(K, ignore_index=1).train(training)(Z, torch.full((3, K), 0.25))
+
+
+def test_any_integer_is_a_number_of_classes() -> None:
+    criterion = AdaptiveLabelLoss(np.int64(3), rank=np.int32(2))
+    assert type(criterion.num_classes) is int
+    assert repr(criterion).splitlines()[1] == "  3, rank=2"
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("soft", [False, True])
+def test_the_meta_device(name: str, soft: bool) -> None:
+    """Shapes without memory: no value is looked at."""
+    with torch.device("meta"):
+        criterion = create_loss(name, K, weight=torch.ones(K))
+        z, guide = torch.zeros(3, K, requires_grad=True), torch.zeros(3, K)
+        target = torch.zeros(3, K) if soft else torch.zeros(3, dtype=torch.long)
+    for _ in range(2):
+        criterion(z, target, guide=guide if criterion.needs_guide else None).backward()
+    criterion.epoch_end()
+    assert z.grad is not None
+    assert criterion.eval()(z, target).is_meta
+
+
+@pytest.mark.parametrize("options", [{}, {"update": "self"}, {"rank": 2}, {"residual_weight": "batch"}])
+def test_off_the_cpu_the_fused_path_must_be_asked_for(options: dict[str, Any]) -> None:
+    z, y = torch.zeros(3, K, device="meta", requires_grad=True), torch.zeros(3, dtype=torch.long, device="meta")
+    for fused, path in ((None, "plain"), (True, "tensors")):
+        criterion = AdaptiveLabelLoss(K, **options, fused=fused).to("meta")
+        criterion(z, y).backward()
+        assert criterion.fused_path == path

@@ -40,6 +40,8 @@ def label_smoothing_plus_plus_losses(
     >>> net, own
     (tensor([0.4395]), tensor([0.7210]))
 
+    The authors' code halves the sum of the two, which amounts to half the learning rate; here neither is halved.
+
     Reference: Chhabra et al. 2024, section 3.
     """
     log_p = F.log_softmax(logits, dim=1)

@@ -38,7 +38,7 @@ class MaxSup(Criterion):
 
     Args:
         num_classes: K.
-        strength: α ≥ 0.
+        strength: α ≥ 0, the same throughout; the authors' recipe raises it from 0.1 to 0.2 over the training.
         **common: see :class:`Criterion`.
     """
 

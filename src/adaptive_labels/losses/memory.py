@@ -1,4 +1,4 @@
-"""Whether what is asked for fits into the machine's memory, said before it is filled rather than by its end."""
+"""Check that a dense S or a table of residual labels fits into the free memory before it is allocated."""
 
 from __future__ import annotations
 

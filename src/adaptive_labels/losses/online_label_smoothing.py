@@ -67,12 +67,13 @@ def correct_prediction_sums(logits: Tensor, target: Tensor, weights: Tensor | fl
 class OnlineLabelSmoothing(Criterion):
     """Online label smoothing: each epoch's soft labels are the mean correct predictions of the epoch before.
 
-    The table starts uniform, and changes at :meth:`epoch_end`; a class without a correct prediction keeps its row. See
-    :func:`online_label_smoothing_loss`.
+    The table starts uniform, and changes at :meth:`epoch_end`. See :func:`online_label_smoothing_loss`.
 
     Args:
         num_classes: K.
         hard_share: α in [0, 1], the weight of the plain cross entropy.
+        reset_missing: what becomes of a class without a correct prediction in the epoch. False: it keeps its row; True:
+            its row becomes uniform again, as in the authors' code.
         **common: see :class:`Criterion`.
     """
 
@@ -83,9 +84,12 @@ class OnlineLabelSmoothing(Criterion):
     own_sums: Tensor
     own_counts: Tensor
 
-    def __init__(self, num_classes: int, hard_share: float = 0.5, **common: Any) -> None:
+    def __init__(
+        self, num_classes: int, hard_share: float = 0.5, *, reset_missing: bool = False, **common: Any
+    ) -> None:
         super().__init__(num_classes, **common)
         self.hard_share = check_number("hard_share", hard_share, 0, 1)
+        self.reset_missing = reset_missing
         self.register_buffer("table", torch.full((num_classes, num_classes), 1.0 / num_classes))
         self.register_buffer("sums", torch.zeros(num_classes, num_classes))
         self.register_buffer("counts", torch.zeros(num_classes))
@@ -112,7 +116,8 @@ class OnlineLabelSmoothing(Criterion):
         """Make the next epoch's table of this epoch's correct predictions."""
         self._take_own()
         seen = (self.counts > 0).unsqueeze(1)
-        self.table.copy_(torch.where(seen, over(self.sums, self.counts.unsqueeze(1)), self.table))
+        missing = torch.full_like(self.table, 1 / self.num_classes) if self.reset_missing else self.table
+        self.table.copy_(torch.where(seen, over(self.sums, self.counts.unsqueeze(1)), missing))
         self.sums.zero_()
         self.counts.zero_()
 

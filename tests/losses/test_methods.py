@@ -56,6 +56,18 @@ def test_online_table_is_the_mean_of_correct_predictions_and_other_rows_stay() -
     torch.testing.assert_close(criterion.table.sum(1), torch.ones(3))
 
 
+def test_online_rows_without_a_hit_can_be_reset() -> None:
+    """As in the authors' code."""
+    z = torch.tensor([[4.0, 1.0, 0.0]], requires_grad=True)
+    for reset in (False, True):
+        criterion = OnlineLabelSmoothing(3, reset_missing=reset)
+        criterion(z, torch.tensor([0]))
+        criterion.epoch_end()
+        kept = criterion.table[0].clone()
+        criterion.epoch_end()
+        torch.testing.assert_close(criterion.table[0], torch.full((3,), 1 / 3) if reset else kept)
+
+
 def test_alternating_complement_entropy_takes_turns() -> None:
     z, y = batch()
     criterion = ComplementEntropy(K, alternate=True)
