@@ -323,12 +323,14 @@ class AdaptiveLabelLoss(Criterion):
             samples = batch.sum(own)
             return over(own, samples if world == 1 else self._all_reduce(batch.vector(samples), world)), 1.0
         y = batch.target
+        if is_index(y) and not isinstance(own, Tensor) and world == 1:  # the usual case, in fewer operations
+            return torch.bincount(y, minlength=self.num_classes).to(batch.logits.dtype).reciprocal_()[y], 1.0
         each = own if isinstance(own, Tensor) else batch.logits.new_ones(len(y))
         totals = each.new_zeros(self.num_classes).index_add_(0, y, each) if is_index(y) else each @ y  # (K,)
         totals = self._all_reduce(totals, world)
         if not is_index(y):
             return own, over(1.0, totals)
-        return over(own, totals[y]) if isinstance(own, Tensor) else totals[y].reciprocal_(), 1.0
+        return over(own, totals[y]), 1.0
 
     def _terms(self, batch: Batch, world: int) -> Terms:
         z, y = batch.logits, batch.target
@@ -402,7 +404,7 @@ class AdaptiveLabelLoss(Criterion):
     def notice_gradient(self, gradient: Tensor) -> None:
         """Remember that S got a gradient, whether or not it is there when the next step begins."""
         if self._steps_with_gradient is not None and not self._got_gradient and not gradient.is_meta:
-            self._got_gradient = bool(gradient.any())
+            self._got_gradient = bool(gradient[:1].any())  # the first row will do, and costs nothing
 
     def _watch_gradients(self) -> None:
         """Count, as a step begins, the steps in which S got a gradient; micro-batches are no steps."""
