@@ -32,7 +32,7 @@ from adaptive_labels.losses import create_loss
 from adaptive_labels.models import create_model
 from adaptive_labels.models.registry import find_model
 from adaptive_labels.objectives import Inputs, Supervised
-from adaptive_labels.training.contracts import Augment, Encoded
+from adaptive_labels.training.batches import Augment, Encoded
 from adaptive_labels.training.evaluation import LARGE_BATCH, evaluate
 from adaptive_labels.training.loop import fit
 from adaptive_labels.training.progress import SilentReporter

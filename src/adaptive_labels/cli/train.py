@@ -43,7 +43,7 @@ def train(
     if dry_run:
         _show_dry(config, out, as_json)
         return
-    # The loop brings Lightning Fabric and torch's compiler, which take as long to import as torch itself.
+    # The loop brings torch's compiler, which takes as long to import as torch itself.
     from adaptive_labels.experiments.run import execute
     from adaptive_labels.training.progress import SilentReporter, make_reporter
 
