@@ -1,6 +1,5 @@
 """`alr reproduce`: the paper's tables and figure, ours beside the printed ones."""
 
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from adaptive_labels.cli.output import (
 from adaptive_labels.cli.progress import make_listener
 from adaptive_labels.cli.study import run_missing
 from adaptive_labels.errors import UserError
+from adaptive_labels.machine import usable_cores
 
 if TYPE_CHECKING:
     from adaptive_labels.paper import Reproduction
@@ -59,7 +59,7 @@ def _command(table: str) -> Callable[..., None]:
         reproduction = load_reproduction(table, scale)
         choice = Choice(split_names(only), split_names(networks), split_names(data))
         instead = _stand_ins(reproduction, stand_ins or [])
-        work = Work(reproduction.file, out, results or out, data_dir, workers or os.cpu_count() or 1, instead)
+        work = Work(reproduction.file, out, results or out, data_dir, workers or usable_cores(), instead)
         failed = _fill(reproduction, choice, seeds, work, dry_run, as_json)
         _show_table(reproduction, work.results, as_json)
         end_with_failures(failed)

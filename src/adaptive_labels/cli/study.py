@@ -1,6 +1,5 @@
 """`alr study`: the studies behind the defaults, and the tables made of their records."""
 
-import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ from adaptive_labels.cli.app import add_group
 from adaptive_labels.cli.options import DataDir, DryRun, Out, Page, Results, Workers, argument, option, split_names
 from adaptive_labels.cli.output import counted, end_with_failures, open_output, prose, show_pages
 from adaptive_labels.cli.progress import make_listener
+from adaptive_labels.machine import usable_cores
 
 if TYPE_CHECKING:
     from adaptive_labels.experiments.studies import Study
@@ -38,7 +38,7 @@ def run(
     for task in tasks:
         if task not in study.tasks:
             raise StudyError(f"on: {task!r} is none of the study's tasks ({', '.join(study.tasks)})")
-    work = Work(file, out, results, data_dir, workers or os.cpu_count() or 1)
+    work = Work(file, out, results, data_dir, workers or usable_cores())
     end_with_failures(sum(run_missing(f"{study.title}, on {task}", study, task, work, dry_run) for task in tasks))
 
 
