@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from adaptive_labels.report.svg import LETTER, figure, shorten, text
 
 SIDE = 340.0  # of a map with few classes
+LARGE = 480.0  # a map with a longer side takes the whole width of the page
 STRENGTHS = 9
 LONGEST_NAME = 20
 SMALLEST_FONT = 9.5
@@ -59,7 +60,7 @@ def heat_map(matrix: Matrix, classes: Sequence[str], title: str, description: st
         f"{_key(left, top + side + 12, top_value)}"
     )
     return figure(
-        title, description, left + side + right, top + side + 44, body, "heatmap large" if side > SIDE else "heatmap"
+        title, description, left + side + right, top + side + 44, body, "heatmap large" if side > LARGE else "heatmap"
     )
 
 
