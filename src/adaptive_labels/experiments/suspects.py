@@ -21,7 +21,7 @@ from adaptive_labels.analysis.suspects import (
 )
 from adaptive_labels.config import from_dict
 from adaptive_labels.data import DataError, Dataset, Examples
-from adaptive_labels.data.encoders.image_files import image_at
+from adaptive_labels.data.encoders.images import image_at
 from adaptive_labels.data.stored_texts import StoredTexts
 from adaptive_labels.errors import UserError
 from adaptive_labels.experiments import build

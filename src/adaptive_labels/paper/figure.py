@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from adaptive_labels.analysis.residual_labels import consistency, row_entropy, top_confusions
 from adaptive_labels.experiments import build
-from adaptive_labels.experiments.comparison import Plan, run_plan
+from adaptive_labels.experiments.comparison import plan_runs, run_plan
 from adaptive_labels.experiments.studies import StudyError, Variant
 from adaptive_labels.experiments.studies.runner import Listening, Work, with_variant
 from adaptive_labels.paper.printed import PaperFigure
@@ -103,7 +103,7 @@ def train(
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, name=name, data_dir=work.data_dir))
     dataset = build.load_data(config.data)
     resolved, choice = build.resolve_for(with_variant(config, Variant(METHOD, METHOD), None), dataset)
-    plan = Plan(dataset, choice, (resolved,), work.out, 1)
+    plan = plan_runs(dataset, choice, [resolved], work.out)
     with listening(plan) as tell:
         runs, failed = run_plan(plan, tell, sys.argv)
     if failed:

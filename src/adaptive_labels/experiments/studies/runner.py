@@ -16,7 +16,7 @@ from adaptive_labels.analysis.suspects import mean_residual_labels
 from adaptive_labels.config import RunConfig, from_dict, load_toml, to_dict
 from adaptive_labels.data import Dataset
 from adaptive_labels.experiments import build
-from adaptive_labels.experiments.comparison import Plan, run_plan
+from adaptive_labels.experiments.comparison import Plan, plan_runs, run_plan
 from adaptive_labels.experiments.executors import Event, Outcome
 from adaptive_labels.experiments.studies.records import append_record, make_record, read_all_records
 from adaptive_labels.experiments.studies.study import Study, StudyError, Variant, task_file
@@ -111,7 +111,7 @@ def _run(
     if not jobs:
         return []
     _, choice = build.resolve_for(jobs[0][1], dataset)
-    plan = Plan(dataset, choice, tuple(config for _, config in jobs), work.out, work.workers)
+    plan = plan_runs(dataset, choice, [config for _, config in jobs], work.out, work.workers)
     variants = {run_id(to_dict(config)): variant for variant, config in jobs}
 
     def record(path: Path) -> None:
