@@ -28,14 +28,14 @@ from adaptive_labels.benchmarks.results import as_csv, described
 from adaptive_labels.benchmarks.train import NoRecorder
 from adaptive_labels.config import RunConfig, load_toml
 from adaptive_labels.data import Dataset, Examples
-from adaptive_labels.data.word_hashes import Words, code_points
+from adaptive_labels.data.encoders.hashes import Words, code_points
 from adaptive_labels.experiments import build
-from adaptive_labels.paper.paper import RECIPES
+from adaptive_labels.paper.printed import RECIPES
 from adaptive_labels.training.evaluation import predict_logits
 from adaptive_labels.training.loop import fit
 from adaptive_labels.training.progress import SilentReporter
 
-RECIPE = RECIPES / "benches" / "ag_news-fasttext-short.toml"
+RECIPE = RECIPES / "tasks" / "ag_news-fasttext-short.toml"
 # Those of the C++ program's paper for this data but for more dimensions and epochs, by which it gains.
 CPP = {"dim": 50, "epoch": 10, "wordNgrams": 2, "lr": 0.5, "minCount": 1, "bucket": 2_000_000, "verbose": 0}
 

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from adaptive_labels.losses import LabelSmoothingPlusPlus
 from adaptive_labels.objectives import Supervised
 
 
@@ -127,3 +128,15 @@ def test_biases_may_have_a_rate_of_their_own_and_decay_as_the_weights_do() -> No
     assert weights["lr"] * weights["weight_decay"] == pytest.approx(biases["lr"] * biases["weight_decay"])
     undecayed = objective.parameter_groups(lr=0.5, weight_decay=0.1, bias_lr=8.0, decay_biases=False)[1]
     assert (undecayed["lr"], undecayed["weight_decay"]) == (4.0, 0.0)
+
+
+def test_the_table_of_label_smoothing_plus_plus_is_trained_like_the_network() -> None:
+    """As in the authors' code: the optimizer's own rate and weight decay, whatever residual labels get."""
+    criterion = LabelSmoothingPlusPlus(3)
+    groups = Supervised(nn.Linear(5, 3), criterion).parameter_groups(
+        lr=0.5, weight_decay=0.1, residual_lr=100.0, decay_biases=False
+    )
+    table = next(g for g in groups if any(parameter is criterion.residual_logits for parameter in g["params"]))
+    assert (table["lr"], table["weight_decay"]) == (0.5, 0.1)
+    assert sum(len(group["params"]) for group in groups) == 3
+    assert not any(group.get("criterion") for group in groups)

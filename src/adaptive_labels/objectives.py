@@ -59,6 +59,8 @@ class Objective(nn.Module):
     ) -> list[dict[str, Any]]:
         """Optimizer groups: the networks' parameters, then the criterion's own, marked ``"criterion": True``.
 
+        A criterion whose `like_network` is True has its parameters among the networks'.
+
         Args:
             lr: the networks' learning rate.
             weight_decay: on the networks' parameters.
@@ -67,7 +69,9 @@ class Objective(nn.Module):
             decay_biases: False leaves biases and normalisation weights (all that is one-dimensional) undecayed.
             bias_lr: their rate as a multiple of `lr`; they decay as fast as the weights all the same.
         """
-        learnt = [parameter for learner in self.learners for parameter in learner.parameters()]
+        like_network = getattr(self.criterion, "like_network", False)
+        modules = (*self.learners, self.criterion) if like_network else self.learners
+        learnt = [parameter for module in modules for parameter in module.parameters()]
         trained = [parameter for parameter in learnt if parameter.requires_grad]
         apart = bias_lr != 1.0 or not decay_biases
         biases = [parameter for parameter in trained if apart and parameter.ndim <= 1]
@@ -75,7 +79,7 @@ class Objective(nn.Module):
         groups: list[dict[str, Any]] = [
             {"params": weights, "lr": lr, "weight_decay": weight_decay},
             {"params": biases, "lr": lr * bias_lr, "weight_decay": weight_decay / bias_lr if decay_biases else 0.0},
-            *self._criterion_groups(lr * residual_lr, residual_weight_decay),
+            *([] if like_network else self._criterion_groups(lr * residual_lr, residual_weight_decay)),
         ]
         return [group for group in groups if group["params"]]
 

@@ -18,7 +18,12 @@ from adaptive_labels.analysis.confusions import (
     read_confusions,
     top_pairs,
 )
-from adaptive_labels.analysis.listing import format_confusions, named_groups, one_way_pairs, summarise_confusions
+from adaptive_labels.analysis.confusions_table import (
+    format_confusions,
+    named_groups,
+    one_way_pairs,
+    summarise_confusions,
+)
 from adaptive_labels.runs import RunError, RunFolder
 
 

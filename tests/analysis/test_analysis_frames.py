@@ -14,7 +14,7 @@ from adaptive_labels.analysis.frames import (
     predictions_of,
     residuals_of,
 )
-from adaptive_labels.analysis.residuals import consistency
+from adaptive_labels.analysis.residual_labels import consistency
 from adaptive_labels.runs import RunError, RunFolder
 
 

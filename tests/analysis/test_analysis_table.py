@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adaptive_labels.analysis.format import parameters, short_count
 from adaptive_labels.analysis.records import read_records
 from adaptive_labels.analysis.table import FORMATS, table
-from adaptive_labels.analysis.words import parameters, short_count
 from adaptive_labels.runs import RunFolder
 
 

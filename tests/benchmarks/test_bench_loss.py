@@ -16,7 +16,7 @@ import torch
 
 from adaptive_labels.benchmarks import growth, loss as losses
 from adaptive_labels.benchmarks.measure import peak_memory, take_turns
-from adaptive_labels.benchmarks.peers import PEERS
+from adaptive_labels.benchmarks.related import RELATED
 from adaptive_labels.benchmarks.results import as_csv
 
 MAIN = "from adaptive_labels.cli import main; main()"
@@ -53,7 +53,7 @@ def test_every_row_is_a_ratio_to_the_reference(printed: tuple[dict[str, Any], st
         assert ours["limit"] >= 1.5
     assert result["environment"]["cpu"]["cores"] >= 1
     assert result["environment"]["versions"]["torch"] == torch.__version__
-    assert set(result["not_installed"]) <= set(PEERS)
+    assert set(result["not_installed"]) <= set(RELATED)
 
 
 def test_the_fused_path_keeps_to_its_memory(printed: tuple[dict[str, Any], str]) -> None:

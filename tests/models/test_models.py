@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from adaptive_labels.analysis.words import short_count
-from adaptive_labels.data.encoding import HashedNgrams
+from adaptive_labels.analysis.format import short_count
+from adaptive_labels.data.encoders.ngrams import HashedNgrams
 from adaptive_labels.models import (
     MODELS,
     airbench,

@@ -25,10 +25,10 @@ from adaptive_labels.paper import (
     tables,
     to_plain,
 )
-from adaptive_labels.paper.checking import check_cell
+from adaptive_labels.paper.dry_run import check_cell
 from adaptive_labels.paper.figure import HeatMaps, choose_epochs, draw, find_task, read_heat_maps, sentences
 from adaptive_labels.paper.page import render_page, table_page, write_tables
-from adaptive_labels.paper.paper import RECIPES
+from adaptive_labels.paper.printed import RECIPES
 from adaptive_labels.paper.recipes import limited, list_recipes
 from adaptive_labels.runs import RunFolder
 

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,8 +18,8 @@ from adaptive_labels.analysis import bootstrap_runs, group_records, read_records
 from adaptive_labels.analysis.calibration import reliability
 from adaptive_labels.analysis.suspects import Suspect, Suspects
 from adaptive_labels.report import write_report
-from adaptive_labels.report.charts import Curve, line_chart, zoom_start
-from adaptive_labels.report.gather import gather
+from adaptive_labels.report.charts import EPOCHS, Axis, Curve, line_chart, panels, percent_axis, zoom_start
+from adaptive_labels.report.group_data import read_group
 from adaptive_labels.report.heatmap import heat_map
 from adaptive_labels.report.page import asset
 from adaptive_labels.report.svg import labelled, nice_ticks, shorten
@@ -368,7 +369,7 @@ def test_a_run_that_stopped_early_ends_with_its_own_last_labels(maker: Any) -> N
     stored = runs[1].load_residual_labels()
     (runs[1].path / "residual_labels.npz").unlink()
     save_residual_labels(runs[1].path / "residual_labels.npz", [1, 2], stored.labels[:2], stored.classes)
-    residuals = gather(group_records(read_records(runs))[0]).methods[0].residuals
+    residuals = read_group(group_records(read_records(runs))[0]).methods[0].residuals
     assert residuals is not None
     assert residuals.epochs.tolist() == [1, 2, 4]
     expected = (runs[0].load_residual_labels().matrix(-1).astype(float) + stored.labels[1]) / 2
@@ -402,7 +403,7 @@ def test_curves_stay_inside_their_frame_and_flat_ones_are_drawn() -> None:
         mean = np.array(values)
         curve = Curve(np.arange(1.0, len(values) + 1), mean, mean, mean)
         skip = zoom_start(len(values))
-        drawing = line_chart({"m": curve}, "t", x_label="epoch", y_label="y", percent=True, skip=skip)
+        drawing = line_chart({"m": curve}, "t", EPOCHS, percent_axis("y"), skip=skip)
         assert "nan" not in drawing
         points = re.search(r'<polyline[^>]*points="([^"]*)"', drawing)
         assert points is not None
@@ -444,3 +445,30 @@ def test_nothing_here_needs_torch() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout == "False\n"
+
+
+def test_a_chart_with_values_by_name_and_intervals_at_each_point() -> None:
+    """What the figures of studies and benchmarks need: given places, bars, logarithms and several panels."""
+    lines = {"a": Curve.of([0, 1], [0.5, 1.5], [0.1, -0.5], [0.9, 3.5]), "b": Curve.of([0, 1], [1, 2])}
+    drawing = line_chart(lines, "t", Axis("rate", ticks={0: "0.1", 1: "0.3"}), Axis("points", signed=True), bars=True)
+    assert drawing.count('class="spread') == 2  # b has no interval
+    assert drawing.count('class="marker line0"') == drawing.count('class="marker line1"') == 3  # one in the legend
+    assert all(f">{words}</text>" in drawing for words in ("0.1", "0.3", "+2"))
+    assert drawing.count('class="zero"') == 1
+    ends = re.findall(r'class="spread[^>]*y1="([\d.]+)"[^>]*y2="([\d.]+)"', drawing)
+    assert all(28 <= float(high) < float(low) <= 232 for low, high in ends)
+
+    times = {"a": Curve.of([16, 256, 4096], [0.02, 0.3, 40.0])}
+    sizes = Axis("samples", log=True, ticks={16: "16", 256: "256", 4096: "4,096"})
+    logarithmic = line_chart(times, "t", sizes, Axis("ms", log=True), with_legend=False)
+    for words in ("0.01", "0.1", "1", "10", "100", "256", "4,096"):
+        assert f">{words}</text>" in logarithmic
+    places = re.search(r'<polyline[^>]*points="([^"]*)"', logarithmic)
+    assert places is not None
+    left, middle, right = (float(pair.split(",")[0]) for pair in places[1].split())
+    assert middle - left == pytest.approx(right - middle, abs=0.11)  # 16 to 256 is as far as 256 to 4,096
+
+    three = panels([logarithmic] * 3, "t", "d", columns=2, captions=["(a)", "(b)", "(c)"], names={"a": 0})
+    assert three.count('class="chart"') == 3
+    assert three.count(">(b)</text>") == 1
+    ET.fromstring(three)

@@ -10,10 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from adaptive_labels.analysis import residuals
-from adaptive_labels.analysis.groups import ConfusedGroup, confused_groups
-from adaptive_labels.analysis.matrices import Matrix, row_shares
-from adaptive_labels.analysis.ordering import order_by_similarity
+from adaptive_labels.analysis import residual_labels
+from adaptive_labels.analysis.confusion_matrix import (
+    ConfusedGroup,
+    Matrix,
+    confused_groups,
+    order_by_similarity,
+    row_shares,
+)
 from adaptive_labels.errors import UserError
 from adaptive_labels.runs import RunError, RunFolder
 
@@ -129,17 +133,17 @@ def top_pairs(confusions: Confusions, top: int = 10, by: str | None = None) -> l
 def agreement(confusions: Confusions) -> float | None:
     """Spearman's rank correlation of residual labels and test errors over the off-diagonal pairs.
 
-    See `residuals.agreement`, which says more. None where one of the two is missing or does not vary.
+    See `residual_labels.agreement`, which says more. None where one of the two is missing or does not vary.
     """
     if confusions.residual is None or confusions.counts is None:
         return None
-    return residuals.agreement(confusions.residual, confusions.counts, pairs=0).overall
+    return residual_labels.agreement(confusions.residual, confusions.counts, pairs=0).overall
 
 
 def groups_of(confusions: Confusions, threshold: float | None = None, by: str | None = None) -> list[ConfusedGroup]:
     """Sets of classes in which every two are confused with each other, most confusion first.
 
-    See `groups.confused_groups`. Of test rates the smallest threshold is 0.05, a share of a class's examples; of
+    See `confused_groups`. Of test rates the smallest threshold is 0.05, a share of a class's examples; of
     residual labels it is 0.1, a share of what a class is taken for.
     """
     ranking = _ranking(confusions, by)
@@ -156,7 +160,7 @@ def mutual_groups(confusions: Confusions, threshold: float | None = None, by: st
 
 
 def cluster_order(matrix: Matrix) -> list[int]:
-    """An order of the classes in which confused ones are neighbours, see `ordering.order_by_similarity`."""
+    """An order of the classes in which confused ones are neighbours, see `order_by_similarity`."""
     return [int(i) for i in order_by_similarity(matrix)]
 
 

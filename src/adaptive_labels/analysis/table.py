@@ -7,10 +7,18 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from adaptive_labels.analysis.format import (
+    difference,
+    digits_for,
+    listed,
+    p_value,
+    parameters,
+    percent,
+    percent_summary,
+)
 from adaptive_labels.analysis.records import Group, Record, group_records
 from adaptive_labels.analysis.statistics import Summary
 from adaptive_labels.analysis.summary import Row, summarise_group
-from adaptive_labels.analysis.words import difference, digits_for, listed, p_value, parameters, percent, percent_summary
 from adaptive_labels.errors import UserError
 
 FORMATS = ("text", "markdown", "csv", "latex", "json")

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from adaptive_labels.benchmarks.measure import Timing, peak_memory, take_turns
-from adaptive_labels.benchmarks.peers import installed_peers
+from adaptive_labels.benchmarks.related import installed_packages
 from adaptive_labels.benchmarks.results import described
 from adaptive_labels.losses import AdaptiveLabelLoss, create_loss
 from adaptive_labels.losses.fused import kernel as kernels
@@ -31,10 +31,10 @@ def bench_loss(shapes: Sequence[tuple[int, int]] = SHAPES, seconds: float = 60.0
 
     ``memory`` is the peak of a step's allocations in units of the logits' size, its gradient included.
     """
-    peers, missing = installed_peers()
+    packages, missing = installed_packages()
     rows = []
     for n, k in shapes:
-        steps = steps_of(n, k, peers)
+        steps = steps_of(n, k, packages)
         timings = take_turns(steps, seconds / len(shapes))
         reference = timings[REFERENCE]
         for name, found in timings.items():
@@ -89,7 +89,7 @@ def limit_of(name: str, k: int, reference: float) -> float | None:
     return (2 if k <= DENSE else 3) * reference
 
 
-def steps_of(n: int, k: int, peers: dict[str, Callable[[Tensor, Tensor], Tensor]]) -> dict[str, Step]:
+def steps_of(n: int, k: int, packages: dict[str, Callable[[Tensor, Tensor], Tensor]]) -> dict[str, Step]:
     """The steps to be timed, by name."""
     generator = torch.Generator().manual_seed(0)
     z, y = 2 * torch.randn(n, k, generator=generator), torch.randint(k, (n,), generator=generator)
@@ -109,8 +109,8 @@ def steps_of(n: int, k: int, peers: dict[str, Callable[[Tensor, Tensor], Tensor]
             steps[f"{method}, as it is here"] = _step(create_loss(method, k), z, y)
     else:
         steps["ALR-S, S in the optimizer, sparse"], steps[STEP] = _with_optimizer(adaptive(sparse=True), z, y)
-    for name, peer in peers.items():
-        steps[name] = _step(peer, z, y)
+    for name, other in packages.items():
+        steps[name] = _step(other, z, y)
     return steps
 
 

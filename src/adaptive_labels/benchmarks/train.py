@@ -26,7 +26,7 @@ from adaptive_labels.config import DataConfig, RunConfig, TrainingConfig
 from adaptive_labels.data import Examples
 from adaptive_labels.data.augment import random_crop, random_flip
 from adaptive_labels.data.encoders import EncodedExamples
-from adaptive_labels.data.encoding import ImageEncoder
+from adaptive_labels.data.encoders.ngrams import ImageEncoder
 from adaptive_labels.experiments import build
 from adaptive_labels.losses import create_loss
 from adaptive_labels.models import create_model

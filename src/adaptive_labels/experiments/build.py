@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from adaptive_labels.config import ConfigError, DataConfig, RunConfig, from_dict, resolve, to_dict
 from adaptive_labels.data import DATASETS, DataError, Dataset, inject_noise, load_dataset
 from adaptive_labels.data.augment import alternating_flip, random_crop, random_cutout, random_flip
-from adaptive_labels.data.cutting import cut_notes
 from adaptive_labels.data.encoders import (
     EncodedExamples,
     Encoder as Encoder,
@@ -28,6 +27,7 @@ from adaptive_labels.data.encoders import (
     encoder_to_dict as encoder_to_dict,
     fit_encoder,
 )
+from adaptive_labels.data.encoders.limits import cut_notes
 from adaptive_labels.errors import did_you_mean
 from adaptive_labels.experiments import teachers as teaching
 from adaptive_labels.experiments.defaults import Choice, choose

@@ -1,7 +1,7 @@
 """The paper's tables and figure again: its printed figures as data, the recipes, and ours beside them."""
 
-from adaptive_labels.paper.beside import Cell, Comparison, compare_with_paper, render, to_plain
-from adaptive_labels.paper.paper import paper_figure, paper_tables
+from adaptive_labels.paper.comparison import Cell, Comparison, compare_with_paper, render, to_plain
+from adaptive_labels.paper.printed import paper_figure, paper_tables
 from adaptive_labels.paper.recipes import SCALES, Choice, Reproduction, choose, load_reproduction, tables
 
 __all__ = [

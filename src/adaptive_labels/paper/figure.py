@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_labels.analysis.residuals import consistency, row_entropy, top_confusions
+from adaptive_labels.analysis.residual_labels import consistency, row_entropy, top_confusions
 from adaptive_labels.experiments import build
 from adaptive_labels.experiments.comparison import plan_runs, run_plan
 from adaptive_labels.experiments.studies import StudyError, Variant
-from adaptive_labels.experiments.studies.conduct import Listening, Work, with_variant
-from adaptive_labels.paper.paper import PaperFigure
+from adaptive_labels.experiments.studies.runner import Listening, Work, with_variant
+from adaptive_labels.paper.printed import PaperFigure
 from adaptive_labels.paper.recipes import Reproduction
-from adaptive_labels.report.figures import Drawer
+from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.heatmap import heat_map
 from adaptive_labels.report.svg import figure, text
 from adaptive_labels.runs import RunFolder
@@ -191,9 +191,9 @@ def caption(number: int, epoch: int, accuracy: float) -> str:
 
 def write_picture(maps: HeatMaps, folder: Path, name: str) -> tuple[list[Path], str | None]:
     """Write the picture as SVG and, where that can be done, PNG; the files, and why there is no PNG or None."""
-    drawer = Drawer()
-    drawer.figure(name, draw(maps))
-    return drawer.write(folder)
+    figures = Figures()
+    figures.figure(name, draw(maps))
+    return figures.write(folder)
 
 
 def sentences(maps: HeatMaps, paper: PaperFigure) -> list[str]:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from adaptive_labels.experiments.studies import read_all_records
-from adaptive_labels.paper.beside import compare_with_paper, render, render_columns
+from adaptive_labels.paper.comparison import compare_with_paper, render, render_columns
 from adaptive_labels.paper.recipes import SCALES, Reproduction, load_reproduction, tables
 
 _MARKER = re.compile(r"\{\{([\w-]+)-(\w+)\}\}")

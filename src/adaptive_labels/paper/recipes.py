@@ -10,7 +10,7 @@ from pathlib import Path
 from adaptive_labels.config import RunConfig, load_toml
 from adaptive_labels.experiments.studies import Study, StudyError, Variant, load_study
 from adaptive_labels.experiments.studies.study import task_file
-from adaptive_labels.paper.paper import RECIPES, Column, PaperTable, paper_tables
+from adaptive_labels.paper.printed import RECIPES, Column, PaperTable, paper_tables
 
 SCALES = ("smoke", "short", "paper")
 ALL = "all"

@@ -1,11 +1,12 @@
-"""The report's figures, as inline SVG: lines, differences, reliability and accuracy by class."""
+"""The charts of the report and of every other figure in the package, as inline SVG."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from adaptive_labels.analysis.calibration import Reliability
 from adaptive_labels.report.svg import (
@@ -29,25 +30,25 @@ WIDTH, LEFT, RIGHT, TOP, PLOT = 420.0, 44.0, 12.0, 28.0, 204.0
 
 @dataclass(frozen=True)
 class Curve:
-    """A figure that changes along x: its mean, and the ends of a band around it (equal to it for no band)."""
+    """A value that changes along x, with the ends of an interval around it (equal to it for no interval).
+
+    Attributes:
+        x: (P,) places, rising.
+        mean: (P,) values.
+        low: (P,) lower ends.
+        high: (P,) upper ends.
+    """
 
     x: NDArray[np.float64]
     mean: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
-
-@dataclass(frozen=True)
-class Difference:
-    """A method's difference from the baseline: one figure a seed, the mean and its interval (None for one seed)."""
-
-    name: str
-    by_seed: Sequence[float]
-    mean: float
-    low: float | None
-    high: float | None
-    words: str
-    best: bool = False
+    @classmethod
+    def of(cls, x: ArrayLike, mean: ArrayLike, low: ArrayLike | None = None, high: ArrayLike | None = None) -> Self:
+        """A curve from any sequences; without ``low`` and ``high`` it has no interval."""
+        ends = (mean if low is None else low), (mean if high is None else high)
+        return cls(*(np.asarray(values, dtype=np.float64) for values in (x, mean, *ends)))
 
 
 def over_runs(x: NDArray[np.float64], values: NDArray[np.float64]) -> Curve:
@@ -57,57 +58,221 @@ def over_runs(x: NDArray[np.float64], values: NDArray[np.float64]) -> Curve:
     return Curve(x, mean, mean - std, mean + std)
 
 
+@dataclass(frozen=True)
+class Axis:
+    """How the values along one side of a chart are placed and written.
+
+    Attributes:
+        label: what the values are, with their unit.
+        scale: what values are multiplied by when they are written: 100 for percent.
+        signed: write a sign before positive values.
+        log: place values by their logarithm; ticks are powers of ten unless given.
+        whole: write whole numbers only: every one of a few, else about seven with the first and the last.
+        ticks: the places that are written, each with its words; round numbers unless given.
+        low: the axis never starts below this value.
+        high: the axis never ends above this value.
+    """
+
+    label: str
+    scale: float = 1.0
+    signed: bool = False
+    log: bool = False
+    whole: bool = False
+    ticks: Mapping[float, str] | None = None
+    low: float | None = None
+    high: float | None = None
+
+    def words(self, value: float, digits: int) -> str:
+        """A value as it is written."""
+        text = f"{abs(self.scale * value):.{digits}f}"
+        if float(text) == 0:
+            return text
+        return f"{'−' if value < 0 else '+' if self.signed else ''}{text}"
+
+
+def percent_axis(label: str) -> Axis:
+    """An axis of shares, written in percent, that stays between 0 and 100."""
+    return Axis(label, scale=100, low=0.0, high=1.0)
+
+
+EPOCHS = Axis("epoch", whole=True)
+
+
+class _Scale:
+    """Values of one axis → places in the drawing."""
+
+    def __init__(self, axis: Axis, low: float, high: float, start: float, end: float) -> None:
+        self.axis, self.start, self.end = axis, start, end
+        if axis.log:
+            low, high = float(np.log10(low)), float(np.log10(high))
+            if axis.ticks is None:
+                low, high = float(np.floor(low)), float(np.ceil(high))
+        self.low, self.high = low, high if high > low else low + 1.0
+
+    def __call__(self, value: float) -> float:
+        position = float(np.log10(value)) if self.axis.log else value
+        return self.start + (position - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    @property
+    def ticks(self) -> dict[float, str]:
+        """The places that are written, with their words."""
+        if self.axis.ticks is not None:
+            return dict(self.axis.ticks)
+        if self.axis.log:
+            return {10.0**power: f"{10.0**power:g}" for power in range(int(self.low), int(self.high) + 1)}
+        found = _whole_ticks(int(self.low), int(self.high)) if self.axis.whole else nice_ticks(self.low, self.high)
+        return dict(zip(found, labelled(found, self.axis.words), strict=True))
+
+
+def _whole_ticks(first: int, last: int) -> list[float]:
+    step = 1 if last - first < 8 else int(np.ceil((last - first) / 6))
+    inner = [epoch for epoch in range(first, last + 1, step) if last - epoch > step // 2]
+    return [float(epoch) for epoch in [*inner, last]]
+
+
 def line_chart(
     lines: Mapping[str, Curve],
     title: str,
+    x: Axis,
+    y: Axis,
     *,
-    x_label: str,
-    y_label: str,
-    percent: bool,
+    bars: bool = False,
     skip: int = 0,
-    floor: float | None = 0.0,
     styles: Mapping[str, int] | None = None,
+    y_range: tuple[float, float] | None = None,
+    with_legend: bool = True,
 ) -> str:
-    """A line with a band for each name; x is an epoch or, with ``percent`` on both axes, a share.
+    """A line for each name, with a band around it or, with ``bars``, an interval at each point.
 
-    The y scale fits the points after the first ``skip``; earlier ones may run off the bottom. ``styles`` gives a name
-    the same style in all figures; without it, the order decides.
+    Args:
+        lines: the curves by name.
+        title: what is shown, for a screen reader.
+        x: the axis below.
+        y: the axis on the left; a line marks 0 where it is signed.
+        bars: draw intervals as bars, moved apart so that none hides another, and a marker at every point.
+        skip: the y range fits the points after the first ``skip``; earlier ones may run off the bottom.
+        styles: name → style, to draw a name alike in all charts; the order decides unless given.
+        y_range: the ends of the y axis, to give several charts the same; they fit the lines unless given.
+        with_legend: name the lines below.
     """
     place = {name: (styles or {}).get(name, position) for position, name in enumerate(lines)}
-    low, high = _range(list(lines.values()), skip, floor, 1.0 if percent else None)
-    first, last = (f(float(f(curve.x)) for curve in lines.values()) for f in (min, max))
-    right = WIDTH - RIGHT
-
-    def x(value: float) -> float:
-        return LEFT + (value - first) / (last - first or 1.0) * (right - LEFT)
-
-    def y(value: float) -> float:
-        return TOP + PLOT - (value - low) / (high - low) * PLOT
-
-    scale = 100 if percent else 1
-    parts = [grid(nice_ticks(low, high), LEFT, right, y, lambda v, digits: f"{scale * v:.{digits}f}")]
-    whole = x_label == "epoch"
-    ticks = _epoch_ticks(int(first), int(last)) if whole else nice_ticks(first, last)
-    for tick in ticks:
-        words = f"{tick:.0f}" if whole else f"{100 * tick:.0f}"
-        parts.append(text(x(tick), TOP + PLOT + 16, words, "middle"))
-    parts.append(text((LEFT + right) / 2, TOP + PLOT + 32, x_label, "middle"))
-    parts.append(text(8, 14, y_label))
+    right, bottom = WIDTH - RIGHT, TOP + PLOT
+    first, last = (f(float(f(one.x)) for one in lines.values()) for f in (min, max))
+    inner = 14.0 if bars or x.log else 0.0
+    across = _Scale(x, first, last, LEFT + inner, right - inner)
+    up = _Scale(y, *(y_range or fitting_range(list(lines.values()), y, skip)), bottom, TOP)
+    parts = []
+    for tick, words in up.ticks.items():
+        parts.append(line(LEFT, up(tick), right, up(tick), "zero" if y.signed and tick == 0 else "grid"))
+        parts.append(text(LEFT - 5, up(tick) + 4, words, "end"))
+    parts += [text(across(tick), bottom + 16, words, "middle") for tick, words in across.ticks.items()]
+    parts.append(text((LEFT + right) / 2, bottom + 32, x.label, "middle"))
+    parts.append(text(8, 14, y.label))
     drawn = []
-    for name, curve in lines.items():
-        position = place[name]
-        middle = [(x(e), y(v)) for e, v in zip(curve.x, curve.mean, strict=True)]
-        if (curve.high > curve.low).any():
-            upper = [(x(e), y(v)) for e, v in zip(curve.x, curve.high, strict=True)]
-            lower = [(x(e), y(v)) for e, v in zip(curve.x, curve.low, strict=True)]
-            drawn.append(f'<polygon class="band line{position % 7}" points="{points([*upper, *reversed(lower)])}"/>')
-        drawn.append(stroke(position, middle, name))
-        drawn += [marker(position, *point) for point in middle[position % 3 :: max(1, len(middle) // 7)]]
+    for number, (name, one) in enumerate(lines.items()):
+        shift = (number - (len(lines) - 1) / 2) * 5 if bars else 0.0
+        drawn.append(_drawn_line(one, place[name], name, [across(value) + shift for value in one.x], up, bars))
     parts.append(window(LEFT - 4, TOP - 4, right - LEFT + 8, PLOT + 8, "".join(drawn)))
-    key, height = legend(place, 8, TOP + PLOT + 44, WIDTH - 16)
-    unit = "%" if percent else ""
-    ends = ", ".join(f"{name} {scale * float(c.mean[-1]):.{1 if percent else 3}f}{unit}" for name, c in lines.items())
-    return figure(title, f"At the right end: {ends}.", WIDTH, TOP + PLOT + 44 + height, "".join([*parts, key]), "chart")
+    height = bottom + 40
+    if with_legend:
+        key, space = legend(place, 8, bottom + 44, WIDTH - 16)
+        parts.append(key)
+        height = bottom + 44 + space
+    unit, digits = ("%", 1) if y.scale == 100 and not y.signed else ("", 3)
+    ends = ", ".join(f"{name} {y.words(float(one.mean[-1]), digits)}{unit}" for name, one in lines.items())
+    return figure(title, f"At the right end: {ends}.", WIDTH, height, "".join(parts), "chart")
+
+
+def _drawn_line(one: Curve, style: int, name: str, places: Sequence[float], up: _Scale, bars: bool) -> str:
+    middle, upper, lower = (
+        [(place, up(float(value))) for place, value in zip(places, values, strict=True)]
+        for values in (one.mean, one.high, one.low)
+    )
+    parts = []
+    if bars:
+        parts += [
+            f'<line class="spread line{style % 7}" x1="{a:.1f}" y1="{b:.1f}" x2="{a:.1f}" y2="{c:.1f}"/>'
+            for (a, b), (_, c) in zip(lower, upper, strict=True)
+            if b != c
+        ]
+    elif (one.high > one.low).any():
+        parts.append(f'<polygon class="band line{style % 7}" points="{points([*upper, *reversed(lower)])}"/>')
+    parts.append(stroke(style, middle, name))
+    marked = middle if bars or len(middle) <= 8 else middle[style % 3 :: max(1, len(middle) // 7)]
+    return "".join([*parts, *(marker(style, *point) for point in marked)])
+
+
+def panels(
+    drawings: Sequence[str],
+    title: str,
+    description: str,
+    *,
+    columns: int = 3,
+    width: float = WIDTH,
+    captions: Sequence[str] = (),
+    names: Mapping[str, int] | None = None,
+) -> str:
+    """Figures beside and below one another, in one figure.
+
+    Args:
+        drawings: what this module and `heat_map` draw.
+        title: what is shown, for a screen reader.
+        description: what it says.
+        columns: how many stand beside one another.
+        width: of each panel; its height follows.
+        captions: a line below each panel.
+        names: name → style of the lines that all panels share, named once below all of them.
+    """
+    sizes = [_size(drawing) for drawing in drawings]
+    tallest = max(width * height / own for own, height in sizes) + (24 if captions else 0)
+    gap = 16.0
+    parts = []
+    for number, (drawing, (own, height)) in enumerate(zip(drawings, sizes, strict=True)):
+        left, top = (number % columns) * (width + gap), (number // columns) * (tallest + gap)
+        placed = f'<svg x="{left:g}" y="{top:g}" width="{width:g}" height="{width * height / own:g}" '
+        parts.append(drawing.replace("<svg ", placed, 1))
+        if captions:
+            parts.append(text(left + width / 2, top + tallest - 6, captions[number], "middle", 14))
+    whole = min(columns, len(drawings)) * (width + gap) - gap
+    height = -(-len(drawings) // columns) * (tallest + gap)
+    if names:
+        key, space = legend(names, 8, height, whole - 16)
+        parts.append(key)
+        height += space
+    return figure(title, description, whole, height, "".join(parts))
+
+
+def _size(drawing: str) -> tuple[float, float]:
+    _, _, width, height = drawing.split('viewBox="', 1)[1].split('"', 1)[0].split()
+    return float(width), float(height)
+
+
+def fitting_range(lines: Sequence[Curve], y: Axis, skip: int = 0) -> tuple[float, float]:
+    """The ends of a y axis that shows ``lines`` with a little room, within the axis's own ends."""
+    low = min(float(one.low[min(skip, len(one.low) - 1) :].min()) for one in lines)
+    high = max(float(one.high[min(skip, len(one.high) - 1) :].max()) for one in lines)
+    if y.signed:
+        low, high = min(low, 0.0), max(high, 0.0)
+    if y.log:
+        return low, high
+    space = max(0.05 * (high - low), 0.002 * max(abs(high), 1e-3), 1e-6)
+    low, high = low - space, high + space
+    low = low if y.low is None else max(low, y.low - 1e-9)
+    high = high if y.high is None else min(high, y.high)
+    return (low, high) if high > low else (low, low + 0.01)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A method's difference from the baseline: one value per seed, the mean and its interval (None for one seed)."""
+
+    name: str
+    by_seed: Sequence[float]
+    mean: float
+    low: float | None
+    high: float | None
+    words: str
+    best: bool = False
 
 
 def difference_chart(rows: Sequence[Difference], title: str, baseline: str) -> str:
@@ -128,7 +293,7 @@ def difference_chart(rows: Sequence[Difference], title: str, baseline: str) -> s
     bottom = top + step * len(rows)
     ticks = nice_ticks(low, high, 4)
     parts = [line(x(tick), top - 4, x(tick), bottom, "grid") for tick in ticks]
-    for tick, words in zip(ticks, labelled(ticks, _signed_points), strict=True):
+    for tick, words in zip(ticks, labelled(ticks, Axis("", scale=100, signed=True).words), strict=True):
         parts.append(text(x(tick), bottom + 15, words, "middle"))
     parts.append(line(x(0), top - 8, x(0), bottom, "zero"))
     parts.append(text(x(0), top - 12, baseline, "middle"))
@@ -217,26 +382,3 @@ def class_chart(
 def zoom_start(epochs: int) -> int:
     """How many first epochs a learning curve lets run off the bottom, so that the later ones can be told apart."""
     return epochs // 4 if epochs >= 8 else 0
-
-
-def _range(lines: Sequence[Curve], skip: int, floor: float | None, ceiling: float | None) -> tuple[float, float]:
-    low = min(float(curve.low[min(skip, len(curve.low) - 1) :].min()) for curve in lines)
-    high = max(float(curve.high[min(skip, len(curve.high) - 1) :].max()) for curve in lines)
-    space = max(0.05 * (high - low), 0.002 * max(abs(high), 1e-3), 1e-6)
-    low, high = low - space, high + space
-    low = low if floor is None else max(low, floor - 1e-9)
-    high = high if ceiling is None else min(high, ceiling)
-    return (low, high) if high > low else (low, low + 0.01)
-
-
-def _signed_points(value: float, digits: int) -> str:
-    words = f"{100 * abs(value):.{digits}f}"
-    return words if float(words) == 0 else f"{'−' if value < 0 else '+'}{words}"
-
-
-def _epoch_ticks(first: int, last: int) -> list[float]:
-    if last - first < 8:
-        return [float(epoch) for epoch in range(first, last + 1)]
-    step = int(np.ceil((last - first) / 6))
-    ticks = [float(epoch) for epoch in range(first, last + 1, step)]
-    return [*(tick for tick in ticks if last - tick > step // 2), float(last)]

@@ -12,7 +12,7 @@ PNG_SCALE = 3.0
 WITHOUT_PNG = "PNG files were not written: they need the package resvg-py (pip install 'adaptive-labels[report]')."
 
 
-class Drawer:
+class Figures:
     """Keeps what it is given under a name of its own, and gives it back for the page.
 
     Attributes:

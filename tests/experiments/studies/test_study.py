@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adaptive_labels.analysis.label_scores import mean_residual_labels
+from adaptive_labels.analysis.format import difference
 from adaptive_labels.analysis.statistics import compare_all
-from adaptive_labels.analysis.words import difference
+from adaptive_labels.analysis.suspects import mean_residual_labels
 from adaptive_labels.experiments.studies import StudyError, Variant, load_study, study_table
-from adaptive_labels.experiments.studies.choosing import best_trial, trials_of
 from adaptive_labels.experiments.studies.figure import draw, lines_of
-from adaptive_labels.experiments.studies.mechanism import describe_mechanism
+from adaptive_labels.experiments.studies.margins import describe_margins
 from adaptive_labels.experiments.studies.page import render_page
 from adaptive_labels.experiments.studies.records import append_record, read_all_records, read_records, records_file
 from adaptive_labels.experiments.studies.tables import Row, gains_table, rows_of
+from adaptive_labels.experiments.tuning import best_trial, trials_of
 
 HEAD = 'title = "T"\nquestion = "Q?"\ntasks = ["b"]\nseeds = 3\n'
 BASELINE = '[[variant]]\nname = "baseline"\nmethod = "baseline"\n'
@@ -125,14 +125,14 @@ def test_margins_by_hand() -> None:
     # Class 0 is confused with 1, class 1 with 0, class 2 with 1. One error: the fourth, of class 1, taken for 0.
     z = np.array([[4.0, 2.0, 0.0], [1.0, 4.0, 0.0], [0.0, 2.0, 4.0], [3.0, 2.0, 0.0]])
     y = np.array([0, 1, 2, 1])
-    found = describe_mechanism(z, y)
+    found = describe_margins(z, y)
     scale = z.std()
     assert found["rival_margin"] == pytest.approx(np.mean([2, 3, 2, -1]) / scale)
     assert found["confused_margin"] == pytest.approx(np.mean([2, 3, 2, -1]) / scale)
     assert found["other_margin"] == pytest.approx(np.mean([3, 3.5, 3, 0.5]) / scale)
     assert found["errors_to_confused"] == 1.0
     assert 0 < found["residual_entropy"] < 1
-    assert describe_mechanism(3 * z, y)["rival_margin"] == pytest.approx(found["rival_margin"])
+    assert describe_margins(3 * z, y)["rival_margin"] == pytest.approx(found["rival_margin"])
 
 
 def test_mean_residual_labels_are_where_the_update_loss_comes_to_rest() -> None:

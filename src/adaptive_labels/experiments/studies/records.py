@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_labels.analysis.residuals import agreement, row_entropy
-from adaptive_labels.experiments.studies.mechanism import describe_mechanism
+from adaptive_labels.analysis.residual_labels import agreement, row_entropy
+from adaptive_labels.experiments.studies.margins import describe_margins
 from adaptive_labels.experiments.studies.study import Variant
 from adaptive_labels.runs import RunError, RunFolder
 
@@ -49,7 +49,7 @@ def make_record(run: RunFolder, task: str, variant: Variant) -> Record:
     if result["reason"]:
         record["reason"] = result["reason"]
     if predictions is not None:
-        record["mechanism"] = _rounded(describe_mechanism(predictions.test_logits, predictions.test_labels))
+        record["mechanism"] = _rounded(describe_margins(predictions.test_logits, predictions.test_labels))
         right = predictions.test_logits.argmax(1) == predictions.test_labels
         classes = predictions.test_logits.shape[1]
         record["right_by_class"] = np.bincount(predictions.test_labels[right], minlength=classes).tolist()

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from adaptive_labels.analysis.format import difference, p_value, signed
 from adaptive_labels.analysis.statistics import Comparison, compare_all, summarise
-from adaptive_labels.analysis.words import difference, p_value, signed
-from adaptive_labels.experiments.studies.choosing import best_trial
 from adaptive_labels.experiments.studies.figure import draw, lines_of
 from adaptive_labels.experiments.studies.records import Record, read_all_records
 from adaptive_labels.experiments.studies.study import COLUMNS, Study, Variant, load_study
+from adaptive_labels.experiments.tuning import best_trial
 
 Records = Mapping[tuple[str, str, int], Record]
 

@@ -3,19 +3,19 @@
 import numpy as np
 
 from adaptive_labels.analysis.calibration import BINS, reliability
+from adaptive_labels.analysis.format import percent
 from adaptive_labels.analysis.selective import confidence_and_correct, risk_coverage
-from adaptive_labels.analysis.words import percent
-from adaptive_labels.report.charts import line_chart, over_runs, reliability_diagram
-from adaptive_labels.report.figures import Drawer
-from adaptive_labels.report.gather import Gathered, Method
+from adaptive_labels.report.charts import line_chart, over_runs, percent_axis, reliability_diagram
+from adaptive_labels.report.figures import Figures
+from adaptive_labels.report.group_data import GroupData, MethodData
 from adaptive_labels.report.page import columns, framed, heading, paragraph, section
 
 _POINTS = 60
 
 
-def calibration_section(found: Gathered, name: str, drawer: Drawer) -> str:
+def calibration_section(found: GroupData, name: str, figures: Figures) -> str:
     """A reliability diagram for each method, before and after scaling, and their risk–coverage curves."""
-    diagrams = "".join(_diagram(method, drawer) for method in found.methods if method.predictions)
+    diagrams = "".join(_diagram(method, figures) for method in found.methods if method.predictions)
     if not diagrams:
         return ""
     note = (
@@ -25,10 +25,10 @@ def calibration_section(found: Gathered, name: str, drawer: Drawer) -> str:
         "validation. ECE is the mean gap from the dashed line, mean over seeds."
     )
     content = f'<figure><div class="small">{diagrams}</div><figcaption>{paragraph(note)}</figcaption></figure>'
-    return section("Can the confidence be believed?", name, content + columns(_risk(found, drawer)))
+    return section("Can the confidence be believed?", name, content + columns(_risk(found, figures)))
 
 
-def _diagram(method: Method, drawer: Drawer) -> str:
+def _diagram(method: MethodData, figures: Figures) -> str:
     labels = np.concatenate([predictions.test_labels for predictions, _ in method.predictions])
     before = reliability(np.concatenate([p.test_logits for p, _ in method.predictions]), labels)
     words = f"{method.label}: ECE {percent(_mean_ece(method, scaled=False))}%"
@@ -38,10 +38,10 @@ def _diagram(method: Method, drawer: Drawer) -> str:
         after = reliability(logits, labels)
         words += f" → {percent(_mean_ece(method, scaled=True))}%"
     drawing = reliability_diagram(before, after, f"Reliability of {method.label}")
-    return f"<div>{heading(4, words)}{drawer.figure(f'reliability-{method.label}', drawing)}</div>"
+    return f"<div>{heading(4, words)}{figures.figure(f'reliability-{method.label}', drawing)}</div>"
 
 
-def _mean_ece(method: Method, *, scaled: bool) -> float:
+def _mean_ece(method: MethodData, *, scaled: bool) -> float:
     found = [
         reliability(p.test_logits.astype(np.float64) / (t or 1.0 if scaled else 1.0), p.test_labels).ece
         for p, t in method.predictions
@@ -49,7 +49,7 @@ def _mean_ece(method: Method, *, scaled: bool) -> float:
     return float(np.mean(found))
 
 
-def _risk(found: Gathered, drawer: Drawer) -> str:
+def _risk(found: GroupData, figures: Figures) -> str:
     grid = np.linspace(1 / _POINTS, 1.0, _POINTS)
     curves, areas = {}, []
     for method in found.methods:
@@ -67,9 +67,9 @@ def _risk(found: Gathered, drawer: Drawer) -> str:
         return ""
     title = f"Risk by coverage, {found.group.title}"
     along = "coverage: % of the test examples, the most confident first"
-    chart = line_chart(curves, title, x_label=along, y_label="wrong %", percent=True, styles=found.styles)
+    chart = line_chart(curves, title, percent_axis(along), percent_axis("wrong %"), styles=found.styles)
     note = (
         "If only the most confident predictions are kept, this share of them (percent) is wrong; lower is better. The "
         f"area under the curve, AURC × 100: {', '.join(areas)}."
     )
-    return framed(drawer.figure("risk-coverage", chart), note, "What leaving out the least sure would gain")
+    return framed(figures.figure("risk-coverage", chart), note, "What leaving out the least sure would gain")

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from html import escape
 
+from adaptive_labels.analysis.format import percent
 from adaptive_labels.analysis.suspects import Suspect, Suspects
-from adaptive_labels.analysis.words import percent
-from adaptive_labels.report.figures import Drawer
+from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.page import heading, paragraph, section
-from adaptive_labels.report.sections.pairs import is_png
+from adaptive_labels.report.sections.confused_pairs import is_png
 
 _SHOWN = 24
 
 
-def suspects_section(suspects: Sequence[Suspects], name: str, drawer: Drawer, *, examples: bool) -> str:
+def suspects_section(suspects: Sequence[Suspects], name: str, figures: Figures, *, examples: bool) -> str:
     """The most suspicious labels of each ranking, and how well wrong ones were found where the truth is known."""
-    content = [_judged(suspects, drawer)]
+    content = [_judged(suspects, figures)]
     for ranking in suspects:
         content.append(heading(4, f"{ranking.method}, seed {ranking.seed}"))
         if examples:
@@ -32,7 +32,7 @@ def suspects_section(suspects: Sequence[Suspects], name: str, drawer: Drawer, *,
     return section("Labels that look wrong", name, "".join(content)) if suspects else ""
 
 
-def _judged(rankings: Sequence[Suspects], drawer: Drawer) -> str:
+def _judged(rankings: Sequence[Suspects], figures: Figures) -> str:
     """The area under the precision–recall curve of every ranking, for runs with injected noise."""
     judged = [ranking for ranking in rankings if ranking.average_precision]
     if not judged:
@@ -48,7 +48,7 @@ def _judged(rankings: Sequence[Suspects], drawer: Drawer) -> str:
         "How well the labels that were made wrong on purpose are found: the area under the precision–recall curve of "
         "each ranking, in percent; 100 would put all of them first. By chance it is the share of wrong labels."
     )
-    return drawer.table("suspects", ["run", "wrong labels", *scores, "chance"], rows, caption)
+    return figures.table("suspects", ["run", "wrong labels", *scores, "chance"], rows, caption)
 
 
 def _card(suspect: Suspect) -> str:

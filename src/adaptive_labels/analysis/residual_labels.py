@@ -1,0 +1,265 @@
+"""What residual labels say over the epochs, and how far they agree with the test confusions.
+
+Shapes: E stored epochs, K classes. Row k of a matrix is the true class k; the residual label of (k, j) is the share of
+class k's other probability that goes to j. The diagonal is 0 and never counts.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from adaptive_labels.analysis.confusion_matrix import (
+    Matrix,
+    non_negative,
+    off_diagonal,
+    row_shares,
+    square,
+    without_diagonal,
+)
+
+# Rows that were stored as float32 sum to 1 only about so well.
+_ROUNDING = 1e-3
+
+
+def row_entropy(labels: ArrayLike, *, normalised: bool = False) -> Matrix:
+    """How soft each residual label is: the entropy of the row, in nats.
+
+    H_k = −Σ_j q_kj log q_kj: 0 where all mistakes are the same one, log(K − 1) where they are spread evenly. Runs
+    with more than 256 classes keep the largest 32 of a row only: what is missing to a sum of 1 is spread evenly over
+    the entries that are 0, which gives the largest entropy that the row can have had.
+
+    Args:
+        labels: (…, K, K) residual labels.
+        normalised: divide by log(K − 1), so that 1 is an even spread whatever K is; 0 for K ≤ 2.
+
+    Returns:
+        (…, K) entropies.
+
+    >>> row_entropy([[0, 0.5, 0.5], [1, 0, 0], [0.5, 0.5, 0]], normalised=True).round(3).tolist()
+    [1.0, 0.0, 1.0]
+    """
+    q = off_diagonal(_labels(labels))  # (…, K, K−1)
+    totals = q.sum(axis=-1)
+    if (totals > 1 + _ROUNDING).any():
+        raise ValueError(f"labels has a row that sums to {totals.max():g}; it must hold probabilities.")
+    missing, empty = np.maximum(1 - totals, 0.0), (q == 0).sum(axis=-1)
+    entropy = -np.sum(q * np.log(np.where(q > 0, q, 1.0)), axis=-1)
+    spread = np.where(empty > 0, missing / np.maximum(empty, 1), 0.0)
+    entropy -= missing * np.log(np.where(spread > 0, spread, 1.0))
+    entropy = np.maximum(entropy, 0.0)
+    if not normalised:
+        return np.asarray(entropy)
+    others = q.shape[-1]
+    return np.asarray(np.minimum(entropy / np.log(others), 1.0) if others > 1 else np.zeros_like(entropy))
+
+
+def top_confusions(labels: ArrayLike, n: int = 1) -> tuple[NDArray[np.intp], Matrix]:
+    """The n classes that each class is most taken for, most first; of equal ones, the lower index.
+
+    Args:
+        labels: (…, K, K) residual labels or confusion counts.
+        n: how many, at most K − 1.
+
+    Returns:
+        (…, K, n) columns and (…, K, n) values.
+
+    >>> top_confusions([[0, 0.3, 0.7], [0.5, 0, 0.5], [0.9, 0.1, 0]])[0].ravel().tolist()
+    [2, 0, 0]
+    """
+    values = _labels(labels)
+    size = values.shape[-1]
+    if not 1 <= n <= size - 1:
+        raise ValueError(f"n is {n}; with {size} classes it must be between 1 and {size - 1}.")
+    diagonal = np.arange(size)
+    values = values.copy()
+    values[..., diagonal, diagonal] = -1.0  # behind every other, zeros included
+    order = np.argsort(-values, axis=-1, kind="stable")[..., :n]
+    return order, np.take_along_axis(values, order, axis=-1)
+
+
+@dataclass(frozen=True)
+class Consistency:
+    """How early the residual labels of the last epoch were there.
+
+    Attributes:
+        top_share: (E,) mean share of a class's ``top`` confusions that are among its ``top`` at the last epoch; for
+            ``top=1``, the share of classes whose top confusion is already that of the last epoch.
+        correlation: (E,) mean over the classes of the rank correlation of their row with that of the last epoch.
+        chance: what ``top_share`` would be by chance, top / (K − 1).
+        classes: how many classes were counted.
+    """
+
+    top_share: Matrix
+    correlation: Matrix
+    chance: float
+    classes: int
+
+
+def consistency(labels_over_epochs: ArrayLike, top: int = 1) -> Consistency:
+    """Compare the residual labels of every stored epoch with those of the last one.
+
+    A class whose row does not vary at the last epoch (never seen, or K = 2) has no top confusion and is not counted;
+    a row that does not vary at an earlier epoch, as at the start, agrees in nothing there and correlates with 0.
+
+    Args:
+        labels_over_epochs: (E, K, K) residual labels.
+        top: how many confusions of a class are compared.
+
+    >>> early = [[0, 0.6, 0.4], [0.3, 0, 0.7], [0.2, 0.8, 0]]
+    >>> late = [[0, 0.9, 0.1], [0.8, 0, 0.2], [0.1, 0.9, 0]]
+    >>> found = consistency([early, late])
+    >>> found.top_share.round(3).tolist(), found.correlation.round(3).tolist(), found.chance
+    ([0.667, 1.0], [0.333, 1.0], 0.5)
+    """
+    labels = _labels(labels_over_epochs, "labels_over_epochs")
+    if labels.ndim != 3 or not len(labels):
+        raise ValueError(f"labels_over_epochs has shape {labels.shape}; it must be (E, K, K), E at least 1.")
+    size = labels.shape[-1]
+    if not 1 <= top <= max(size - 1, 1):
+        raise ValueError(f"top is {top}; with {size} classes it must be between 1 and {max(size - 1, 1)}.")
+    rows = off_diagonal(labels)  # (E, K, K−1)
+    counted = _varies(rows[-1])
+    chance = top / (size - 1) if size > 1 else 1.0
+    if not counted.any():
+        return Consistency(np.zeros(len(rows)), np.zeros(len(rows)), chance, 0)
+    last_ranks, last_top = _centred_ranks(rows[-1][counted]), _top_mask(rows[-1][counted], top)
+    shares, correlations = [], []
+    for epoch in rows[:, counted]:  # (K, K−1), one epoch at a time: 1,000 classes are 8 MB each
+        known = _varies(epoch)[:, None]
+        shares.append(float((_top_mask(epoch, top) & last_top & known).sum() / last_top.sum()))
+        correlations.append(float(_correlation(_centred_ranks(epoch), last_ranks).mean()))
+    return Consistency(np.array(shares), np.array(correlations), chance, int(counted.sum()))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A pair that residual labels and test errors see differently; ``true`` and ``taken_for`` are class indices.
+
+    Attributes:
+        residual: the residual label.
+        share: the share of the class's test errors.
+        expected: test errors there would be if the errors of the class went where its residual label says.
+        count: test errors there are.
+    """
+
+    true: int
+    taken_for: int
+    residual: float
+    share: float
+    expected: float
+    count: float
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How far residual labels and test errors say the same.
+
+    Attributes:
+        overall: Spearman's rank correlation over all off-diagonal pairs of classes with errors, or None.
+        median: the median over those classes of the correlation within their row, or None.
+        per_class: (K,) the correlations within the rows, NaN where there is none.
+        top1: the share of classes with errors whose largest residual label is (one of) their most frequent errors.
+        classes: how many classes have test errors and a residual label that varies.
+        differences: the pairs on which the two differ most, largest difference in examples first.
+    """
+
+    overall: float | None
+    median: float | None
+    per_class: Matrix
+    top1: float | None
+    classes: int
+    differences: tuple[Difference, ...]
+
+
+def agreement(residual_labels: ArrayLike, confusion_counts: ArrayLike, *, pairs: int = 20) -> Agreement:
+    """Compare what training learned to expect with what the test split shows.
+
+    Both are distributions over the wrong classes: the errors of a class are divided by their number; classes without
+    a test error say nothing and are left out. Differences are ranked by |expected − count|, in test examples, so that
+    a class with one error does not lead the list.
+
+    Args:
+        residual_labels: (K, K).
+        confusion_counts: (K, K) test examples of the row's class predicted as the column's; means over runs will do.
+        pairs: how many differences to give.
+
+    >>> found = agreement([[0, 0.7, 0.3], [0.6, 0, 0.4], [0.2, 0.8, 0]], [[5, 4, 1], [1, 7, 2], [0, 0, 9]], pairs=1)
+    >>> round(found.overall, 3), found.median, found.top1, found.classes
+    (0.8, 0.0, 0.5, 2)
+    >>> pair = found.differences[0]  # its 3 errors would be 1.8 here and 1.2 there; they are 1 and 2
+    >>> (pair.true, pair.taken_for, pair.count, round(pair.expected, 3))
+    (1, 0, 1.0, 1.8)
+    """
+    residual = square(residual_labels, "residual_labels")
+    counts = without_diagonal(square(confusion_counts, "confusion_counts"))
+    if residual.shape != counts.shape:
+        raise ValueError(f"residual_labels has shape {residual.shape} and confusion_counts {counts.shape}.")
+    q, errors = off_diagonal(residual), off_diagonal(counts)  # (K, K−1)
+    shares = row_shares(errors)
+    wrong = errors.sum(axis=1) > 0
+    per_class = np.full(len(q), np.nan)
+    usable = wrong & _varies(q) & _varies(shares)
+    per_class[usable] = _correlation(_centred_ranks(q[usable]), _centred_ranks(shares[usable]))
+    first, second = q[wrong].ravel(), shares[wrong].ravel()
+    overall = None
+    if first.size >= 3 and np.ptp(first) > 0 and np.ptp(second) > 0:
+        overall = float(stats.spearmanr(first, second).statistic)
+    ranked = wrong & _varies(q)
+    top1 = None
+    if ranked.any():
+        found = np.take_along_axis(errors, q.argmax(axis=1, keepdims=True), axis=1)[:, 0]
+        top1 = float((found == errors.max(axis=1, initial=0.0))[ranked].mean())
+    return Agreement(
+        overall=overall,
+        median=float(np.median(per_class[usable])) if usable.any() else None,
+        per_class=per_class,
+        top1=top1,
+        classes=int(ranked.sum()),
+        differences=_differences(residual, counts, pairs),
+    )
+
+
+def _differences(residual: Matrix, counts: Matrix, pairs: int) -> tuple[Difference, ...]:
+    totals = counts.sum(axis=1, keepdims=True)
+    expected, shares = totals * without_diagonal(residual), row_shares(counts)
+    gap = np.abs(expected - counts)
+    order = np.argsort(-gap, axis=None, kind="stable")[:pairs]
+    return tuple(
+        Difference(i, j, float(residual[i, j]), float(shares[i, j]), float(expected[i, j]), float(counts[i, j]))
+        for i, j in (divmod(int(cell), len(counts)) for cell in order)
+        if gap[i, j] > 0
+    )
+
+
+def _labels(values: ArrayLike, name: str = "labels") -> Matrix:
+    labels = np.asarray(values, dtype=np.float64)
+    if labels.ndim < 2 or labels.shape[-1] != labels.shape[-2]:
+        raise ValueError(f"{name} has shape {labels.shape}; it must end in (K, K).")
+    return non_negative(labels, name)
+
+
+def _varies(rows: Matrix) -> NDArray[np.bool_]:
+    """Which rows (…, M) hold more than one value."""
+    if rows.shape[-1] < 2:
+        return np.zeros(rows.shape[:-1], dtype=bool)
+    return np.asarray(np.ptp(rows, axis=-1) > 0)
+
+
+def _top_mask(rows: Matrix, top: int) -> NDArray[np.bool_]:
+    mask = np.zeros(rows.shape, dtype=bool)
+    np.put_along_axis(mask, np.argsort(-rows, axis=-1, kind="stable")[..., :top], True, axis=-1)
+    return mask
+
+
+def _centred_ranks(rows: Matrix) -> Matrix:
+    """Ranks 1 … M of each row (…, M), ties shared, less their mean."""
+    return np.asarray(stats.rankdata(rows, axis=-1) - (rows.shape[-1] + 1) / 2)
+
+
+def _correlation(first: Matrix, second: Matrix) -> Matrix:
+    """Correlation of centred rows; 0 where one of the two does not vary."""
+    scale = np.sqrt((first**2).sum(axis=-1) * (second**2).sum(axis=-1))
+    products = (first * second).sum(axis=-1)
+    return np.asarray(np.divide(products, scale, out=np.zeros_like(products), where=scale > 0))

@@ -1,0 +1,34 @@
+"""With injected label noise: how many of the wrong labels each method learned by heart."""
+
+from adaptive_labels.analysis.format import percent_summary
+from adaptive_labels.analysis.statistics import summarise
+from adaptive_labels.report.figures import Figures
+from adaptive_labels.report.group_data import GroupData
+from adaptive_labels.report.page import paragraph, section
+
+
+def noise_section(found: GroupData, name: str, figures: Figures) -> str:
+    """Memorised and recovered wrong labels, a row a method; empty for runs without injected noise."""
+    rows, wrong = [], 0.0
+    for method in found.methods:
+        counted = [record for record in method.records if record.value("train", "wrong_labels")]
+        if not counted:
+            continue
+        wrong = max(wrong, *(record.value("train", "wrong_labels") or 0.0 for record in counted))
+        cells = [
+            percent_summary(summarise([v for r in counted if (v := r.value("train", metric)) is not None]))
+            for metric in ("memorised", "recovered")
+        ]
+        top1 = summarise([v for r in counted if (v := r.value("test", "top1")) is not None])
+        rows.append([method.label, str(len(counted)), *cells, percent_summary(top1)])
+    if not rows:
+        return ""
+    headings = ["method", "n", "memorised %", "recovered %", "test top-1 %"]
+    caption = (
+        f"Of the {wrong:,.0f} training labels that were made wrong on purpose: the share that the trained network "
+        "predicts as given (memorised: less is better), and as they truly are (recovered: more is better); mean ± std."
+    )
+    table = figures.table("label-noise", headings, rows, caption)
+    least = min(rows, key=lambda row: float(row[2].split()[0]))
+    sentence = f"{least[0]} memorised the fewest of the wrong labels: {least[2]}%."
+    return section("What became of the wrong labels", name, paragraph(sentence) + table)

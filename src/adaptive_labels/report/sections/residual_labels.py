@@ -1,0 +1,69 @@
+"""Residual labels over the epochs: how soft they are, and how early they were what they became."""
+
+import numpy as np
+
+from adaptive_labels.analysis.format import percent
+from adaptive_labels.analysis.residual_labels import consistency, row_entropy
+from adaptive_labels.report.charts import EPOCHS, Axis, Curve, line_chart, over_runs, percent_axis
+from adaptive_labels.report.figures import Figures
+from adaptive_labels.report.group_data import GroupData, Residuals
+from adaptive_labels.report.page import columns, framed, paragraph, section
+
+
+def over_time_section(found: GroupData, name: str, figures: Figures) -> str:
+    """Entropy of the rows, and consistency of the top confusions, for each method that learns residual labels."""
+    learned = {method.label: method.residuals for method in found.methods if method.residuals is not None}
+    learned = {label: residuals for label, residuals in learned.items() if len(residuals.runs[0].classes) > 2}
+    if not learned:
+        return ""
+    entropy = {label: _entropy(residuals) for label, residuals in learned.items()}
+    title = f"Entropy of the residual labels, {found.group.title}"
+    chart = line_chart(entropy, title, EPOCHS, percent_axis("entropy %"), styles=found.styles)
+    note = (
+        "100% is an even spread over all other classes, as at the start; 0% is a single one. Mean over classes and "
+        "seeds; the band holds the middle 80% of the classes."
+    )
+    drawn = [framed(figures.figure("residual-entropy", chart), note, "How even the residual labels are")]
+    sentences = []
+    top_share, correlation = {}, {}
+    for label, residuals in learned.items():
+        if len(residuals.epochs) > 1:
+            top_share[label], correlation[label], sentence = _consistency(label, residuals)
+            sentences.append(paragraph(sentence))
+    if top_share:
+        title = f"Classes whose top confusion is that of the last epoch, {found.group.title}"
+        chart = line_chart(top_share, title, EPOCHS, percent_axis("classes %"), styles=found.styles)
+        note = "Percent of the classes whose most likely confusion is already that of the last epoch; mean over seeds."
+        drawn.append(framed(figures.figure("top-confusion-consistency", chart), note, "How early they are settled"))
+        title = f"Rank correlation of residual labels with the last epoch's, {found.group.title}"
+        chart = line_chart(correlation, title, EPOCHS, Axis("correlation"), styles=found.styles)
+        note = "Mean over the classes of the rank correlation between a row and the same row at the last epoch."
+        drawn.append(framed(figures.figure("row-correlation", chart), note, "The whole rows"))
+    return section("Residual labels over time", name, "".join(sentences) + columns(*drawn))
+
+
+def _entropy(residuals: Residuals) -> Curve:
+    rows = []  # (E, K)
+    for position in range(len(residuals.epochs)):
+        by_run = [row_entropy(residuals.of_run(run, position), normalised=True) for run in range(len(residuals.runs))]
+        rows.append(np.mean(by_run, axis=0))
+    values = np.array(rows)
+    low, high = np.quantile(values, [0.1, 0.9], axis=1)
+    return Curve(residuals.epochs.astype(np.float64), values.mean(axis=1), low, high)
+
+
+def _consistency(label: str, residuals: Residuals) -> tuple[Curve, Curve, str]:
+    """The share of settled top confusions and the rows' correlation by epoch, and the first epoch in a sentence."""
+    found = [
+        consistency(np.stack([residuals.of_run(run, position) for position in range(len(residuals.epochs))]))
+        for run in range(len(residuals.runs))
+    ]
+    x = residuals.epochs.astype(np.float64)
+    shares = np.array([one.top_share for one in found])
+    correlations = np.array([one.correlation for one in found])
+    sentence = (
+        f"{label}: after epoch {residuals.epochs[0]}, {percent(float(shares[:, 0].mean()), 0)}% of the classes already "
+        f"have the top confusion that they have at the end (by chance {percent(found[0].chance, 0)}%), and their rows "
+        f"correlate with the last ones by {correlations[:, 0].mean():.2f}."
+    )
+    return over_runs(x, shares), over_runs(x, correlations), sentence
