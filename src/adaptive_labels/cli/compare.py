@@ -29,7 +29,7 @@ def compare(
     config: "RunConfig",
     data: Data = "towns",
     methods: Annotated[
-        str, typer.Option(help="Names with commas between; options as in alr:attraction=-2.", metavar="A,B:OPTION=VALUE,…")
+        str, typer.Option(help="Names with commas between, with options as in alr:attraction=-2.", metavar="A,B,…")
     ] = "baseline,slr,alr,alr-s",
     seeds: Annotated[int, count("How many seeds for each method.")] = 3,
     workers: Workers = None,

@@ -11,7 +11,7 @@
 | ``checkpoint/`` | what resuming needs |
 | ``model.safetensors`` | the final weights |
 | ``result.json`` | written last: a folder without it is unfinished |
-| ``lock.json`` | who is writing, while someone is |
+| ``.lock`` | who is writing, while someone is |
 """
 
 from adaptive_labels.files import RunError, write_bytes, write_json, write_npz
