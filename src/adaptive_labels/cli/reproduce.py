@@ -19,7 +19,7 @@ from adaptive_labels.errors import UserError
 
 if TYPE_CHECKING:
     from adaptive_labels.experiments.comparison import Plan
-    from adaptive_labels.paper import Reproduction
+    from adaptive_labels.paper.recipes import Reproduction
 
 Scale = Annotated[
     str,
@@ -79,14 +79,14 @@ def _command(table: str) -> Callable[..., None]:
         as_json: Json = False,
     ) -> None:
         from adaptive_labels.experiments.studies.runner import Work
-        from adaptive_labels.paper import Choice, load_reproduction
+        from adaptive_labels.paper.recipes import Choice, load_reproduction
 
         check_output(out)
         reproduction = load_reproduction(table, scale)
         choice = Choice(_names(only), _names(networks), _names(data))
         folder = None if data_dir is None else str(data_dir)
         instead = _stand_ins(reproduction, stand_ins or [])
-        work = Work(reproduction.file, out, results or out, folder, workers or os.cpu_count() or 1, instead)
+        work = Work(out, results or out, folder, workers or os.cpu_count() or 1, instead)
         failed = _conduct(reproduction, choice, seeds, work, dry_run, as_json)
         _show_table(reproduction, work.results, as_json)
         if failed:
@@ -102,7 +102,7 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 def _stand_ins(reproduction: Reproduction, given: list[str]) -> dict[str, str]:
     """`NAME=PATH` by name; a name that no recipe of the table has is refused."""
-    known = {reproduction.config(task).data.name for task in reproduction.study.tasks}
+    known = {reproduction.study.config(task).data.name for task in reproduction.study.tasks}
     found = {}
     for one in given:
         name, _, path = one.partition("=")
@@ -114,23 +114,23 @@ def _stand_ins(reproduction: Reproduction, given: list[str]) -> dict[str, str]:
 
 def _conduct(reproduction: Reproduction, choice: Any, seeds: int | None, work: Any, dry_run: bool, quiet: bool) -> int:
     """Do what is missing of the chosen cells, or only check that it could be done; how many runs failed."""
-    from adaptive_labels.experiments.studies.runner import count_missing, run_study
+    from adaptive_labels.experiments.studies.runner import count_runs, run_study
     from adaptive_labels.paper.dry_run import check_cell
     from adaptive_labels.paper.recipes import choose, limited
 
     failed = 0
     for task, variants in choose(reproduction, choice):
         study = limited(reproduction.study, variants, seeds)
-        count = count_missing(study, task, work.results)
+        wanted, done = count_runs(study, task, work)
         if not quiet:
-            heading = reproduction.column(task).heading
-            prose(f"{heading}, {task}: {counted(count['wanted'], 'run')}, {count['done']} recorded already.")
+            heading, name = reproduction.column(task).heading, work.recorded_as(study, task)
+            prose(f"{heading}, {name}: {counted(wanted, 'run')}, {done} recorded already.")
         if dry_run:
             for variant in variants:
-                words = check_cell(reproduction.config(task), variant)
+                words = check_cell(study.config(task), variant)
                 if not quiet:
                     prose(f"{variant.method}: {words}", indent=2)
-        elif count["done"] < count["wanted"]:
+        elif done < wanted:
             open_output(work.out)
             for outcome in run_study(study, task, work, _listening(quiet)):
                 failed += 1
@@ -145,10 +145,10 @@ def _listening(quiet: bool) -> Callable[[Plan], Any]:
 
 
 def _show_table(reproduction: Reproduction, results: Path, as_json: bool) -> None:
-    from adaptive_labels.experiments.studies import read_all_records
-    from adaptive_labels.paper import compare_with_paper, render, to_plain
+    from adaptive_labels.experiments.studies.records import read_records
+    from adaptive_labels.paper.comparison import compare_with_paper, render, to_plain
 
-    compared = compare_with_paper(reproduction, read_all_records(results, reproduction.study.tasks))
+    compared = compare_with_paper(reproduction, read_records(results, reproduction.study))
     if as_json:
         typer.echo(json.dumps(to_plain(reproduction, compared), indent=2, ensure_ascii=False))
     else:
@@ -173,15 +173,17 @@ def _figure(
 ) -> None:
     check_output(out)
     from adaptive_labels.experiments.studies.runner import Work
-    from adaptive_labels.paper import figure, load_reproduction, paper_figure
+    from adaptive_labels.paper import figure
+    from adaptive_labels.paper.printed import paper_figure
+    from adaptive_labels.paper.recipes import load_reproduction
 
     reproduction, paper = load_reproduction("cifar", scale), paper_figure()
     task = figure.find_task(reproduction, data)
     if not as_json:
         prose(f"Paper: {paper.source}. Scale: {scale}, {figure.METHOD} on {task}. {reproduction.study.question}")
     open_output(out)
-    work = Work(reproduction.file, out, out, None if data_dir is None else str(data_dir))
-    elsewhere = None if data == reproduction.config(task).data.name else data
+    work = Work(out, out, None if data_dir is None else str(data_dir))
+    elsewhere = None if data == reproduction.study.config(task).data.name else data
     run = figure.train(reproduction, task, work, _listening(as_json), elsewhere)
     maps = figure.read_heat_maps(run, paper)
     of = task if elsewhere is None else f"{maps.data}-{scale}"
@@ -206,12 +208,12 @@ def _tables(
     ] = None,
     page: Annotated[Path | None, typer.Option(help="Where the filled template goes.", metavar="FILE")] = None,
 ) -> None:
-    from adaptive_labels.paper.page import render_page, write_tables
+    from adaptive_labels.paper.comparison import fill_template, write_tables
 
     if (template is None) != (page is None):
         raise UserError("--template and --page belong together: what to fill, and where it goes")
     for path in write_tables(results):
         typer.echo(str(path))
     if template is not None and page is not None:
-        page.write_text(render_page(template, results), encoding="utf-8")
+        page.write_text(fill_template(template, results), encoding="utf-8")
         typer.echo(str(page))

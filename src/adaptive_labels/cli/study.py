@@ -39,19 +39,19 @@ def _run(
     results: Results = Path("results"),
     dry_run: DryRun = False,
 ) -> None:
-    from adaptive_labels.experiments.studies import StudyError, load_study
-    from adaptive_labels.experiments.studies.runner import Work, count_missing, run_study
+    from adaptive_labels.experiments.studies.runner import Work, count_runs, run_study
+    from adaptive_labels.experiments.studies.study import StudyError, load_study
 
     study = load_study(file)
     tasks = study.tasks if on is None else tuple(name.strip() for name in on.split(",") if name.strip())
     for task in tasks:
         if task not in study.tasks:
             raise StudyError(f"on: {task!r} is none of the study's tasks ({', '.join(study.tasks)})")
-    work = Work(file, out, results, None if data_dir is None else str(data_dir), workers or os.cpu_count() or 1)
+    work = Work(out, results, None if data_dir is None else str(data_dir), workers or os.cpu_count() or 1)
     failed = 0
     for task in tasks:
-        count = count_missing(study, task, results)
-        prose(f"{study.title}, on {task}: {counted(count['wanted'], 'run')}, {count['done']} recorded already.")
+        wanted, done = count_runs(study, task, work)
+        prose(f"{study.title}, on {task}: {counted(wanted, 'run')}, {done} recorded already.")
         if not dry_run:
             failures = run_study(study, task, work, _listening)
             failed += len(failures)
@@ -76,13 +76,12 @@ def _tables(
     ] = None,
     page: Annotated[Path | None, typer.Option(help="Where the filled template goes.", metavar="FILE")] = None,
 ) -> None:
-    from adaptive_labels.experiments.studies import write_tables
-    from adaptive_labels.experiments.studies.page import render_page
+    from adaptive_labels.experiments.studies.tables import fill_template, write_tables
 
     if (template is None) != (page is None):
         raise UserError("--template and --page belong together: what to fill, and where it goes")
     for path in write_tables(studies, results):
         typer.echo(str(path))
     if template is not None and page is not None:
-        page.write_text(render_page(template, studies, results), encoding="utf-8")
+        page.write_text(fill_template(template, studies, results), encoding="utf-8")
         typer.echo(str(page))
