@@ -28,7 +28,7 @@ from adaptive_labels.benchmarks.results import as_csv, described
 from adaptive_labels.benchmarks.train import NoRecorder
 from adaptive_labels.config import RunConfig
 from adaptive_labels.data import Dataset, Examples
-from adaptive_labels.data.word_hashes import Words, code_points
+from adaptive_labels.data.encoders.hashes import Words, code_points
 from adaptive_labels.experiments import build
 from adaptive_labels.paper.recipes import load_reproduction
 from adaptive_labels.training.evaluation import predict_logits

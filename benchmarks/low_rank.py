@@ -20,8 +20,8 @@ import torch
 
 from adaptive_labels import AdaptiveLabelLoss
 from adaptive_labels.analysis.residual_labels import agreement
-from adaptive_labels.data import towns
-from adaptive_labels.data.encoding import HashedNgrams
+from adaptive_labels.data.encoders.ngrams import HashedNgrams
+from adaptive_labels.data.readers import towns
 from adaptive_labels.models import create_model
 
 COUNTRIES, BATCH, RATE = 77, 256, 0.01

@@ -30,7 +30,7 @@ import torch
 from adaptive_labels.data import Dataset, load_dataset
 from adaptive_labels.data.cache import CACHE
 from adaptive_labels.data.encoders import encode, fit_encoder
-from adaptive_labels.data.zhang import YAHOO_ANSWERS
+from adaptive_labels.data.readers.zhang import YAHOO_ANSWERS
 
 RESULTS = Path(__file__).parent / "results"
 COLUMNS = ["way", "step", "rows", "seconds", "peak_mb", "own_mb"]

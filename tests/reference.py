@@ -223,14 +223,16 @@ def mutual(strength: float = 1.0) -> Loss:
     return loss
 
 
-def teacher_free(alpha: float = 0.1, temperature: float = 20.0, correct: float = 0.99) -> Loss:
+def teacher_free(
+    alpha: float = 0.1, temperature: float = 20.0, correct: float = 0.99, temper_student: bool = False
+) -> Loss:
     def loss(s: Sample) -> tuple[Tensor, None]:
         classes = len(s.z)
         teacher = [
             torch.as_tensor(correct * t + (1 - correct) * (1 - t) / (classes - 1), dtype=torch.float64) for t in s.t
         ]
         q = softmax([v / temperature for v in teacher])
-        p = softmax([v / temperature for v in s.z])
+        p = softmax([v / temperature if temper_student else v for v in s.z])
         return (1 - alpha) * hard(s.z, s.t) + alpha * kl(q, p), None
 
     return loss

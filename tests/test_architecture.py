@@ -93,7 +93,7 @@ def modules() -> list[tuple[str, Path]]:
     found = []
     for path in sorted(PACKAGE.rglob("*.py")):
         room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        if room != "__init__":
+        if room not in ("__init__", "__main__"):
             found.append((room, path))
     return found
 

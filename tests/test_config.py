@@ -49,6 +49,10 @@ trainings = st.builds(
     precision=st.sampled_from(["32", "bf16-mixed", "16-mixed"]),
     device=st.sampled_from(["auto", "cpu", "cuda", "cuda:3", "mps"]),
     augment=st.none() | st.booleans(),
+    bias_lr=positive,
+    flip=st.sampled_from(["random", "alternating", "none"]),
+    translate=st.none() | st.integers(min_value=0, max_value=9),
+    cutout=st.integers(min_value=0, max_value=9),
     threads=st.none() | st.integers(min_value=1, max_value=99),
 )
 configs = st.builds(
@@ -93,7 +97,8 @@ def test_to_dict_holds_every_field() -> None:
     assert set(values) == {"data", "model", "method", "training", "seed"}
     assert values["training"]["betas"] == [0.9, 0.999]
     # A setting of a later version is left out while it is off, so that earlier runs keep their names.
-    assert set(values["training"]) == {item.name for item in fields(TrainingConfig)} - {"compile"}
+    later = {"compile", "bias_lr", "flip", "translate", "cutout"}
+    assert set(values["training"]) == {item.name for item in fields(TrainingConfig)} - later
     assert to_dict(RunConfig(training=TrainingConfig(compile=True)))["training"]["compile"] is True
 
 

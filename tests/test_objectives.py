@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from adaptive_labels.losses import LabelSmoothingPlusPlus
 from adaptive_labels.objectives import Supervised
 
 
@@ -115,3 +116,27 @@ def test_parameters_of_a_criterion_without_groups_are_trained_undecayed() -> Non
 
     groups = Supervised(nn.Linear(5, 3), Scaled()).parameter_groups(lr=1.0, weight_decay=0.3, residual_lr=0.5)
     assert (groups[1]["lr"], groups[1]["weight_decay"]) == (0.5, 0.0)
+
+
+def test_biases_may_have_a_rate_of_their_own_and_decay_as_the_weights_do() -> None:
+    model = nn.Linear(3, 2)
+    objective = Supervised(model, nn.CrossEntropyLoss())
+    weights, biases = objective.parameter_groups(lr=0.5, weight_decay=0.1, bias_lr=8.0)
+    assert weights["params"][0] is model.weight
+    assert biases["params"][0] is model.bias
+    assert (weights["lr"], biases["lr"]) == (0.5, 4.0)
+    assert weights["lr"] * weights["weight_decay"] == pytest.approx(biases["lr"] * biases["weight_decay"])
+    undecayed = objective.parameter_groups(lr=0.5, weight_decay=0.1, bias_lr=8.0, decay_biases=False)[1]
+    assert (undecayed["lr"], undecayed["weight_decay"]) == (4.0, 0.0)
+
+
+def test_the_table_of_label_smoothing_plus_plus_is_trained_like_the_network() -> None:
+    """As in the authors' code: the optimizer's own rate and weight decay, whatever residual labels get."""
+    criterion = LabelSmoothingPlusPlus(3)
+    groups = Supervised(nn.Linear(5, 3), criterion).parameter_groups(
+        lr=0.5, weight_decay=0.1, residual_lr=100.0, decay_biases=False
+    )
+    table = next(g for g in groups if any(parameter is criterion.residual_logits for parameter in g["params"]))
+    assert (table["lr"], table["weight_decay"]) == (0.5, 0.1)
+    assert sum(len(group["params"]) for group in groups) == 3
+    assert not any(group.get("criterion") for group in groups)

@@ -55,8 +55,11 @@ class Objective(nn.Module):
         residual_lr: float = 1.0,
         residual_weight_decay: float = 0.0,
         decay_biases: bool = True,
+        bias_lr: float = 1.0,
     ) -> list[dict[str, Any]]:
         """Optimizer groups: the networks' parameters, then the criterion's own, marked ``"criterion": True``.
+
+        A criterion whose `like_network` is True has its parameters among the networks'.
 
         Args:
             lr: the networks' learning rate.
@@ -64,15 +67,19 @@ class Objective(nn.Module):
             residual_lr: the criterion's rate as a multiple of `lr`.
             residual_weight_decay: on the criterion's own parameters.
             decay_biases: False leaves biases and normalisation weights (all that is one-dimensional) undecayed.
+            bias_lr: their rate as a multiple of `lr`; they decay as fast as the weights all the same.
         """
-        learnt = [parameter for learner in self.learners for parameter in learner.parameters()]
+        like_network = getattr(self.criterion, "like_network", False)
+        modules = (*self.learners, self.criterion) if like_network else self.learners
+        learnt = [parameter for module in modules for parameter in module.parameters()]
         trained = [parameter for parameter in learnt if parameter.requires_grad]
-        undecayed = [] if decay_biases else [parameter for parameter in trained if parameter.ndim <= 1]
-        decayed = trained if decay_biases else [parameter for parameter in trained if parameter.ndim > 1]
+        apart = bias_lr != 1.0 or not decay_biases
+        biases = [parameter for parameter in trained if apart and parameter.ndim <= 1]
+        weights = [parameter for parameter in trained if not apart or parameter.ndim > 1]
         groups: list[dict[str, Any]] = [
-            {"params": decayed, "lr": lr, "weight_decay": weight_decay},
-            {"params": undecayed, "lr": lr, "weight_decay": 0.0},
-            *self._criterion_groups(lr * residual_lr, residual_weight_decay),
+            {"params": weights, "lr": lr, "weight_decay": weight_decay},
+            {"params": biases, "lr": lr * bias_lr, "weight_decay": weight_decay / bias_lr if decay_biases else 0.0},
+            *([] if like_network else self._criterion_groups(lr * residual_lr, residual_weight_decay)),
         ]
         return [group for group in groups if group["params"]]
 

@@ -3,14 +3,14 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy.special import log_softmax, softmax
 
-from adaptive_labels.analysis.label_scores import (
+from adaptive_labels.analysis.suspects import (
     EVEN_SHARE,
     SCORES,
+    average_precision,
     label_scores,
     mean_residual_labels,
     suggested_labels,
 )
-from adaptive_labels.analysis.ranking import average_precision
 
 LOGITS = np.array([[2.0, 1.0, -1.0, 0.0], [0.5, 3.0, 0.0, 2.5], [-1.0, 0.0, 4.0, 1.0]])
 LABELS = np.array([1, 3, 2])

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy import stats
 
-from adaptive_labels.analysis.matrices import off_diagonal
+from adaptive_labels.analysis.confusion_matrix import off_diagonal
 from adaptive_labels.analysis.residual_labels import agreement, consistency, row_entropy, top_confusions
 
 

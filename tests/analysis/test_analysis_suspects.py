@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given, strategies as st
 from sklearn.metrics import average_precision_score
 
-from adaptive_labels.analysis.ranking import average_precision, precision_at
-from adaptive_labels.analysis.suspects import Suspect, Suspects, read_suspects, write_suspects
+from adaptive_labels.analysis.suspects import (
+    Suspect,
+    Suspects,
+    average_precision,
+    precision_at,
+    read_suspects,
+    write_suspects,
+)
 from adaptive_labels.runs import RunError
 
 

@@ -17,7 +17,7 @@ import torch
 from adaptive_labels.benchmarks import data, start, train as training
 from adaptive_labels.benchmarks.measure import ratio, turns
 from adaptive_labels.benchmarks.results import as_csv, verdict
-from adaptive_labels.data.encoding import ImageEncoder
+from adaptive_labels.data.encoders.ngrams import ImageEncoder
 
 MAIN = "from adaptive_labels.cli import main; main()"
 KEYS = {"seconds", "beside", "ratio", "p20", "p80", "repeats", "limit", "within"}

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from adaptive_labels import data
-from adaptive_labels.data.cifar import CIFAR100, Cifar
 from adaptive_labels.data.download import download
+from adaptive_labels.data.readers.cifar import CIFAR100, Cifar
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
 from cifar_files import make_cifar, write_archive, write_folder

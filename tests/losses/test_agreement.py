@@ -29,6 +29,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("max-sup", {"strength": 0.2}),
     ("complement-entropy", {"strength": 0.7}),
     ("tf-kd", {"alpha": 0.4, "temperature": 3.0, "correct": 0.9}),
+    ("tf-kd", {"alpha": 0.4, "temperature": 3.0, "temper_student": True}),
     ("kd", {"alpha": 0.3, "temperature": 2.0}),
     ("kd", {"alpha": 0.3, "temperature": 2.0, "temper_student": False}),
     ("kd", {"alpha": 0.3, "temperature": 2.0, "scale": False}),

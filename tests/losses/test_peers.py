@@ -16,6 +16,7 @@ from adaptive_labels.losses import (
     LabelSmoothingPlusPlus,
     MaxSup,
     OnlineLabelSmoothing,
+    TeacherFree,
     create_loss,
 )
 
@@ -79,6 +80,18 @@ def test_label_smoothing_plus_plus_learns_by_the_optimizer() -> None:
         optimizer.step()
     torch.testing.assert_close(criterion.residual_labels()[0], torch.tensor([0.0, 0.982, 0.018]), rtol=0, atol=2e-3)
     assert "weight_decay" not in criterion.parameter_groups()[0]
+
+
+def test_teacher_free_tempers_the_virtual_teacher_only() -> None:
+    """The regulariser's gradient is p − q^T, as in the authors' code; with a tempered student it is nearly inert."""
+    z, y = batch()
+    q = (torch.nn.functional.one_hot(y, K) * (0.99 - 0.01 / 3) + 0.01 / 3).div(20).softmax(1)
+    (gradient,) = torch.autograd.grad(TeacherFree(K, 1.0, reduction="sum")(z, y), z)
+    torch.testing.assert_close(gradient, z.detach().softmax(1) - q)
+    (tempered,) = torch.autograd.grad(TeacherFree(K, 1.0, reduction="sum", temper_student=True)(z, y), z)
+    assert tempered.norm() < 0.02 * gradient.norm()
+    both = [TeacherFree(K, 0.3, temperature=1.0, temper_student=temper)(z, y) for temper in (False, True)]
+    torch.testing.assert_close(both[0], both[1])
 
 
 def test_max_suppression_shares_the_gradient_among_ties() -> None:

@@ -9,9 +9,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from adaptive_labels.analysis.format import short_count
-from adaptive_labels.data.encoding import HashedNgrams
+from adaptive_labels.data.encoders.ngrams import HashedNgrams
 from adaptive_labels.models import (
     MODELS,
+    airbench,
     charcnn,
     create_model,
     fasttext,
@@ -30,6 +31,7 @@ SMALL = {
     "transformer": {"vocabulary": 500, "width": 8, "layers": 2, "heads": 2, "dropout": 0.0},
     "charcnn": {"vocabulary": 500, "width": 8, "length": 150, "dropout": 0.0},
     "fasttext": {"buckets": 500, "dim": 8, "dropout": 0.0},
+    "airbench": {"width": 16},
     "preact-resnet18": {"width": 4},
     "wide-resnet-28-10": {"width": 4},
     "resnet32": {"width": 4},
@@ -116,6 +118,7 @@ class TestEveryModel:
         ("preact-resnet18", 100, 11_218_340),
         ("wide-resnet-28-10", 10, 36_479_194),
         ("wide-resnet-28-10", 100, 36_536_884),
+        ("airbench", 10, 1_160_088),
         ("resnet32", 10, 464_154),
         ("resnet50", 1000, 25_557_032),
         ("resnet101", 1000, 44_549_160),
@@ -230,7 +233,7 @@ def test_fasttext_drops_in_training_only():
         (
             "fastext",
             {},
-            r"there is no model 'fastext' \(did you mean 'fasttext'\?\); there are charcnn, fasttext, preact-resnet18",
+            r"there is no model 'fastext' \(did you mean 'fasttext'\?\); there are airbench, charcnn, fasttext",
         ),
         ("vgg", {}, "there is no model 'vgg'; there are "),
         ("fasttext-w16", {}, r"there is no model 'fasttext-w16' \(did you mean 'fasttext'\?\)"),
@@ -277,7 +280,7 @@ def test_a_model_of_ones_own_joins_by_name():
 
 
 @pytest.mark.parametrize(
-    "module", [registry, charcnn, fasttext, preact_resnet, resnet, initial, textrnn, transformer, words]
+    "module", [registry, airbench, charcnn, fasttext, preact_resnet, resnet, initial, textrnn, transformer, words]
 )
 def test_docstring_examples_run(module):
     result = doctest.testmod(module, extraglobs={"torch": torch})

@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from adaptive_labels.runs import RunError, RunFolder, RunNames, RunRecorder, names_of, run_id
+from adaptive_labels.runs import (
+    RunError,
+    RunFolder,
+    RunNames,
+    RunRecorder,
+    counted,
+    find_run,
+    names_of,
+    recipe_hash,
+    run_id,
+)
 from adaptive_labels.runs.arrays import KEPT_PER_ROW
 
 CONFIG: dict[str, Any] = {"dataset": "towns", "model": "fasttext", "method": "alr", "seed": 3, "epochs": 2}
@@ -47,6 +57,78 @@ def test_names_are_found_in_sections_too() -> None:
     assert run_id(sections).startswith("towns-fasttext-alr-s2-")
     with pytest.raises(RunError, match="The configuration has no 'model'"):
         names_of({**sections, "model": {"name": None}})
+
+
+SECTIONS: dict[str, Any] = {
+    "data": {"name": "own/reviews.csv", "data_dir": None, "split_seed": 0, "text_column": None, "fingerprint": "f00"},
+    "model": {"name": "fasttext", "options": {"dim": 16}, "weights": "a/start.safetensors", "weights_hash": "b0"},
+    "method": {"name": "kd", "options": {"teacher": "runs/t", "teacher_run": "towns-t", "teacher_hash": "c0"}},
+    "training": {"epochs": 7, "lr": 0.1, "device": "auto", "threads": None, "tensorboard": False},
+    "seed": 2,
+}
+
+
+def changed(key: str, value: Any) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads(json.dumps(SECTIONS))
+    *sections, last = key.split(".")
+    target = config
+    for section in sections:
+        target = target[section]
+    target[last] = value
+    return config
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("data.name", "/elsewhere/reviews.csv"),
+        ("data.name", "./reviews.csv/"),
+        ("data.data_dir", "/data"),
+        ("data.text_column", "2"),
+        ("model.weights", "b/start.safetensors"),
+        ("method.options.teacher", "moved"),
+        ("method.options.teacher_run", "renamed"),
+        ("training.device", "cuda:1"),
+        ("training.threads", 4),
+        ("training.tensorboard", True),
+    ],
+)
+def test_places_and_what_only_watches_do_not_count(key: str, value: Any) -> None:
+    assert run_id(changed(key, value)) == run_id(SECTIONS)
+    assert counted(changed(key, value)) == counted(SECTIONS)
+    assert recipe_hash(changed(key, value)) == recipe_hash(SECTIONS)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("data.name", "own/other.csv"),
+        ("data.fingerprint", "f01"),
+        ("data.split_seed", 1),
+        ("model.weights_hash", "b1"),
+        ("method.options.teacher_hash", "c1"),
+        ("training.lr", 0.2),
+        ("seed", 3),
+    ],
+)
+def test_what_decides_a_result_counts(key: str, value: Any) -> None:
+    assert run_id(changed(key, value)) != run_id(SECTIONS)
+    same_recipe = key in ("data.name", "data.fingerprint", "seed")
+    assert (recipe_hash(changed(key, value)) == recipe_hash(SECTIONS)) == same_recipe
+
+
+def test_a_record_without_nulls_has_the_hash_of_its_run() -> None:
+    assert recipe_hash({**SECTIONS, "training": {"epochs": 7, "lr": 0.1, "clip_norm": None}}) == recipe_hash(SECTIONS)
+
+
+def test_a_folder_of_an_earlier_version_is_found_by_its_configuration(tmp_path: Path) -> None:
+    assert find_run(tmp_path, SECTIONS) == tmp_path / run_id(SECTIONS)
+    run = RunFolder.create(tmp_path, changed("training.threads", 1))
+    older = run.path.rename(tmp_path / f"{run.name[:-8]}01234567")
+    (tmp_path / f"{run.name[:-8]}00000000").mkdir()
+    assert find_run(tmp_path, SECTIONS) == older
+    assert RunFolder.create(tmp_path, SECTIONS).path == older
+    assert find_run(tmp_path, changed("training.lr", 0.2)).name == run_id(changed("training.lr", 0.2))
 
 
 @pytest.mark.parametrize(

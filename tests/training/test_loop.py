@@ -126,7 +126,7 @@ def test_the_number_of_threads_is_put_back() -> None:
     before = torch.get_num_threads()
     seen = []
 
-    def augment(inputs: Any, generator: torch.Generator) -> Any:
+    def augment(inputs: Any, generator: torch.Generator, epoch: int, indices: Tensor) -> Any:
         seen.append(torch.get_num_threads())
         return inputs
 
@@ -161,7 +161,7 @@ def test_clipping_limits_the_step() -> None:
 
 
 def test_augmentation_draws_from_its_own_seeded_generator() -> None:
-    def noisy(inputs: Any, generator: torch.Generator) -> Any:
+    def noisy(inputs: Any, generator: torch.Generator, epoch: int, indices: Tensor) -> Any:
         return inputs + torch.randn(inputs.shape, generator=generator)
 
     first, second, plain = objective_of(), objective_of(), objective_of()
@@ -181,7 +181,7 @@ def test_no_two_epochs_draw_the_same_numbers() -> None:
                 drawn["layers"].append(float(torch.rand(())))
             return super().forward(inputs)
 
-    def augment(inputs: Any, generator: torch.Generator) -> Any:
+    def augment(inputs: Any, generator: torch.Generator, epoch: int, indices: Tensor) -> Any:
         drawn["augment"].append(float(torch.rand((), generator=generator)))
         return inputs
 

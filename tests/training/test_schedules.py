@@ -40,6 +40,11 @@ def test_linear_is_torchs() -> None:
     assert ours(schedule="linear", epochs=3) == pytest.approx(expected)
 
 
+def test_linear_after_a_warm_up_is_a_triangle() -> None:
+    rates = ours(schedule="linear", warmup=1.0, epochs=3)
+    assert rates == pytest.approx([*(step / 7 for step in range(1, 8)), *(1 - step / 14 for step in range(14))])
+
+
 def test_cosine_is_torchs() -> None:
     assert ours(schedule="cosine", epochs=3) == pytest.approx(torch_rates(CosineAnnealingLR, 21, T_max=21))
 

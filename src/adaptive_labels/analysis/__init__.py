@@ -1,5 +1,12 @@
 """Run folders → statistics, tables and confusions; torch is never needed."""
 
+from adaptive_labels.analysis.confusion_matrix import (
+    AsymmetricPair,
+    ConfusedGroup,
+    asymmetric_pairs,
+    confused_groups,
+    order_by_similarity,
+)
 from adaptive_labels.analysis.confusions import Confusions, read_confusions
 from adaptive_labels.analysis.confusions_table import (
     format_confusions,
@@ -7,7 +14,6 @@ from adaptive_labels.analysis.confusions_table import (
     one_way_pairs,
     summarise_confusions,
 )
-from adaptive_labels.analysis.examples import bootstrap_runs
 from adaptive_labels.analysis.frames import (
     Columns,
     histories_of,
@@ -17,10 +23,6 @@ from adaptive_labels.analysis.frames import (
     predictions_of,
     residuals_of,
 )
-from adaptive_labels.analysis.groups import AsymmetricPair, ConfusedGroup, asymmetric_pairs, confused_groups
-from adaptive_labels.analysis.label_scores import SCORES, label_scores, mean_residual_labels, suggested_labels
-from adaptive_labels.analysis.ordering import order_by_similarity
-from adaptive_labels.analysis.ranking import average_precision, precision_at
 from adaptive_labels.analysis.records import Group, Record, group_records, read_records
 from adaptive_labels.analysis.residual_labels import (
     Agreement,
@@ -35,16 +37,28 @@ from adaptive_labels.analysis.statistics import (
     Comparison,
     Summary,
     bootstrap_difference,
+    bootstrap_runs,
     compare,
     compare_all,
     holm,
     sign_flip_p,
     summarise,
 )
-from adaptive_labels.analysis.summary import Row, summarise_group
-from adaptive_labels.analysis.suspects import Suspect, Suspects, read_suspects, suspects_to_dict, write_suspects
+from adaptive_labels.analysis.summary import Row, summarise_group, verdict
+from adaptive_labels.analysis.suspects import (
+    SCORES,
+    Suspect,
+    Suspects,
+    average_precision,
+    label_scores,
+    mean_residual_labels,
+    precision_at,
+    read_suspects,
+    suggested_labels,
+    suspects_to_dict,
+    write_suspects,
+)
 from adaptive_labels.analysis.table import table
-from adaptive_labels.analysis.verdict import verdict
 
 __all__ = [
     "SCORES",

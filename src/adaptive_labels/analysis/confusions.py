@@ -11,9 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from adaptive_labels.analysis import residual_labels
-from adaptive_labels.analysis.groups import ConfusedGroup, confused_groups
-from adaptive_labels.analysis.matrices import Matrix, row_shares
-from adaptive_labels.analysis.ordering import order_by_similarity
+from adaptive_labels.analysis.confusion_matrix import (
+    ConfusedGroup,
+    Matrix,
+    confused_groups,
+    order_by_similarity,
+    row_shares,
+)
 from adaptive_labels.errors import UserError
 from adaptive_labels.runs import RunError, RunFolder
 
@@ -139,7 +143,7 @@ def agreement(confusions: Confusions) -> float | None:
 def groups_of(confusions: Confusions, threshold: float | None = None, by: str | None = None) -> list[ConfusedGroup]:
     """Sets of classes in which every two are confused with each other, most confusion first.
 
-    See `groups.confused_groups`. Of test rates the smallest threshold is 0.05, a share of a class's examples; of
+    See `confused_groups`. Of test rates the smallest threshold is 0.05, a share of a class's examples; of
     residual labels it is 0.1, a share of what a class is taken for.
     """
     ranking = _ranking(confusions, by)
@@ -156,7 +160,7 @@ def mutual_groups(confusions: Confusions, threshold: float | None = None, by: st
 
 
 def cluster_order(matrix: Matrix) -> list[int]:
-    """An order of the classes in which confused ones are neighbours, see `ordering.order_by_similarity`."""
+    """An order of the classes in which confused ones are neighbours, see `order_by_similarity`."""
     return [int(i) for i in order_by_similarity(matrix)]
 
 

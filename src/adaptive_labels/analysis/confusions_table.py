@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from adaptive_labels.analysis import residual_labels
+from adaptive_labels.analysis.confusion_matrix import asymmetric_pairs
 from adaptive_labels.analysis.confusions import (
     Confusions,
     Pair,
@@ -19,7 +20,6 @@ from adaptive_labels.analysis.confusions import (
     top_pairs,
 )
 from adaptive_labels.analysis.format import p_value, percent
-from adaptive_labels.analysis.groups import asymmetric_pairs
 from adaptive_labels.errors import UserError
 
 FORMATS = ("text", "json", "csv")
@@ -29,7 +29,7 @@ _LEVEL = 0.05
 
 @dataclass(frozen=True)
 class OneWay:
-    """A pair that is confused more in one direction, by the test split; see `groups.AsymmetricPair`.
+    """A pair that is confused more in one direction, by the test split; see `AsymmetricPair`.
 
     The residual labels of both directions stand beside the rates, or None without any.
     """
@@ -48,7 +48,7 @@ class OneWay:
 
 @dataclass(frozen=True)
 class NamedGroup:
-    """A group of classes that are confused with each other; see `groups.ConfusedGroup`. ``by`` is residual or test."""
+    """A group of classes that are confused with each other; see `ConfusedGroup`. ``by`` is residual or test."""
 
     by: str
     classes: tuple[str, ...]

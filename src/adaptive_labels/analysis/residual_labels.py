@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from adaptive_labels.analysis.matrices import Matrix, non_negative, off_diagonal, row_shares, square, without_diagonal
+from adaptive_labels.analysis.confusion_matrix import (
+    Matrix,
+    non_negative,
+    off_diagonal,
+    row_shares,
+    square,
+    without_diagonal,
+)
 
 # Rows that were stored as float32 sum to 1 only about so well.
 _ROUNDING = 1e-3

@@ -22,7 +22,7 @@ from torch import Tensor
 from adaptive_labels.benchmarks.measure import peak_of_all, ratio, turns
 from adaptive_labels.benchmarks.results import as_lines, described, verdict
 from adaptive_labels.data.augment import random_crop, random_flip
-from adaptive_labels.data.encoding import HashedNgrams, ImageEncoder, ImageTensors
+from adaptive_labels.data.encoders.ngrams import HashedNgrams, ImageEncoder, ImageTensors
 
 SIZE, PADDING, IMAGES, BATCHES_A_TURN = 32, 4, 10_000, 8
 OURS, PILLOW = "whole batches", "Pillow, image by image"

@@ -26,7 +26,7 @@ from adaptive_labels.config import DataConfig, RunConfig, TrainingConfig
 from adaptive_labels.data import Examples
 from adaptive_labels.data.augment import random_crop, random_flip
 from adaptive_labels.data.encoders import EncodedExamples
-from adaptive_labels.data.encoding import ImageEncoder
+from adaptive_labels.data.encoders.ngrams import ImageEncoder
 from adaptive_labels.experiments import build
 from adaptive_labels.losses import create_loss
 from adaptive_labels.models import create_model
@@ -37,7 +37,7 @@ from adaptive_labels.training.evaluation import LARGE_BATCH, evaluate
 from adaptive_labels.training.loop import fit
 from adaptive_labels.training.progress import SilentReporter
 
-NETWORKS = ("preact-resnet18-w16", "resnet32", "fasttext")
+NETWORKS = ("preact-resnet18-w16", "airbench-w32", "resnet32", "fasttext")
 FULL = "preact-resnet18"
 CLASSES, SIZE, PADDING, TRAINED_A_HELD_OUT = 100, 32, 4, 9
 BARE, LOOP, ADAPTIVE = "bare PyTorch loop", "the project's loop", "the same with ALR-S"
@@ -246,7 +246,7 @@ def _projects_loop(
     return loop, objective
 
 
-def _flip_and_crop(inputs: Inputs, generator: torch.Generator) -> Inputs:
+def _flip_and_crop(inputs: Inputs, generator: torch.Generator, epoch: int, indices: Tensor) -> Inputs:
     assert isinstance(inputs, Tensor)
     return random_crop(random_flip(inputs, generator), PADDING, generator)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from adaptive_labels.cli.options import Json
-from adaptive_labels.cli.usage import Group
+from adaptive_labels.cli.app import add_group
+from adaptive_labels.cli.options import Json, split_names
+from adaptive_labels.cli.output import show_json
 from adaptive_labels.errors import UserError
 
 Seconds = Annotated[float, typer.Option(min=0.1, help="How long to measure, about, in all.")]
@@ -20,19 +20,11 @@ Csv = Annotated[Path | None, typer.Option(help="Write the rows to this file as w
 CpuTime = Annotated[bool, typer.Option("--cpu-time", help="Count the time on a processor, for a busy machine.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    bench = typer.Typer(
-        cls=Group, help="This machine's figures, as ratios to a named reference.", rich_markup_mode=None
-    )
-    bench.command("loss", help="What the losses cost beside torch's label-smoothed cross entropy.")(_loss)
-    bench.command("train", help="Whole steps: the loop beside a bare one, ALR-S beside the baseline.")(_train)
-    bench.command("data", help="Images and texts a second, beside Pillow and scikit-learn.")(_data)
-    bench.command("start", help="How long imports and commands take to start.")(_start)
-    app.add_typer(bench, name="bench")
+group = add_group("bench", "This machine's figures, as ratios to a named reference.")
 
 
-def _loss(
+@group.command()
+def loss(
     shapes: Annotated[
         str, typer.Option(metavar="NxK,…", help="Samples x classes of the logits; the usual six if not given.")
     ] = "",
@@ -44,6 +36,7 @@ def _loss(
     ] = None,
     as_json: Json = False,
 ) -> None:
+    """What the losses cost beside torch's label-smoothed cross entropy."""
     wanted = _shapes(shapes) if shapes else None
     _check_file(csv, ".csv")
     _check_file(growth, ".svg")
@@ -58,7 +51,8 @@ def _loss(
     _show(result, losses.as_text, csv, as_json)
 
 
-def _train(
+@group.command()
+def train(
     networks: Annotated[
         str, typer.Option(metavar="NAME,…", help="The usual three if not given: two for images, one for texts.")
     ] = "",
@@ -79,11 +73,12 @@ def _train(
     csv: Csv = None,
     as_json: Json = False,
 ) -> None:
+    """Whole steps: the loop beside a bare one, ALR-S beside the baseline."""
     _check_file(csv, ".csv")
     _set_threads(threads)
     from adaptive_labels.benchmarks import train as training
 
-    chosen = tuple(name.strip() for name in networks.split(",")) if networks else training.NETWORKS
+    chosen = split_names(networks) or training.NETWORKS
     if full and not networks:
         chosen = (training.FULL, *chosen[1:])
     result = training.bench_train(
@@ -98,7 +93,8 @@ def _train(
     _show(result, training.as_text, csv, as_json)
 
 
-def _data(
+@group.command()
+def data(
     batch: Annotated[int, typer.Option(min=1, help="Images of a batch.")] = 128,
     images: Annotated[int, typer.Option(min=1, help="In memory.")] = 10_000,
     texts: Annotated[int, typer.Option(min=1, help="That are encoded at once.")] = 5_000,
@@ -108,6 +104,7 @@ def _data(
     csv: Csv = None,
     as_json: Json = False,
 ) -> None:
+    """Images and texts per second, beside Pillow and scikit-learn."""
     _check_file(csv, ".csv")
     _set_threads(threads)
     from adaptive_labels.benchmarks import data
@@ -116,7 +113,9 @@ def _data(
     _show(result, data.as_text, csv, as_json)
 
 
-def _start(seconds: Seconds = 60.0, csv: Csv = None, as_json: Json = False) -> None:
+@group.command()
+def start(seconds: Seconds = 60.0, csv: Csv = None, as_json: Json = False) -> None:
+    """How long imports and commands take to start."""
     _check_file(csv, ".csv")
     from adaptive_labels.benchmarks import start
 
@@ -141,7 +140,10 @@ def _show(result: dict[str, Any], as_text: Callable[[dict[str, Any]], str], csv:
 
     if csv is not None:
         csv.write_text(as_csv(result), encoding="utf-8")
-    typer.echo(json.dumps(result, indent=2, ensure_ascii=False) if as_json else as_text(result))
+    if as_json:
+        show_json(result)
+    else:
+        typer.echo(as_text(result))
 
 
 def _shapes(text: str) -> list[tuple[int, int]]:

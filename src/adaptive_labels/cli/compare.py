@@ -1,17 +1,16 @@
-"""`alr compare` and `alr tune`: many runs."""
-
-from __future__ import annotations
+"""`alr compare`: every method with every seed, then the table and the report."""
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adaptive_labels.cli.options import Data, DryRun, Json, Out, at_least_one, with_config
-from adaptive_labels.cli.output import check_output, open_output
-from adaptive_labels.cli.show import block, clock, counted, prose, show_data
+from adaptive_labels.cli.app import app
+from adaptive_labels.cli.options import Data, DryRun, Json, Out, Workers, count, split_names, with_config
+from adaptive_labels.cli.output import block, check_output, clock, counted, open_output, prose, show_data, show_json
 from adaptive_labels.errors import UserError
 
 if TYPE_CHECKING:
@@ -19,30 +18,20 @@ if TYPE_CHECKING:
     from adaptive_labels.experiments.comparison import Plan
     from adaptive_labels.runs import RunFolder
 
-Workers = Annotated[
-    int | None, typer.Option(help="Runs at a time; one a core unless given.", metavar="N", parser=at_least_one)
-]
 Budget = Annotated[
     str | None, typer.Option(help="90s, 30m or 2h: fewer epochs if it would take longer.", metavar="TIME")
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command(
-        "compare", help="Every method × seed on DATA: table, confusions, report. Finished runs are not run again."
-    )(_compare)
-    app.command("tune", help="A method's main option, tuned on validation. Every method gets the same trials.")(_tune)
-
-
+@app.command()
 @with_config
-def _compare(
-    config: RunConfig,
+def compare(
+    config: "RunConfig",
     data: Data = "towns",
     methods: Annotated[
         str, typer.Option(help="Names with commas between.", metavar="A,B,…")
     ] = "baseline,slr,alr,alr-s",
-    seeds: Annotated[int, typer.Option(help="How many seeds for each method.", metavar="N", parser=at_least_one)] = 3,
+    seeds: Annotated[int, count("How many seeds for each method.")] = 3,
     workers: Workers = None,
     executor: Annotated[str, typer.Option(help="Where runs go: local.", metavar="local")] = "local",
     time_budget: Budget = None,
@@ -50,63 +39,23 @@ def _compare(
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
+    """Every method × seed on DATA: table, confusions, report. Finished runs are not run again."""
     if executor != "local":
         raise UserError(f"executor is {executor!r}; this version runs on this machine only: local")
-    names = list(dict.fromkeys(name.strip() for name in methods.split(",") if name.strip()))
+    names = split_names(methods)
     if not names:
         raise UserError("methods is empty; give at least one, see `alr list methods`")
-    _refuse_single(config, "baseline", "--methods A,B,…")
-    budget = None if time_budget is None else parse_time(time_budget)
+    check_shared(config, "baseline", "--methods A,B,…")
+    budget = parse_time(time_budget)
     check_output(out)
     from adaptive_labels.experiments.comparison import make_plan
 
     plan = make_plan(config, names, range(seeds), out, workers, budget)
-    if not as_json:
-        _show_plan(plan, f"{counted(len(names), 'method')} × {counted(seeds, 'seed')}")
-    if dry_run:
-        _show_dry(plan, as_json)
-        return
-    runs, failed = _run(plan, quiet=as_json)
-    _show_comparison(runs, out / "report.html", as_json)
-    _end_with_failures(runs, failed, len(plan.configs) + len(plan.first))
+    what = f"{counted(len(names), 'method')} × {counted(seeds, 'seed')}"
+    carry_out(plan, what, dry_run, as_json, lambda runs: _show(runs, out / "report.html", as_json))
 
 
-@with_config
-def _tune(
-    data: Data,
-    config: RunConfig,
-    method: Annotated[str, typer.Option(help="The method to tune.", metavar="NAME")],
-    trials: Annotated[
-        int, typer.Option(help="Values of the method's main option to try.", metavar="N", parser=at_least_one)
-    ] = 5,
-    seeds: Annotated[int, typer.Option(help="How many seeds for each value.", metavar="N", parser=at_least_one)] = 1,
-    workers: Workers = None,
-    time_budget: Budget = None,
-    out: Out = Path("runs"),
-    dry_run: DryRun = False,
-    as_json: Json = False,
-) -> None:
-    _refuse_single(config, method, "--method NAME")
-    budget = None if time_budget is None else parse_time(time_budget)
-    check_output(out)
-    from adaptive_labels.cli.trials import show_trials
-    from adaptive_labels.experiments.comparison import make_plan
-    from adaptive_labels.losses import find_method
-
-    option, values = find_method(method).trials(trials)
-    plan = make_plan(config, [(method, {option: value}) for value in values], range(seeds), out, workers, budget)
-    if not as_json:
-        shown = ", ".join(f"{value:g}" for value in values)
-        _show_plan(plan, f"{method} with {option} = {shown}, {counted(seeds, 'seed')} each")
-    if dry_run:
-        _show_dry(plan, as_json)
-        return
-    runs, failed = _run(plan, quiet=as_json)
-    show_trials(runs, option, method, as_json)
-    _end_with_failures(runs, failed, len(plan.configs) + len(plan.first))
-
-
-def _refuse_single(config: RunConfig, method: str, option: str) -> None:
+def check_shared(config: "RunConfig", method: str, option: str) -> None:
     """Refuse what --set can say of one run only, instead of overruling it in silence."""
     if config.method.name != method:
         raise UserError(f"method.name is {config.method.name!r}: here it is given by {option}, not by --set")
@@ -114,19 +63,51 @@ def _refuse_single(config: RunConfig, method: str, option: str) -> None:
         raise UserError(f"seed is {config.seed}: here --seeds N makes runs with the seeds 0 to N - 1")
 
 
-def parse_time(text: str) -> float:
+def parse_time(text: str | None) -> float | None:
     """Seconds of a time such as 90s, 30m, 1.5h; a bare number is seconds.
 
     >>> parse_time("30m"), parse_time("1.5h"), parse_time("20")
     (1800.0, 5400.0, 20.0)
     """
+    if text is None:
+        return None
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h)?\s*", text)
     if match is None or float(match[1]) == 0:
         raise UserError(f"time-budget is {text!r}; write it as 90s, 30m or 2h")
     return float(match[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600}[match[2] or "s"]
 
 
-def _show_plan(plan: Plan, what: str) -> None:
+def carry_out(plan: "Plan", what: str, dry_run: bool, as_json: bool, show: Callable[[list["RunFolder"]], None]) -> None:
+    """Say ``what`` a plan will do, do it and show its runs; the status is 1 if a run failed or diverged."""
+    if not as_json:
+        _show_plan(plan, what)
+    if dry_run:
+        _show_dry(plan, as_json)
+        return
+    from adaptive_labels.cli.progress import make_listener
+    from adaptive_labels.experiments.comparison import run_plan
+
+    open_output(plan.out)
+    with make_listener(plan, quiet=as_json) as listener:
+        runs, failed = run_plan(plan, listener, sys.argv)
+    show(runs)
+    in_all = counted(len(plan.configs) + len(plan.first), "run")
+    diverged = sum(_status(run) == "diverged" for run in runs)
+    if failed:
+        first = f"{failed[0].job.name}: {failed[0].error}".rstrip(".")
+        words = f"{len(failed)} of {in_all} failed ({first}); the same command does what is missing"
+        typer.echo(f"alr: {words}", err=True)
+    if diverged:
+        typer.echo(f"alr: {diverged} of {in_all} diverged; the table says which and why", err=True)
+    if failed or diverged:
+        raise typer.Exit(1)
+
+
+def _status(run: "RunFolder") -> Any:
+    return (run.result or {}).get("status")
+
+
+def _show_plan(plan: "Plan", what: str) -> None:
     show_data(plan.dataset, plan.choice, plan.configs[0])
     from adaptive_labels.experiments.teachers import describe
 
@@ -142,39 +123,23 @@ def _show_plan(plan: Plan, what: str) -> None:
     prose(f"Runs: {what}, {len(plan.configs)} in all{before}{finished}{how}.")
 
 
-def _show_dry(plan: Plan, as_json: bool) -> None:
-    import json
-
+def _show_dry(plan: "Plan", as_json: bool) -> None:
     from adaptive_labels.config import to_dict
-    from adaptive_labels.runs import run_id
+    from adaptive_labels.runs import find_run
 
-    configs, first = ([to_dict(config) for config in some] for some in (plan.configs, plan.first))
+    first, runs = (
+        [{"folder": str(find_run(plan.out, config)), "config": config} for config in map(to_dict, some)]
+        for some in (plan.first, plan.configs)
+    )
     if as_json:
-        runs, needed = (
-            [{"folder": str(plan.out / run_id(config)), "config": config} for config in some]
-            for some in (configs, first)
-        )
-        typer.echo(json.dumps({"runs": runs, "first": needed, "seconds": plan.seconds}, indent=2))
+        show_json({"runs": runs, "first": first, "seconds": plan.seconds})
         return
     typer.echo("Nothing was run. The folders would be:")
-    for config in first + configs:
-        typer.echo(f"  {plan.out / run_id(config)}")
+    for run in first + runs:
+        typer.echo(f"  {run['folder']}")
 
 
-def _run(plan: Plan, quiet: bool) -> tuple[list[RunFolder], list[Any]]:
-    from adaptive_labels.cli.live import make_listener
-    from adaptive_labels.experiments.comparison import run_plan
-
-    open_output(plan.out)
-    with make_listener(plan, quiet) as listener:
-        return run_plan(plan, listener, sys.argv)
-
-
-def _show_comparison(runs: list[RunFolder], report: Path, as_json: bool) -> None:
-    if not runs:
-        if as_json:
-            typer.echo("[]")
-        return
+def _show(runs: list["RunFolder"], report: Path, as_json: bool) -> None:
     from adaptive_labels.analysis import (
         group_records,
         read_confusions,
@@ -185,6 +150,10 @@ def _show_comparison(runs: list[RunFolder], report: Path, as_json: bool) -> None
     )
     from adaptive_labels.report import write_report
 
+    if not runs:
+        if as_json:
+            show_json([])
+        return
     records = read_records(runs)
     if as_json:
         block(table(records, "json"))
@@ -195,24 +164,10 @@ def _show_comparison(runs: list[RunFolder], report: Path, as_json: bool) -> None
     typer.echo("")
     for group in group_records(records):
         prose(verdict(group))
-    whole = [run for run in runs if (run.result or {}).get("status") == "finished"]
+    whole = [run for run in runs if _status(run) == "finished"]
     learned = [run for run in whole if run.load_residual_labels() is not None]
     if whole:
         typer.echo("")
         block(summarise_confusions(read_confusions(learned or whole), top=10))
     typer.echo("")
     typer.echo(f"Report: {write_report(runs, report)}")
-
-
-def _end_with_failures(runs: list[RunFolder], failed: list[Any], count: int) -> None:
-    diverged = sum((run.result or {}).get("status") == "diverged" for run in runs)
-    if failed:
-        first = f"{failed[0].job.name}: {failed[0].error}".rstrip(".")
-        typer.echo(
-            f"alr: {len(failed)} of {counted(count, 'run')} failed ({first}); the same command does what is missing",
-            err=True,
-        )
-    if diverged:
-        typer.echo(f"alr: {diverged} of {counted(count, 'run')} diverged; the table says which and why", err=True)
-    if failed or diverged:
-        raise typer.Exit(1)

@@ -1,38 +1,29 @@
 """`alr list`: what there is."""
 
-from __future__ import annotations
-
-import json
 from typing import Annotated
 
 import typer
 
+from adaptive_labels.cli.app import app
 from adaptive_labels.cli.options import Json
-from adaptive_labels.errors import UserError
+from adaptive_labels.cli.output import show_json
+from adaptive_labels.errors import UserError, did_you_mean
+from adaptive_labels.tables import aligned
 
 KINDS = ("methods", "models", "datasets", "recipes")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("list", help="What there is: methods, models, datasets, recipes.")(_list)
-
-
-def _list(
-    kind: Annotated[str, typer.Argument(metavar="methods|models|datasets|recipes")],
-    as_json: Json = False,
-) -> None:
+@app.command("list")
+def list_(kind: Annotated[str, typer.Argument(metavar="|".join(KINDS))], as_json: Json = False) -> None:
+    """What there is: methods, models, datasets, recipes."""
     if kind not in KINDS:
-        raise UserError(f"there is no list of {kind!r}; there are {', '.join(KINDS)}")
+        near = did_you_mean(kind, KINDS)
+        raise UserError(f"there is no list of {kind!r}; there are {', '.join(KINDS)}{near}")
     entries = _entries(kind)
     if as_json:
-        typer.echo(
-            json.dumps([{"name": name, "description": words} for name, words in entries], indent=2, ensure_ascii=False)
-        )
-        return
-    width = max(len(name) for name, _ in entries)
-    for name, words in entries:
-        typer.echo(f"{name:<{width}}  {words}")
+        show_json([{"name": name, "description": words} for name, words in entries])
+    else:
+        typer.echo("\n".join(aligned((), entries, left=(0, 1))))
 
 
 def _entries(kind: str) -> list[tuple[str, str]]:

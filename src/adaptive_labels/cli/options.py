@@ -1,17 +1,15 @@
-"""The options that training commands share, and the configuration they make."""
-
-from __future__ import annotations
+"""The options that several commands have, and the configuration that those of a training command make."""
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 if TYPE_CHECKING:
-    from adaptive_labels.config import RunConfig
+    from adaptive_labels.runs import RunFolder
 
 
 def whole(text: str | int) -> int:
@@ -29,148 +27,117 @@ def at_least_one(text: str | int) -> int:
     return number
 
 
-def _number(text: str | float) -> float:
+def number(text: str | float) -> float:
+    """A number given on the command line."""
     try:
         return float(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a number") from None
 
 
-Data = Annotated[str, typer.Argument(metavar="DATA", help="A data set's name, or a path to your own data.")]
+def split_names(text: str | None) -> tuple[str, ...]:
+    """Names with commas between, each once."""
+    return tuple(dict.fromkeys(name.strip() for name in (text or "").split(",") if name.strip()))
+
+
+def count(help: str) -> Any:
+    """An option N: a whole number from 1 on."""
+    return typer.Option(help=help, metavar="N", parser=at_least_one)
+
+
+Data = Annotated[str, typer.Argument(metavar="DATA", help="The name of a data set, or a path to your own data.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
+Runs = Annotated[list[Path], typer.Argument(metavar="RUNS", help="Run folders, or folders that hold them.")]
 Out = Annotated[Path, typer.Option(help="Where run folders go.", metavar="DIR")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
-Json = Annotated[bool, typer.Option("--json", help="For machines.")]
-_OWN_SETTINGS = {"method": "method.name", "seed": "seed"}
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+DataDir = Annotated[str | None, typer.Option(help="Where to look for data.", metavar="DIR")]
+Workers = Annotated[int | None, count("Runs at a time; by default one per core.")]
+Results = Annotated[Path, typer.Option(help="Where records and tables are.", metavar="DIR")]
+Page = Annotated[Path | None, typer.Option(help="Where the filled template goes.", metavar="FILE")]
 
 
-def _reading(
-    data_dir: Annotated[Path | None, typer.Option(help="Where data is looked for.", metavar="DIR")] = None,
-    text_column: Annotated[
-        str | None, typer.Option(help="The column of the text: a name, or a number from 1.", metavar="C")
-    ] = None,
-    label_column: Annotated[
-        str | None, typer.Option(help="The column of the label: a name, or a number from 1.", metavar="C")
-    ] = None,
-    image_size: Annotated[
-        int | None, typer.Option(help="Width and height that images are brought to.", metavar="PIXELS", parser=whole)
-    ] = None,
-    skip_unreadable: Annotated[
-        bool, typer.Option("--skip-unreadable", help="Leave out images that cannot be read.")
-    ] = False,
-) -> dict[str, Any]:
-    return {
-        "data.data_dir": None if data_dir is None else str(data_dir),
-        "data.text_column": text_column,
-        "data.label_column": label_column,
-        "data.image_size": image_size,
-        "data.skip_unreadable": skip_unreadable,
-    }
+def find_runs(paths: list[Path]) -> list["RunFolder"]:
+    """The runs in these folders; it is the user's mistake if there are none."""
+    from adaptive_labels.errors import UserError
+    from adaptive_labels.runs import list_runs
+
+    runs = list_runs(paths)
+    if not runs:
+        raise UserError(f"there is no run in {', '.join(map(str, paths))}")
+    return runs
 
 
-def _training(
-    model: Annotated[
-        str | None, typer.Option(help="The network; chosen by the data unless given.", metavar="NAME")
-    ] = None,
-    weights: Annotated[
-        str | None, typer.Option(help="Weights to start from, in a safetensors file.", metavar="FILE")
-    ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(help="Passes over the training data.", metavar="N", parser=whole)
-    ] = None,
-    class_weights: Annotated[
-        str, typer.Option(help="none, or balanced: rare classes count more.", metavar="none|balanced")
-    ] = "none",
-    device: Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N.", metavar="NAME")] = "auto",
-    precision: Annotated[str, typer.Option(help="32, bf16-mixed or 16-mixed.", metavar="NAME")] = "32",
-    label_noise: Annotated[
-        float, typer.Option(help="A share of training labels to make wrong, 0 to 1.", metavar="P", parser=_number)
-    ] = 0.0,
-) -> dict[str, Any]:
-    return {
-        "model.name": model,
-        "model.weights": weights,
-        "training.epochs": epochs,
-        "training.class_weights": class_weights,
-        "training.device": device,
-        "training.precision": precision,
-        "data.label_noise": label_noise,
-    }
+class Setting(NamedTuple):
+    """A setting of the configuration that an option gives."""
+
+    key: str
+    option: inspect.Parameter
 
 
-def _settings(
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="Any setting: lr=0.1, method.options.attraction=-2, … Repeatable.", metavar="KEY=VALUE"
-        ),
-    ] = None,
-) -> list[str]:
-    return settings or []
+def _setting(
+    flag: str, key: str, kind: Any, default: Any, help: str, metavar: str | None = None, parser: Any = None
+) -> Setting:
+    option = typer.Option(flag, help=help, metavar=metavar, parser=parser)
+    name = flag.removeprefix("--").replace("-", "_")
+    annotation = Annotated[kind, option]
+    return Setting(key, inspect.Parameter(name, _BY_NAME, default=default, annotation=annotation))
 
 
-def with_config(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command with the arguments ``data`` and ``config`` the options for reading data and for training.
+_BY_NAME = inspect.Parameter.KEYWORD_ONLY
+_COLUMN = "The column of the {}: a name, or a number from 1."
+READING = (
+    _setting("--data-dir", "data.data_dir", str | None, None, "Where to look for data.", "DIR"),
+    _setting("--text-column", "data.text_column", str | None, None, _COLUMN.format("text"), "C"),
+    _setting("--label-column", "data.label_column", str | None, None, _COLUMN.format("label"), "C"),
+    _setting("--image-size", "data.image_size", int | None, None, "Width and height of all images.", "PIXELS", whole),
+    _setting("--skip-unreadable", "data.skip_unreadable", bool, False, "Leave out images that cannot be read."),
+)
+TRAINING = (
+    _setting("--model", "model.name", str | None, None, "The network; by default chosen by the data.", "NAME"),
+    _setting("--weights", "model.weights", str | None, None, "Weights to start from, a safetensors file.", "FILE"),
+    _setting("--epochs", "training.epochs", int | None, None, "Passes over the training data.", "N", whole),
+    _setting(
+        *("--class-weights", "training.class_weights", str, "none"),
+        *("none, or balanced: rare classes count more.", "none|balanced"),
+    ),
+    _setting("--device", "training.device", str, "auto", "auto, cpu, mps, cuda or cuda:N.", "NAME"),
+    _setting("--precision", "training.precision", str, "32", "32, bf16-mixed or 16-mixed.", "NAME"),
+    _setting("--label-noise", "data.label_noise", float, 0.0, "Share of labels to make wrong, 0 to 1.", "P", number),
+    _setting("--set", "", list[str] | None, None, "Any setting, such as lr=0.1; can be repeated.", "KEY=VALUE"),
+)
+# Options of one command that are settings, too, so that --set can overrule them like any other.
+_OF_ONE_COMMAND = {"method": "method.name", "seed": "seed"}
+
+
+def with_config(command: Callable[..., None], shared: Sequence[Setting] = READING + TRAINING) -> Callable[..., None]:
+    """Give a command with the parameters ``data`` and ``config`` the ``shared`` options.
 
     The command is called with the configuration that they make.
     """
-    return _with_options(command, (_reading, _training, _settings))
-
-
-def with_reading(command: Callable[..., None]) -> Callable[..., None]:
-    """The same with the options for reading data only."""
-    return _with_options(command, (_reading,))
-
-
-def _with_options(command: Callable[..., None], groups: tuple[Callable[..., Any], ...]) -> Callable[..., None]:
-    own = {name: p for name, p in _parameters(command).items() if name != "config"}
-    shared = [_parameters(group) for group in groups]
+    own = [p.replace(kind=_BY_NAME) for p in inspect.signature(command).parameters.values() if p.name != "config"]
+    parameters = [*own, *(setting.option for setting in shared)]
+    keys = {setting.option.name: setting.key for setting in shared}
 
     @functools.wraps(command)
     def with_options(**given: Any) -> None:
-        values = [
-            group(**{name: given.pop(name) for name in parameters})
-            for group, parameters in zip(groups, shared, strict=True)
-        ]
-        tables = {key: value for part in values if isinstance(part, dict) for key, value in part.items()}
-        # Options of a command's own that are settings too, so that --set can overrule them like any other.
-        tables |= {key: given[name] for name, key in _OWN_SETTINGS.items() if name in given}
-        settings = next((part for part in values if isinstance(part, list)), [])
-        command(**given, config=make_config(given["data"], tables, settings))
+        from adaptive_labels.config import from_dict, with_settings
 
-    parameters = [*own.values(), *(parameter for group in shared for parameter in group.values())]
-    parameters.sort(key=lambda parameter: parameter.default is not inspect.Parameter.empty)
+        settings = given.pop("set", None) or []
+        values: dict[str, Any] = {"data": {"name": given["data"]}}
+        for name, key in (_OF_ONE_COMMAND | keys).items():
+            value = given.pop(name, None) if name in keys else given.get(name)
+            if value is not None:
+                section, _, field = key.rpartition(".")
+                (values.setdefault(section, {}) if section else values)[field] = value
+        command(**given, config=with_settings(from_dict(values), settings))
+
     # typer reads both of these.
     with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return with_options
 
 
-def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    given = inspect.signature(function).parameters
-    names = {name: annotation for name, annotation in function.__annotations__.items() if name in given}
-    names.pop("config", None)  # its type would import more than a --help needs
-    hints = get_type_hints(_Annotated(names, function.__globals__), include_extras=True)
-    return {
-        name: parameter.replace(annotation=hints.get(name, Any), kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, parameter in given.items()
-    }
-
-
-class _Annotated:
-    """Just the annotations of a function, for get_type_hints."""
-
-    def __init__(self, annotations: dict[str, Any], names: dict[str, Any]) -> None:
-        self.__annotations__ = annotations
-        self.__globals__ = names
-
-
-def make_config(data: str, tables: dict[str, Any], settings: list[str]) -> RunConfig:
-    """The configuration of a command line: ``tables`` are settings by dotted key, None where they were not given."""
-    from adaptive_labels.config import from_dict, with_settings
-
-    values: dict[str, Any] = {"data": {"name": data}}
-    for key, value in tables.items():
-        if value is not None:
-            section, _, name = key.rpartition(".")
-            (values.setdefault(section, {}) if section else values)[name] = value
-    return with_settings(from_dict(values), settings)
+def with_reading(command: Callable[..., None]) -> Callable[..., None]:
+    """The same with the options for reading data only."""
+    return with_config(command, READING)

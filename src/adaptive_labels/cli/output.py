@@ -1,11 +1,95 @@
-"""Whether run folders can be written, said before any work is done for them."""
+"""What several commands print, and the folder that they write to."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
 
 from adaptive_labels.errors import UserError
+
+if TYPE_CHECKING:
+    from adaptive_labels.config import RunConfig
+    from adaptive_labels.data import Dataset
+    from adaptive_labels.experiments.defaults import Choice
+
+LONGEST_LINE = 110
+
+
+def prose(text: str, indent: int = 0) -> None:
+    """Print a sentence: on a terminal broken between words, elsewhere on one line for grep."""
+    margin = " " * indent
+    if sys.stdout.isatty():
+        width = min(shutil.get_terminal_size().columns, LONGEST_LINE)
+        typer.echo(textwrap.fill(text, width, initial_indent=margin, subsequent_indent=margin + "  "))
+    else:
+        typer.echo(margin + text)
+
+
+def block(text: str) -> None:
+    """Print lines that are laid out already, a table for example, with no blank line after them."""
+    typer.echo(text.rstrip("\n"))
+
+
+def show_json(data: Any) -> None:
+    """Print plain data for machines."""
+    from adaptive_labels.files import json_bytes
+
+    typer.echo(json_bytes(data, indent=2).decode())
+
+
+def counted(number: int, thing: str) -> str:
+    """1 epoch, 2 epochs."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def clock(seconds: float) -> str:
+    """A time in words: 0.5 s, 45 s, 3 min, 2 h 5 min."""
+    if seconds < 9.95:
+        return f"{max(seconds, 0.1):.1f} s"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def show_data(dataset: Dataset, choice: Choice, config: RunConfig) -> None:
+    """The data, what was guessed about it, and the recipe."""
+    from adaptive_labels.experiments.build import describe
+
+    sizes = f"{len(dataset.train):,} train, {len(dataset.validation):,} validation, {len(dataset.test):,} test"
+    prose(f"Data: {dataset.name}, {dataset.num_classes} classes of {dataset.kind}s; {sizes}.")
+    for note in dataset.notes:
+        prose(note, indent=2)
+    prose(f"Recipe: {describe(config)}.")
+    for reason in choice.reasons:
+        prose(reason, indent=2)
+
+
+def end_with_failures(failed: int) -> None:
+    """Say that runs failed, if any did, and end with status 1."""
+    if failed:
+        typer.echo(f"alr: {counted(failed, 'run')} failed; the same command does what is missing", err=True)
+        raise typer.Exit(1)
+
+
+def show_pages(
+    write: Callable[[], Iterable[Path]], template: Path | None, page: Path | None, render: Callable[[Path], str]
+) -> None:
+    """Write tables, fill a template with them if there is one, and print where they went."""
+    if (template is None) != (page is None):
+        raise UserError("--template and --page belong together: what to fill, and where it goes")
+    for path in write():
+        typer.echo(str(path))
+    if template is not None and page is not None:
+        page.write_text(render(template), encoding="utf-8")
+        typer.echo(str(page))
 
 
 def check_output(out: Path) -> None:
@@ -18,8 +102,8 @@ def check_output(out: Path) -> None:
 
 
 def open_output(out: Path) -> None:
-    """Make the folder, and write to it once: a full disk is not known before."""
-    from adaptive_labels.runs import RunError, write_bytes
+    """Make the folder, and write to it once: only then is it known that the disk is not full."""
+    from adaptive_labels.files import RunError, write_bytes
 
     check_output(out)
     out.mkdir(parents=True, exist_ok=True)

@@ -1,52 +1,45 @@
 """`alr reproduce`: the paper's tables and figure, ours beside the printed ones."""
 
-from __future__ import annotations
-
-import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from adaptive_labels.cli.compare import Workers
-from adaptive_labels.cli.options import DryRun, Json, Out, at_least_one
-from adaptive_labels.cli.output import check_output, open_output
-from adaptive_labels.cli.show import block, counted, prose
-from adaptive_labels.cli.usage import Group
+from adaptive_labels.cli.app import add_group
+from adaptive_labels.cli.options import DataDir, DryRun, Json, Out, Page, Results, Workers, count, split_names
+from adaptive_labels.cli.output import (
+    block,
+    check_output,
+    counted,
+    end_with_failures,
+    open_output,
+    prose,
+    show_json,
+    show_pages,
+)
+from adaptive_labels.cli.progress import make_listener
 from adaptive_labels.errors import UserError
 
 if TYPE_CHECKING:
-    from adaptive_labels.experiments.comparison import Plan
     from adaptive_labels.paper.recipes import Reproduction
 
 Scale = Annotated[
     str,
     typer.Option(
-        help="smoke: embedded images, minutes; short: narrow networks, 20 minutes a cell at most; paper: in full.",
+        help="smoke: embedded images, minutes; short: narrow networks, at most 20 minutes per cell; paper: in full.",
         metavar="smoke|short|paper",
     ),
 ]
-DataDir = Annotated[Path | None, typer.Option(help="Where data is looked for.", metavar="DIR")]
 TABLES = {
     "cifar": "Table 1: CIFAR-10 and CIFAR-100.",
     "imagenet": "Table 2: ImageNet, top-1 and top-5.",
     "text": "Table 3: AG News, Yahoo! Answers and Yelp Review Full.",
     "dml": "Table 4: deep mutual learning and distillation on CIFAR-100.",
 }
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    group = typer.Typer(
-        cls=Group, help="The paper's tables and figure, beside its printed figures.", rich_markup_mode=None
-    )
-    for name, words in TABLES.items():
-        group.command(name, help=f"{words} Finished runs are not run again.")(_command(name))
-    group.command("figure", help="Figure 3: heat maps of the residual labels over the epochs, as SVG and PNG.")(_figure)
-    group.command("tables", help="Make the tables of all recipes that have records, as Markdown.")(_tables)
-    app.add_typer(group, name="reproduce")
+group = add_group("reproduce", "The paper's tables and figure, beside its printed figures.")
 
 
 def _command(table: str) -> Callable[..., None]:
@@ -54,17 +47,15 @@ def _command(table: str) -> Callable[..., None]:
         scale: Scale = "smoke",
         only: Annotated[
             str | None,
-            typer.Option(help="Methods, with commas between; the paper's rows unless given, or all.", metavar="A,B,…"),
+            typer.Option(help="Methods, with commas between, or all; by default the paper's rows.", metavar="A,B,…"),
         ] = None,
         networks: Annotated[
-            str | None, typer.Option(help="The paper's networks, with commas between.", metavar="A,B,…")
+            str | None, typer.Option(help="Some of the paper's networks, with commas between.", metavar="A,B,…")
         ] = None,
         data: Annotated[
-            str | None, typer.Option(help="The paper's data sets, with commas between.", metavar="A,B,…")
+            str | None, typer.Option(help="Some of the paper's data sets, with commas between.", metavar="A,B,…")
         ] = None,
-        seeds: Annotated[
-            int | None, typer.Option(help="How many seeds for each cell.", metavar="N", parser=at_least_one)
-        ] = None,
+        seeds: Annotated[int | None, count("How many seeds for each cell.")] = None,
         data_dir: DataDir = None,
         stand_ins: Annotated[
             list[str] | None,
@@ -73,7 +64,7 @@ def _command(table: str) -> Callable[..., None]:
         workers: Workers = None,
         out: Out = Path("runs"),
         results: Annotated[
-            Path | None, typer.Option(help="Where records are kept; DIR of --out unless given.", metavar="DIR")
+            Path | None, typer.Option(help="Where records are kept; by default DIR of --out.", metavar="DIR")
         ] = None,
         dry_run: DryRun = False,
         as_json: Json = False,
@@ -83,24 +74,21 @@ def _command(table: str) -> Callable[..., None]:
 
         check_output(out)
         reproduction = load_reproduction(table, scale)
-        choice = Choice(_names(only), _names(networks), _names(data))
-        folder = None if data_dir is None else str(data_dir)
+        choice = Choice(split_names(only), split_names(networks), split_names(data))
         instead = _stand_ins(reproduction, stand_ins or [])
-        work = Work(out, results or out, folder, workers or os.cpu_count() or 1, instead)
+        work = Work(out, results or out, data_dir, workers or os.cpu_count() or 1, instead)
         failed = _conduct(reproduction, choice, seeds, work, dry_run, as_json)
         _show_table(reproduction, work.results, as_json)
-        if failed:
-            typer.echo(f"alr: {counted(failed, 'run')} failed; the same command does what is missing", err=True)
-            raise typer.Exit(1)
+        end_with_failures(failed)
 
     return command
 
 
-def _names(text: str | None) -> tuple[str, ...]:
-    return () if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+for _name, _words in TABLES.items():
+    group.command(_name, help=f"{_words} Finished runs are not run again.")(_command(_name))
 
 
-def _stand_ins(reproduction: Reproduction, given: list[str]) -> dict[str, str]:
+def _stand_ins(reproduction: "Reproduction", given: list[str]) -> dict[str, str]:
     """`NAME=PATH` by name; a name that no recipe of the table has is refused."""
     known = {reproduction.study.config(task).data.name for task in reproduction.study.tasks}
     found = {}
@@ -112,7 +100,9 @@ def _stand_ins(reproduction: Reproduction, given: list[str]) -> dict[str, str]:
     return found
 
 
-def _conduct(reproduction: Reproduction, choice: Any, seeds: int | None, work: Any, dry_run: bool, quiet: bool) -> int:
+def _conduct(
+    reproduction: "Reproduction", choice: Any, seeds: int | None, work: Any, dry_run: bool, quiet: bool
+) -> int:
     """Do what is missing of the chosen cells, or only check that it could be done; how many runs failed."""
     from adaptive_labels.experiments.studies.runner import count_runs, run_study
     from adaptive_labels.paper.dry_run import check_cell
@@ -132,45 +122,39 @@ def _conduct(reproduction: Reproduction, choice: Any, seeds: int | None, work: A
                     prose(f"{variant.method}: {words}", indent=2)
         elif done < wanted:
             open_output(work.out)
-            for outcome in run_study(study, task, work, _listening(quiet)):
+            for outcome in run_study(study, task, work, partial(make_listener, quiet=quiet)):
                 failed += 1
                 typer.echo(f"alr: {task}, {outcome.job.name}: {outcome.error}", err=True)
     return failed
 
 
-def _listening(quiet: bool) -> Callable[[Plan], Any]:
-    from adaptive_labels.cli.live import make_listener
-
-    return lambda plan: make_listener(plan, quiet)
-
-
-def _show_table(reproduction: Reproduction, results: Path, as_json: bool) -> None:
+def _show_table(reproduction: "Reproduction", results: Path, as_json: bool) -> None:
     from adaptive_labels.experiments.studies.records import read_records
     from adaptive_labels.paper.comparison import compare_with_paper, render, to_plain
 
     compared = compare_with_paper(reproduction, read_records(results, reproduction.study))
     if as_json:
-        typer.echo(json.dumps(to_plain(reproduction, compared), indent=2, ensure_ascii=False))
+        show_json(to_plain(reproduction, compared))
     else:
         typer.echo("")
         block(render(reproduction, compared))
 
 
-def _figure(
+@group.command()
+def figure(
     scale: Scale = "smoke",
     data: Annotated[
         str | None,
-        typer.Option(
-            help="cifar10 unless given; cifar100; at the scale smoke digits; or a folder of images.", metavar="NAME"
-        ),
+        typer.Option(help="cifar10 (default), cifar100, digits (scale smoke), or a folder of images.", metavar="NAME"),
     ] = None,
     data_dir: DataDir = None,
     out: Out = Path("runs"),
     figures: Annotated[
-        Path | None, typer.Option(help="Where the picture goes; DIR of --out unless given.", metavar="DIR")
+        Path | None, typer.Option(help="Where the picture goes; by default DIR of --out.", metavar="DIR")
     ] = None,
     as_json: Json = False,
 ) -> None:
+    """Figure 3: heat maps of the residual labels over the epochs, as SVG and PNG."""
     check_output(out)
     from adaptive_labels.experiments.studies.runner import Work
     from adaptive_labels.paper import figure
@@ -182,15 +166,15 @@ def _figure(
     if not as_json:
         prose(f"Paper: {paper.source}. Scale: {scale}, {figure.METHOD} on {task}. {reproduction.study.question}")
     open_output(out)
-    work = Work(out, out, None if data_dir is None else str(data_dir))
+    work = Work(out, out, data_dir)
     elsewhere = None if data == reproduction.study.config(task).data.name else data
-    run = figure.train(reproduction, task, work, _listening(as_json), elsewhere)
+    run = figure.train(reproduction, task, work, partial(make_listener, quiet=as_json), elsewhere)
     maps = figure.read_heat_maps(run, paper)
     of = task if elsewhere is None else f"{maps.data}-{scale}"
     written, without = figure.write_picture(maps, figures or out, f"figure-{of}")
     if as_json:
         plain = {"source": paper.source, "scale": scale, "recipe": task, **figure.to_plain(maps)}
-        typer.echo(json.dumps({**plain, "files": [str(path) for path in written]}, ensure_ascii=False))
+        show_json({**plain, "files": [str(path) for path in written]})
         return
     typer.echo("")
     for sentence in figure.sentences(maps, paper):
@@ -201,19 +185,15 @@ def _figure(
         prose(without)
 
 
-def _tables(
-    results: Annotated[Path, typer.Option(help="Where records and tables are.", metavar="DIR")] = Path("results"),
+@group.command()
+def tables(
+    results: Results = Path("results"),
     template: Annotated[
         Path | None, typer.Option(help="A page with {{cifar-short}} where that table goes.", metavar="FILE")
     ] = None,
-    page: Annotated[Path | None, typer.Option(help="Where the filled template goes.", metavar="FILE")] = None,
+    page: Page = None,
 ) -> None:
+    """Make the tables of all recipes that have records, as Markdown."""
     from adaptive_labels.paper.comparison import fill_template, write_tables
 
-    if (template is None) != (page is None):
-        raise UserError("--template and --page belong together: what to fill, and where it goes")
-    for path in write_tables(results):
-        typer.echo(str(path))
-    if template is not None and page is not None:
-        page.write_text(fill_template(template, results), encoding="utf-8")
-        typer.echo(str(page))
+    show_pages(lambda: write_tables(results), template, page, lambda page: fill_template(page, results))

@@ -43,6 +43,7 @@ __all__ = [
 
 _POSITIVE = Rule("a finite number above 0", lambda x: 0 < x < math.inf)
 _NOT_NEGATIVE = Rule("a finite number of at least 0", lambda x: 0 <= x < math.inf)
+_COUNT = Rule("a whole number of at least 0", lambda x: x >= 0)
 _AT_LEAST_ONE = Rule("a whole number of at least 1", lambda x: x >= 1)
 _SEED = Rule("a whole number from 0 to 2**63 - 1", lambda x: 0 <= x < 2**63)
 _FRACTION = Rule("a number from 0 to 1", lambda x: 0 <= x <= 1)
@@ -132,6 +133,10 @@ class TrainingConfig:
     warmup: epochs of linear warm-up (for one-cycle the epochs of the rise; 0 means 30% of the run).
     milestones, gamma: for schedule "step", the epochs at which the rate is multiplied by gamma.
     decay_biases: whether weight decay also acts on biases and normalisation weights.
+    bias_lr: the rate of biases and normalisation weights as a multiple of lr; what decays them stays as it is.
+    flip, translate, cutout: how `augment` changes images in memory. A flip is drawn anew each time ("random"), or each
+        image is mirrored in every other epoch ("alternating"); translate shifts by up to so many pixels, the edge
+        reflected (none: by an eighth of the width, the edge filled with zeros); cutout blanks a square of that size.
     ema: decay of an average of the weights, which is then what is evaluated and kept.
     early_stop: epochs without a lower validation loss before the run stops.
     residual_lr, residual_weight_decay: the criterion's rate as a multiple of lr, and its weight decay.
@@ -170,6 +175,10 @@ class TrainingConfig:
     tensorboard: bool = False
     threads: int | None = _setting(None, _AT_LEAST_ONE)
     compile: bool = _later(default=False)
+    bias_lr: float = _later(_POSITIVE, default=1.0)
+    flip: Literal["random", "alternating", "none"] = _later(default="random")
+    translate: int | None = _later(_COUNT)
+    cutout: int = _later(_COUNT, default=0)
 
     def __post_init__(self) -> None:
         validate(self, "training.")

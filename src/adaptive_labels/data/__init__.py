@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from adaptive_labels.data.cifar import CIFAR10, CIFAR100
-from adaptive_labels.data.contract import DataError, Dataset, Examples
-from adaptive_labels.data.digits import load_digits
+from adaptive_labels.data.dataset import DataError, Dataset, Examples
 from adaptive_labels.data.fingerprint import fingerprint
-from adaptive_labels.data.imagenet import load_imagenet
-from adaptive_labels.data.images import count_class_folders, is_image, load_images
 from adaptive_labels.data.noise import inject_noise
-from adaptive_labels.data.tables import TABLE_SUFFIXES, is_table
-from adaptive_labels.data.texts import load_texts
-from adaptive_labels.data.towns import load_towns
-from adaptive_labels.data.zhang import AG_NEWS, YAHOO_ANSWERS, YELP_FULL
+from adaptive_labels.data.readers.cifar import CIFAR10, CIFAR100
+from adaptive_labels.data.readers.digits import load_digits
+from adaptive_labels.data.readers.imagenet import load_imagenet
+from adaptive_labels.data.readers.images import count_class_folders, is_image, load_images
+from adaptive_labels.data.readers.tables import TABLE_SUFFIXES, is_table
+from adaptive_labels.data.readers.texts import load_texts
+from adaptive_labels.data.readers.towns import load_towns
+from adaptive_labels.data.readers.zhang import AG_NEWS, YAHOO_ANSWERS, YELP_FULL
 
 __all__ = ["DATASETS", "DataError", "Dataset", "Examples", "fingerprint", "inject_noise", "load_dataset"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from adaptive_labels.data.contract import DataError, Dataset, Examples, Kind, picked
+from adaptive_labels.data.dataset import DataError, Dataset, Examples, Kind, picked
 from adaptive_labels.data.fingerprint import fingerprint
 from adaptive_labels.data.splits import (
     TEST_FRACTION,

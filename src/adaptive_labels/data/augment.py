@@ -1,6 +1,6 @@
 """Random changes to whole batches of images, without a loop over the images.
 
-Shapes: `images` (N, C, H, W) of any type. Every function returns a new tensor and draws from the generator given.
+Shapes: `images` (N, C, H, W) of any type. Every function returns a new tensor; what is random comes from the generator.
 """
 
 import torch
@@ -15,19 +15,53 @@ def random_flip(images: Tensor, generator: torch.Generator | None = None) -> Ten
     torch.Size([2, 1, 1, 3])
     """
     _check(images)
-    flipped = (torch.rand(len(images), generator=generator) < 0.5).nonzero().flatten().to(images.device)
-    return images.index_copy(0, flipped, images.index_select(0, flipped).flip(-1))
+    return _mirrored(images, torch.rand(len(images), generator=generator) < 0.5)
 
 
-def random_crop(images: Tensor, padding: int, generator: torch.Generator | None = None) -> Tensor:
-    """Pad each image with zeros on all sides and cut its size out again at a random place of its own.
+def alternating_flip(images: Tensor, first: Tensor, epoch: int) -> Tensor:
+    """Mirror each image left to right in every other epoch: in odd ones where `first` (N,) is true, else in even ones.
 
-    On normalised images a zero is the mean colour.
+    >>> alternating_flip(torch.tensor([[[[1, 2]]], [[[3, 4]]]]), torch.tensor([True, False]), epoch=1).tolist()
+    [[[[2, 1]]], [[[3, 4]]]]
+    """
+    _check(images)
+    return _mirrored(images, first if epoch % 2 else ~first)
+
+
+def _mirrored(images: Tensor, chosen: Tensor) -> Tensor:
+    places = chosen.nonzero().flatten().to(images.device)
+    return images.index_copy(0, places, images.index_select(0, places).flip(-1))
+
+
+def random_cutout(images: Tensor, size: int, generator: torch.Generator | None = None) -> Tensor:
+    """Set a square of `size` pixels to zero, in each image at a random place of its own, whole within the image.
+
+    >>> random_cutout(torch.ones(2, 1, 4, 4), size=2).sum((1, 2, 3))
+    tensor([12., 12.])
+    """
+    _check(images)
+    inside = []
+    for axis in (2, 3):
+        length = images.shape[axis]
+        if not 0 <= size <= length:
+            raise ValueError(f"size is {size}; for images of {length} pixels it must be from 0 to {length}")
+        begin = torch.randint(length - size + 1, (len(images), 1), generator=generator)
+        places = torch.arange(length)
+        inside.append((begin <= places) & (places < begin + size))  # (N, length)
+    square = (inside[0][:, None, :, None] & inside[1][:, None, None, :]).to(images.device)  # (N, 1, H, W)
+    return images.masked_fill(square, 0)
+
+
+def random_crop(
+    images: Tensor, padding: int, generator: torch.Generator | None = None, *, reflect: bool = False
+) -> Tensor:
+    """Pad each image on all sides and cut its size out again at a random place of its own.
 
     Args:
         images: (N, C, H, W).
         padding: pixels on each side; 0 changes nothing.
         generator: where the places come from.
+        reflect: pad with the image mirrored at its edge; else with zeros, on normalised images the mean colour.
 
     >>> random_crop(torch.ones(2, 1, 4, 4), padding=1).shape
     torch.Size([2, 1, 4, 4])
@@ -36,7 +70,7 @@ def random_crop(images: Tensor, padding: int, generator: torch.Generator | None 
     if padding < 0:
         raise ValueError(f"padding is {padding}; it must be at least 0")
     examples, channels, height, width = images.shape
-    padded = F.pad(images, (padding, padding, padding, padding)).contiguous()
+    padded = F.pad(images, (padding,) * 4, mode="reflect" if reflect else "constant").contiguous()
     shift = torch.randint(0, 2 * padding + 1, (2, examples, 1), generator=generator)
     # A row of a crop is a run of `width` values somewhere in the padded images. All runs are a view without a copy, and
     # picking whole rows among them is many times faster than gathering single values.

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike
 
-from adaptive_labels.data.contract import DataError
+from adaptive_labels.data.dataset import DataError
 
 __all__ = ["CACHE", "cache_folder", "kept", "mapped"]
 

@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from adaptive_labels.data.contract import DataError
+from adaptive_labels.data.dataset import DataError
 
 _CHUNK = 1 << 18
 _TIMEOUT = 30  # seconds without a byte

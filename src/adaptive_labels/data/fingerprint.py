@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from torch import Tensor
 
-from adaptive_labels.data.contract import Examples, ImageFiles
+from adaptive_labels.data.dataset import Examples, ImageFiles
 from adaptive_labels.data.stored_texts import StoredTexts
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from adaptive_labels.data.contract import DataError, Examples
+from adaptive_labels.data.dataset import DataError, Examples
 from adaptive_labels.data.stored_texts import StoredDigests
 from adaptive_labels.data.wording import counted
 

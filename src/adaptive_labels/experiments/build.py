@@ -7,6 +7,7 @@ import json
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -14,9 +15,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from adaptive_labels.config import ConfigError, DataConfig, RunConfig, from_dict, resolve, to_dict
-from adaptive_labels.data import DataError, Dataset, inject_noise, load_dataset
-from adaptive_labels.data.augment import random_crop, random_flip
-from adaptive_labels.data.cutting import cut_notes
+from adaptive_labels.data import DATASETS, DataError, Dataset, inject_noise, load_dataset
+from adaptive_labels.data.augment import alternating_flip, random_crop, random_cutout, random_flip
 from adaptive_labels.data.encoders import (
     EncodedExamples,
     Encoder as Encoder,
@@ -26,6 +26,7 @@ from adaptive_labels.data.encoders import (
     encoder_to_dict as encoder_to_dict,
     fit_encoder,
 )
+from adaptive_labels.data.encoders.limits import cut_notes
 from adaptive_labels.errors import did_you_mean
 from adaptive_labels.experiments import teachers as teaching
 from adaptive_labels.experiments.defaults import Choice, choose
@@ -36,6 +37,8 @@ from adaptive_labels.models.shapes import shapes_only as shapes_only
 from adaptive_labels.models.weights import WeightsError, file_hash, load_weights, match_weights
 from adaptive_labels.objectives import Distilled, Inputs, Mutual, Objective, Refined, Supervised
 from adaptive_labels.runs import RunError, RunFolder
+
+FITTED_EXAMPLES = 5_000  # what a network with `fit_inputs` is shown
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,6 @@ class Prepared:
 
 def load_data(config: DataConfig) -> Dataset:
     """The data set that a configuration names, with label noise if it asks for it."""
-    from pathlib import Path
-
     dataset = load_dataset(
         config.name,
         split_seed=config.split_seed,
@@ -76,7 +77,11 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Choice]
     choice = choose(dataset, config.model.name)
     options = {**choice.model_options, **config.model.options}
     config = resolve(config, {**choice.settings, "data.fingerprint": dataset.fingerprint})
-    config = dataclasses.replace(config, model=dataclasses.replace(config.model, options=options))
+    config = dataclasses.replace(
+        config,
+        data=dataclasses.replace(config.data, name=_place_of(config.data)),
+        model=dataclasses.replace(config.model, options=options),
+    )
     # A misspelt or impossible option is said before anything is trained.
     _check_options(config, dataset)
     encoder = make_encoder(config, dataset)
@@ -88,6 +93,7 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Choice]
         raise
     except ValueError as error:
         raise ConfigError(f"method: {error}") from error
+    config = _with_labels_hash(config)
     make_criterion(config, dataset)
     for other in (*teaching.networks(config)[1:], *(needed.model for needed in teaching.needed_runs(config))):
         if other != config.model:
@@ -100,6 +106,15 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Choice]
                 )
             _check_shapes(beside, dataset, encoder)
     return _with_weights(teaching.check_teacher(config, dataset, encoder_to_dict(encoder)), choice, dataset, encoder)
+
+
+def _place_of(data: DataConfig) -> str:
+    """The data set's name; of the user's own data the whole path, so that every spelling of it is the same run."""
+    if data.name not in DATASETS:
+        for path in (Path(data.name).expanduser(), Path(data.data_dir or ".") / data.name):
+            if path.exists():
+                return str(path.resolve())
+    return data.name
 
 
 def prepare(config: RunConfig, dataset: Dataset) -> Prepared:
@@ -149,10 +164,33 @@ def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
     try:
         options = {"weight": weight, **teaching.criterion_options(config)}
         if isinstance(options.get("initial_labels"), str):
+            _labels_hash(config)
             options["initial_labels"] = _read_labels(options["initial_labels"])
         return create_loss(config.method.name, dataset.num_classes, **options)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"method: {error}") from error
+
+
+def _with_labels_hash(config: RunConfig) -> RunConfig:
+    """The configuration with the hash of its file of initial labels, if it names one."""
+    path = config.method.options.get("initial_labels")
+    if not isinstance(path, str):
+        return config
+    options = {**config.method.options, "initial_labels_hash": _labels_hash(config)}
+    return dataclasses.replace(config, method=dataclasses.replace(config.method, options=options))
+
+
+def _labels_hash(config: RunConfig) -> str:
+    path, stated = config.method.options["initial_labels"], config.method.options.get("initial_labels_hash")
+    try:
+        found = file_hash(path)
+    except WeightsError as error:
+        raise ConfigError(f"method.options.initial_labels: {error}") from error
+    if stated not in (None, found):
+        raise ConfigError(
+            f"method.options.initial_labels: {path} has changed: its content is not what initial_labels_hash says"
+        )
+    return found
 
 
 def _read_labels(path: str) -> Tensor:
@@ -179,6 +217,8 @@ def make_objective(
             make_model(dataclasses.replace(config, model=model), dataset.num_classes, encoder.sizes)
             for model in teaching.networks(config)
         ]
+        for model in models:
+            _fit_inputs(model, dataset, encoder)
         start_from_weights(models[0], config)
         criterion = make_criterion(config, dataset)
     guide = teaching.guide_of(config)
@@ -189,6 +229,15 @@ def make_objective(
     if teacher is None:
         raise ValueError(f"teacher is None, but {config.method.name!r} learns from one")
     return Distilled(models[0], criterion, teacher) if guide == "teacher" else Refined(models[0], criterion, teacher)
+
+
+def _fit_inputs(model: nn.Module, dataset: Dataset, encoder: Encoder) -> None:
+    """Show a network with `fit_inputs` encoded training examples, evenly spread and the same for every seed."""
+    fit_inputs = getattr(model, "fit_inputs", None)
+    if fit_inputs is not None:
+        count = len(dataset.train)
+        chosen = torch.linspace(0, count - 1, min(count, FITTED_EXAMPLES)).round().long()
+        fit_inputs(encode(encoder, dataset.train).batch(chosen))
 
 
 def untrained_teacher(config: RunConfig, dataset: Dataset, encoder: Encoder) -> nn.Module | None:
@@ -246,21 +295,31 @@ def _refuse_other_weights(config: RunConfig, found: str) -> None:
         )
 
 
-def make_augment(config: RunConfig, dataset: Dataset) -> Callable[[Inputs, torch.Generator], Inputs] | None:
-    """Crops of whole image batches, and flips where they are in colour; or None.
+def make_augment(
+    config: RunConfig, dataset: Dataset
+) -> Callable[[Inputs, torch.Generator, int, Tensor], Inputs] | None:
+    """Flips of whole image batches where they are in colour, shifts and cutouts; or None.
 
     Grey images are mostly writing, and a mirrored character is another one. Images that stay files are cropped and
     flipped one by one as they are read (see `data.files`), not here.
     """
-    if not config.training.augment or not isinstance(dataset.train.inputs, Tensor):
+    training, images = config.training, dataset.train.inputs
+    if not training.augment or not isinstance(images, Tensor):
         return None
-    channels, width = dataset.train.inputs.shape[1], dataset.train.inputs.shape[3]
-    padding = max(1, width // 8)
+    flip = training.flip if images.shape[1] == 3 else "none"
+    reflect = training.translate is not None
+    padding = max(1, images.shape[3] // 8) if training.translate is None else training.translate
+    first = torch.rand(len(images), generator=torch.Generator().manual_seed(config.seed)) < 0.5
 
-    def augment(inputs: Inputs, generator: torch.Generator) -> Inputs:
+    def augment(inputs: Inputs, generator: torch.Generator, epoch: int, indices: Tensor) -> Inputs:
         assert isinstance(inputs, Tensor)
-        flipped = random_flip(inputs, generator) if channels == 3 else inputs
-        return random_crop(flipped, padding, generator)
+        if flip == "random":
+            inputs = random_flip(inputs, generator)
+        elif flip == "alternating":
+            inputs = alternating_flip(inputs, first[indices], epoch)
+        if padding:
+            inputs = random_crop(inputs, padding, generator, reflect=reflect)
+        return random_cutout(inputs, training.cutout, generator) if training.cutout else inputs
 
     return augment
 

@@ -22,7 +22,7 @@ from adaptive_labels.experiments.defaults import Choice
 from adaptive_labels.experiments.executors import Job, Outcome, run_jobs
 from adaptive_labels.experiments.executors.pool import Listener
 from adaptive_labels.experiments.run import execute, execute_plain
-from adaptive_labels.runs import RunFolder, run_id, write_json
+from adaptive_labels.runs import RunFolder, find_run, run_id, write_json
 from adaptive_labels.training.batches import batches, inputs_of
 from adaptive_labels.training.evaluation import to_device
 from adaptive_labels.training.session import Session, contained
@@ -173,7 +173,7 @@ def _with_method(config: RunConfig, method: str | tuple[str, Mapping[str, Any]],
 
 
 def _finished(out: Path, config: RunConfig) -> bool:
-    return (out / run_id(to_dict(config)) / "result.json").exists()
+    return (find_run(out, to_dict(config)) / "result.json").exists()
 
 
 def _seconds(plan: Plan) -> float:
@@ -217,7 +217,7 @@ def _with_epochs(plan: Plan, epochs: int) -> Plan:
 
 
 def _budget_key(configs: Sequence[RunConfig], budget: float) -> str:
-    asked = json.dumps([[to_dict(config) for config in configs], budget], sort_keys=True)
+    asked = json.dumps([[run_id(to_dict(config)) for config in configs], budget])
     return hashlib.sha256(asked.encode()).hexdigest()[:16]
 
 
@@ -286,7 +286,7 @@ def run_plan(plan: Plan, listener: Listener, command: Sequence[str]) -> tuple[li
     for stage in plan.stages:  # of the plan as it is now: what it says changes as runs are finished
         jobs = [Job(plan.name_of(config), to_dict(config), str(plan.out), tuple(command)) for config in stage]
         outcomes += run_jobs(jobs, _task(plan), _from(len(outcomes), listener), workers=plan.workers)
-    folders = [plan.out / run_id(to_dict(config)) for config in plan.configs if _finished(plan.out, config)]
+    folders = [find_run(plan.out, to_dict(config)) for config in plan.configs if _finished(plan.out, config)]
     return [RunFolder(folder) for folder in folders], [outcome for outcome in outcomes if outcome.error is not None]
 
 

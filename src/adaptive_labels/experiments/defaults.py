@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from adaptive_labels.data import Dataset
-from adaptive_labels.data.contract import ImageFiles
+from adaptive_labels.data.dataset import ImageFiles
 from adaptive_labels.data.stored_texts import StoredTexts, text_lengths
 
 # Texts of up to this many characters on average tell more by pieces of words than by whole ones.

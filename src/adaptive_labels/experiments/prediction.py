@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from adaptive_labels.data.encoding import ImageEncoder
-from adaptive_labels.data.images import is_image
-from adaptive_labels.data.pixels import decode_image, open_rgb, resize_and_cut, why_unreadable
+from adaptive_labels.data.encoders.ngrams import ImageEncoder
+from adaptive_labels.data.readers.images import is_image
+from adaptive_labels.data.readers.pixels import decode_image, open_rgb, resize_and_cut, why_unreadable
 from adaptive_labels.experiments import build
 from adaptive_labels.runs import RunError, RunFolder
 from adaptive_labels.training.evaluation import predict_logits

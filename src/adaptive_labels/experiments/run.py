@@ -22,7 +22,7 @@ from adaptive_labels.experiments import build, teachers as teaching
 from adaptive_labels.experiments.mistakes import example_mistakes
 from adaptive_labels.metrics import evaluate, fit_temperature, nll, top_k_accuracy
 from adaptive_labels.objectives import Objective
-from adaptive_labels.runs import RunFolder, RunRecorder, run_id
+from adaptive_labels.runs import RunFolder, RunRecorder, find_run, run_id
 from adaptive_labels.training.contracts import Recorder
 from adaptive_labels.training.evaluation import predict_logits
 from adaptive_labels.training.loop import FitResult, fit
@@ -38,8 +38,7 @@ def execute(
     A run that this one learns from is done first, in silence, unless it is finished; so is what that one needs. The
     least time between two checkpoints is 5 seconds, or what the environment variable ALR_CHECKPOINT_SECONDS says.
     """
-    path = out / run_id(to_dict(config))
-    if (path / "result.json").exists():
+    if (find_run(out, to_dict(config)) / "result.json").exists():
         reporter.close()
         return RunFolder.create(out, to_dict(config))
     needed = teaching.needed_run(config)

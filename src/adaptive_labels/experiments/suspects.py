@@ -11,12 +11,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from adaptive_labels.analysis.label_scores import SCORES, label_scores, suggested_labels
-from adaptive_labels.analysis.ranking import average_precision
-from adaptive_labels.analysis.suspects import Suspect, Suspects
+from adaptive_labels.analysis.suspects import (
+    SCORES,
+    Suspect,
+    Suspects,
+    average_precision,
+    label_scores,
+    suggested_labels,
+)
 from adaptive_labels.config import from_dict
 from adaptive_labels.data import DataError, Dataset, Examples
-from adaptive_labels.data.files import image_at
+from adaptive_labels.data.encoders.image_files import image_at
 from adaptive_labels.data.stored_texts import StoredTexts
 from adaptive_labels.errors import UserError
 from adaptive_labels.experiments import build

@@ -17,7 +17,8 @@ from adaptive_labels.data import Dataset
 from adaptive_labels.data.encoders import encoder_options
 from adaptive_labels.losses.registry import METHODS, find_method
 from adaptive_labels.models.registry import find_model
-from adaptive_labels.runs import RunError, RunFolder, run_id
+from adaptive_labels.models.weights import file_hash
+from adaptive_labels.runs import RunError, RunFolder, find_run, run_id
 
 DEFAULT_PEERS = 2
 # In the original's first figure (AlexNet, 57.9, 60.0, 60.9, 61.2%) two generations bring most of what three do.
@@ -37,7 +38,7 @@ def network_options(method: str) -> tuple[str, ...]:
 
 def criterion_options(config: RunConfig) -> dict[str, Any]:
     """The method's options without those that say which networks there are."""
-    other = find_method(config.method.name).network_options
+    other = (*find_method(config.method.name).network_options, "teacher_hash", "initial_labels_hash")
     return {name: value for name, value in config.method.options.items() if name not in other}
 
 
@@ -106,8 +107,10 @@ def teacher_run(config: RunConfig, out: Path) -> RunFolder | None:
         return None
     needed = needed_run(config)
     if needed is None:
-        return _finished(Path(config.method.options["teacher"]), f"{_TEACHER}: ")
-    return _finished(out / run_id(to_dict(needed)), f"{config.method.name} learns from another run: ")
+        run = _finished(Path(config.method.options["teacher"]), f"{_TEACHER}: ")
+        _refuse_other_weights(run, config)
+        return run
+    return _finished(find_run(out, to_dict(needed)), f"{config.method.name} learns from another run: ")
 
 
 def describe(config: RunConfig) -> str | None:
@@ -162,12 +165,16 @@ def check_teacher(config: RunConfig, dataset: Dataset, encoder: Mapping[str, Any
             f"{_TEACHER}: {run.path} reads its inputs in another way than the student ({', '.join(differing)}); give "
             "both the same model.options for it"
         )
-    identity = run_id(run.config)
-    if config.method.options.get("teacher_run", identity) != identity:
-        raise ConfigError(
-            f"{_TEACHER}: {run.path} is the run {identity}, not {config.method.options['teacher_run']} as before"
-        )
-    return _with_method(config, config.method.name, {**config.method.options, "teacher_run": identity})
+    found = {"teacher_run": run_id(run.config), "teacher_hash": _refuse_other_weights(run, config)}
+    return _with_method(config, config.method.name, {**config.method.options, **found})
+
+
+def _refuse_other_weights(run: RunFolder, config: RunConfig) -> str:
+    """The hash of a teacher's weights; a ConfigError if the configuration was made with others."""
+    found = file_hash(run.path / "model.safetensors")
+    if config.method.options.get("teacher_hash", found) != found:
+        raise ConfigError(f"{_TEACHER}: {run.path} has changed: its weights are not those that teacher_hash says")
+    return found
 
 
 def _settled_teacher(config: RunConfig) -> dict[str, Any]:
@@ -180,8 +187,9 @@ def _settled_teacher(config: RunConfig) -> dict[str, Any]:
                     f"method.options.{other} is of a teacher to be trained, but teacher names a finished run"
                 )
         return {}
-    if "teacher_run" in options:
-        raise ConfigError("method.options.teacher_run is written down by the run itself; give teacher=FOLDER")
+    for own in ("teacher_run", "teacher_hash"):
+        if own in options:
+            raise ConfigError(f"method.options.{own} is written down by the run itself; give teacher=FOLDER")
     name = _named(options.get("teacher_model", config.model.name), "method.options.teacher_model")
     given = options.get("teacher_options", {})
     if not isinstance(given, Mapping):

@@ -78,16 +78,22 @@ def mutual_learning_kl(logits: Tensor, peer_logits: Tensor) -> Tensor:
 
 
 def teacher_free_loss(
-    logits: Tensor, target: Tensor, alpha: float = 0.1, temperature: float = 20.0, correct: float = 0.99
+    logits: Tensor,
+    target: Tensor,
+    alpha: float = 0.1,
+    temperature: float = 20.0,
+    correct: float = 0.99,
+    temper_student: bool = False,
 ) -> Tensor:
     r"""Teacher-free distillation: an imagined teacher that is nearly always right takes the teacher's place.
 
-    .. math:: L = (1-α)\,CE(z, t) + α\,KL(q^T \| p^T), \qquad
+    .. math:: L = (1-α)\,CE(z, t) + α\,KL(q^T \| p), \qquad
         q = a \text{ at the label}, (1-a)/(K-1) \text{ elsewhere}
 
-    where q^T is the softmax of the teacher's probabilities q divided by T (the original takes the probabilities
-    themselves for logits), and p^T = softmax(z / T). Summed over classes: the original code averages over them, and
-    makes up for it with a multiplier.
+    where q^T is the softmax of the teacher's probabilities q divided by T (the authors' code takes the probabilities
+    themselves for logits), and p = softmax(z). Like their code this tempers the teacher only; their equation 9 tempers
+    the student as well, which at T = 20 leaves next to no gradient. Summed over classes: their code averages over them,
+    and makes up for it with a multiplier.
 
     Args:
         logits: (N, K).
@@ -95,6 +101,7 @@ def teacher_free_loss(
         alpha: α in [0, 1].
         temperature: T > 0.
         correct: a in [0, 1], the imagined teacher's confidence in the label.
+        temper_student: divide the student's logits by T as well.
 
     Returns:
         (N,).
@@ -106,5 +113,6 @@ def teacher_free_loss(
     Reference: Yuan et al. 2020, section 4, equation 9 (the virtual teacher).
     """
     teacher = smooth_labels(target, logits.shape[1], 1 - correct, over="others", dtype=logits.dtype)
-    soft = mutual_learning_kl(logits / temperature, teacher / temperature)
+    student = logits / temperature if temper_student else logits
+    soft = mutual_learning_kl(student, teacher / temperature)
     return (1 - alpha) * cross_entropy(logits, target) + alpha * soft

@@ -66,6 +66,8 @@ class Criterion(nn.Module, ABC):
     stateful = False
     #: ε, where the method is torch's own cross entropy with so much label smoothing.
     torch_smoothing: float | None = None
+    #: Whether the criterion's parameters are trained as the network's are: at its rate, with its weight decay.
+    like_network = False
     #: How many guides (teacher's or peers' logits) a call needs at least.
     needs_guide = False
 
@@ -176,11 +178,16 @@ class Criterion(nn.Module, ABC):
         )
 
     def parameter_groups(self, lr: float | None = None) -> list[dict[str, Any]]:
-        """Optimizer groups for the criterion's own parameters, weight decay off; empty if it trains none."""
+        """Optimizer groups for the criterion's own parameters; empty if it trains none.
+
+        Weight decay is off, unless they are trained :attr:`like_network`: then it is the optimizer's.
+        """
         trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
         if not trained:
             return []
-        group: dict[str, Any] = {"params": trained, "weight_decay": 0.0}
+        group: dict[str, Any] = {"params": trained}
+        if not self.like_network:
+            group["weight_decay"] = 0.0
         if lr is not None:
             group["lr"] = lr
         return [group]

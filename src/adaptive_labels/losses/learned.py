@@ -89,7 +89,7 @@ class LabelSmoothingPlusPlus(Criterion):
     """Label Smoothing++: a fixed mass on the other classes, its division among them learned by the optimizer.
 
     See :func:`functional.label_smoothing_plus_plus_losses`. The parameter must be given to the optimizer; as in the
-    original, weight decay is left to the optimizer's default.
+    original, the optimizer treats it like the network's parameters: the same rate, the same weight decay.
 
     Args:
         num_classes: K.
@@ -98,6 +98,7 @@ class LabelSmoothingPlusPlus(Criterion):
     """
 
     stateful = True
+    like_network = True
 
     def __init__(self, num_classes: int, mass: float = 0.1, **common: Any) -> None:
         super().__init__(num_classes, **common)
@@ -118,11 +119,6 @@ class LabelSmoothingPlusPlus(Criterion):
     def residual_labels(self) -> Tensor:
         """The learned division of the mass as probabilities, (K, K) with a zero diagonal."""
         return AF.residual_labels(self.residual_logits.detach())
-
-    def parameter_groups(self, lr: float | None = None) -> list[dict[str, Any]]:
-        """Optimizer groups for the learned table; weight decay as the optimizer has it."""
-        groups = super().parameter_groups(lr)
-        return [{name: value for name, value in group.items() if name != "weight_decay"} for group in groups]
 
     @torch.no_grad()
     def sync(self, group: dist.ProcessGroup | None = None) -> None:

@@ -179,6 +179,7 @@ class TeacherFree(Criterion):
         alpha: α in [0, 1], the weight of the virtual teacher.
         temperature: T > 0.
         correct: the virtual teacher's confidence in the label, in [0, 1].
+        temper_student: divide the student's logits by T as well; the authors' code does not.
         **common: see :class:`Criterion`.
     """
 
@@ -189,15 +190,19 @@ class TeacherFree(Criterion):
         *,
         temperature: float = 20.0,
         correct: float = 0.99,
+        temper_student: bool = False,
         **common: Any,
     ) -> None:
         super().__init__(num_classes, **common)
         self.alpha = check_number("alpha", alpha, 0, 1)
         self.temperature = check_number("temperature", temperature, 0, open_low=True)
         self.correct = check_number("correct", correct, 0, 1)
+        self.temper_student = temper_student
 
     def _terms(self, batch: Batch, world: int) -> Terms:
-        loss = AF.teacher_free_loss(batch.logits, batch.target, self.alpha, self.temperature, self.correct)
+        loss = AF.teacher_free_loss(
+            batch.logits, batch.target, self.alpha, self.temperature, self.correct, self.temper_student
+        )
         return Terms(loss, parts={"total": loss})
 
     def _own_repr(self) -> list[str]:

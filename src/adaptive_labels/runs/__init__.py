@@ -18,7 +18,7 @@ from adaptive_labels.files import RunError, write_bytes, write_json, write_npz
 from adaptive_labels.runs.arrays import Predictions, ResidualLabels
 from adaptive_labels.runs.catalogue import check, list_runs, remove
 from adaptive_labels.runs.folder import RunFolder
-from adaptive_labels.runs.identity import RunNames, names_of, run_id
+from adaptive_labels.runs.identity import RunNames, counted, find_run, names_of, recipe_hash, run_id
 from adaptive_labels.runs.lock import RunLock
 from adaptive_labels.runs.recorder import RunRecorder
 
@@ -31,8 +31,11 @@ __all__ = [
     "RunNames",
     "RunRecorder",
     "check",
+    "counted",
+    "find_run",
     "list_runs",
     "names_of",
+    "recipe_hash",
     "remove",
     "run_id",
     "write_bytes",

@@ -6,10 +6,10 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from adaptive_labels.files import RunError, plain, read_json, write_bytes, write_error, write_json
+from adaptive_labels.files import RunError, read_json, write_bytes, write_error, write_json
 from adaptive_labels.runs.arrays import Predictions, ResidualLabels
 from adaptive_labels.runs.environment import describe_environment
-from adaptive_labels.runs.identity import RunNames, names_of, run_id, without_places
+from adaptive_labels.runs.identity import RunNames, counted, find_run, names_of
 from adaptive_labels.runs.lock import RunLock
 
 from . import arrays, history
@@ -33,7 +33,7 @@ class RunFolder:
     @classmethod
     def create(cls, out: str | Path, config: Mapping[str, Any]) -> "RunFolder":
         """Make the folder for ``config`` under ``out``, or open the one an earlier call made."""
-        path = Path(out) / run_id(config)
+        path = find_run(out, config)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -41,7 +41,7 @@ class RunFolder:
         if not (path / "config.json").exists():
             write_json(path / "config.json", config)
         run = cls(path)
-        if without_places(run.config) != without_places(plain(config)):
+        if counted(run.config) != counted(config):
             raise RunError(f"{path / 'config.json'} was changed: it is not the configuration the run is named by.")
         return run
 

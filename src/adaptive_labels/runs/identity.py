@@ -1,17 +1,28 @@
-"""The name of a run: readable, and different for every configuration."""
+"""Which run a configuration is: the one place that says what counts.
 
+Data counts by its content (`data.fingerprint`) and its short name, a file by the hash that stands beside its path
+(`weights` and `weights_hash`). Where a run is computed, where its files lie and what only watches it do not count.
+"""
+
+import glob
 import hashlib
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
-from adaptive_labels.files import RunError, plain
+from adaptive_labels.files import RunError, plain, read_json
 
 _DATA_SUFFIXES = {".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt", ".gz"}
 _LONGEST_PART = 40
+_NAME_KEYS = {"dataset": ("data", "dataset"), "model": ("model",), "method": ("method",)}
+# Threads and devices round differently, but the experiment is the same. How a table is read shows in its content.
+_NOT_COUNTED = {
+    "data": ("data_dir", "text_column", "label_column", "skip_unreadable"),
+    "training": ("device", "threads", "tensorboard"),
+}
 
 
 @dataclass(frozen=True)
@@ -50,33 +61,85 @@ def names_of(config: Mapping[str, Any]) -> RunNames:
 
 
 def run_id(config: Mapping[str, Any]) -> str:
-    """Name a run ``<dataset>-<model>-<method>-s<seed>-<8 hex digits>``.
-
-    The digits are the start of the SHA-256 of the whole configuration as canonical JSON, so that any changed value is
-    a new run; the order of the keys does not matter. Where a teacher's folder lies is left out: which run it is stands
-    beside it. A data set given by its path is named by its last part.
+    """Name a run ``<dataset>-<model>-<method>-s<seed>-<8 hex digits>``; the digits are a hash of all that counts.
 
     >>> run_id({"data": {"name": "data/My reviews.csv"}, "model": "fasttext", "method": "alr", "seed": 0})
-    'My-reviews-fasttext-alr-s0-5f765ebf'
+    'My-reviews-fasttext-alr-s0-292e02a2'
     """
     names = names_of(config)
-    canonical = json.dumps(plain(without_places(config), keep_non_finite=True), sort_keys=True, separators=(",", ":"))
-    digest = hashlib.sha256(canonical.encode("ascii")).hexdigest()[:8]
     parts = [_slug(getattr(names, key), key) for key in _NAME_KEYS]
-    return "-".join([*parts, f"s{names.seed}", digest])
+    return "-".join([*parts, f"s{names.seed}", _digest(counted(config))[:8]])
 
 
-def without_places(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration without the paths that only say where something lies that is identified in another way."""
-    method = config.get("method")
-    options = method.get("options") if isinstance(method, Mapping) else None
-    if not isinstance(method, Mapping) or not isinstance(options, Mapping) or "teacher_run" not in options:
-        return dict(config)
-    kept = {name: value for name, value in options.items() if name != "teacher"}
-    return {**config, "method": {**method, "options": kept}}
+def counted(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that decide a run's result, as plain data: two configurations that agree in these are one run.
+
+    >>> counted({"data": {"name": "./own/reviews.csv", "data_dir": "/data"}, "training": {"threads": 2, "lr": 0.1}})
+    {'data': {'name': 'reviews.csv'}, 'training': {'lr': 0.1}}
+    """
+    kept: dict[str, Any] = plain(config, keep_non_finite=True)
+    for section, keys in _NOT_COUNTED.items():
+        if isinstance(kept.get(section), dict):
+            kept[section] = {key: value for key, value in kept[section].items() if key not in keys}
+    for key in ("data", "dataset"):
+        if isinstance(kept.get(key), dict) and isinstance(kept[key].get("name"), str):
+            kept[key]["name"] = _last_part(kept[key]["name"])
+        elif isinstance(kept.get(key), str):
+            kept[key] = _last_part(kept[key])
+    if isinstance(kept.get("model"), dict):
+        kept["model"] = _by_content(kept["model"])
+    if isinstance(kept.get("method"), dict) and isinstance(kept["method"].get("options"), dict):
+        kept["method"]["options"] = _by_content(kept["method"]["options"])
+    return kept
 
 
-_NAME_KEYS = {"dataset": ("data", "dataset"), "model": ("model",), "method": ("method",)}
+def recipe_hash(config: Mapping[str, Any]) -> str:
+    """A hash of how a run was made: all that counts but its seed and the content and name of its data.
+
+    Nulls are left out, so that a record, which keeps none, has the hash of its run.
+    """
+    kept = counted(config)
+    for key in ("seed", "dataset"):
+        kept.pop(key, None)
+    data = kept.get("data")
+    kept["data"] = {k: v for k, v in data.items() if k not in ("name", "fingerprint")} if isinstance(data, dict) else {}
+    return _digest(_without_nulls(kept))[:16]
+
+
+def find_run(out: str | Path, config: Mapping[str, Any]) -> Path:
+    """The folder of a configuration's run under ``out``, whether it exists or not.
+
+    An earlier version may have given the same run another hash: such a folder is found by its configuration.
+    """
+    path = Path(out) / run_id(config)
+    if path.exists():
+        return path
+    for other in sorted(path.parent.glob(glob.escape(path.name[:-8]) + "?" * 8)):
+        try:
+            if counted(read_json(other / "config.json")) == counted(config):
+                return other
+        except (RunError, AttributeError):  # damaged, or no configuration: not this run
+            continue
+    return path
+
+
+def _by_content(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings without the paths of files whose hash stands beside them; nor which run a teacher with a hash is."""
+    hashed = {name.removesuffix("_hash") for name, value in settings.items() if name.endswith("_hash") and value}
+    if "teacher" in hashed:
+        hashed.add("teacher_run")
+    elif "teacher_run" in settings:  # of an earlier version, which knew a teacher by its run
+        hashed.add("teacher")
+    return {name: value for name, value in settings.items() if name not in hashed}
+
+
+def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: _without_nulls(v) if isinstance(v, dict) else v for k, v in values.items() if v is not None}
+
+
+def _digest(values: dict[str, Any]) -> str:
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
 
 
 def _name(config: Mapping[str, Any], *keys: str) -> str | None:
@@ -89,10 +152,14 @@ def _name(config: Mapping[str, Any], *keys: str) -> str | None:
     return None
 
 
+def _last_part(name: str) -> str:
+    return PurePath(name.replace("\\", "/")).name or name
+
+
 def _slug(text: str, otherwise: str) -> str:
     name = PurePath(text.replace("\\", "/"))
     while name.suffix.lower() in _DATA_SUFFIXES:
         name = name.with_suffix("")
-    # Only characters that every file system and shell takes unquoted; the digest keeps apart what this merges.
+    # Only characters that every file system and shell takes unquoted; the hash keeps apart what this merges.
     slug = re.sub(r"[^A-Za-z0-9.+_]+", "-", name.name).strip("-.")
     return slug[:_LONGEST_PART].rstrip("-.") or otherwise

@@ -57,5 +57,6 @@ class Recorder(Protocol):
         ...
 
 
-Augment = Callable[[Inputs, torch.Generator], Inputs]
-"""A change of whole batches in training, drawing only from the given generator."""
+Augment = Callable[[Inputs, torch.Generator, int, Tensor], Inputs]
+"""A change of whole batches in training: it draws only from the given generator, and knows the epoch (from 1) and the
+indices of the batch's examples."""

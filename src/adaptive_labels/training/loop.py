@@ -200,7 +200,7 @@ def _train(lesson: _Lesson, epoch: int) -> RunningMeans:
             for piece in parts:
                 inputs = next(upcoming)
                 if lesson.augment is not None:
-                    inputs = lesson.augment(inputs, augmenting)
+                    inputs = lesson.augment(inputs, augmenting, epoch, piece)
                 target = lesson.labels[piece].to(session.device)
                 with session.fabric.autocast():
                     loss, logits = objective(to_device(inputs, session.device), target)

@@ -75,6 +75,7 @@ def make_optimizers(objective: Objective, config: TrainingConfig) -> Optimizers:
         residual_lr=1.0 if config.residual_lr is None else config.residual_lr,
         residual_weight_decay=config.residual_weight_decay,
         decay_biases=config.decay_biases,
+        bias_lr=config.bias_lr,
     )
     for group in groups:
         group["constant"] = group.pop("criterion", False) and config.residual_schedule == "constant"

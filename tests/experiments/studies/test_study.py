@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from adaptive_labels.analysis.format import difference
-from adaptive_labels.analysis.label_scores import mean_residual_labels
 from adaptive_labels.analysis.statistics import compare_all
+from adaptive_labels.analysis.suspects import mean_residual_labels
 from adaptive_labels.experiments.studies.records import (
     append_record,
     describe_margins,

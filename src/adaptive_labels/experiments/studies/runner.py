@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from adaptive_labels.analysis.label_scores import mean_residual_labels
+from adaptive_labels.analysis.suspects import mean_residual_labels
 from adaptive_labels.config import RunConfig, from_dict, to_dict
 from adaptive_labels.data import Dataset
 from adaptive_labels.experiments import build

@@ -10,7 +10,7 @@ from adaptive_labels.analysis.confusions import Confusions, groups_sentence, top
 from adaptive_labels.analysis.confusions_table import one_way_pairs
 from adaptive_labels.analysis.format import p_value, percent
 from adaptive_labels.analysis.residual_labels import agreement
-from adaptive_labels.analysis.verdict import SIGNIFICANCE
+from adaptive_labels.analysis.summary import SIGNIFICANCE
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.group_data import GroupData, MethodData
 from adaptive_labels.report.page import heading, paragraph, section

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from adaptive_labels.analysis.confusion_matrix import order_by_similarity, without_diagonal
 from adaptive_labels.analysis.confusions import Confusions, most_confused, top_pairs
 from adaptive_labels.analysis.format import percent
-from adaptive_labels.analysis.matrices import without_diagonal
-from adaptive_labels.analysis.ordering import order_by_similarity
 from adaptive_labels.analysis.residual_labels import row_entropy
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.group_data import GroupData, MethodData, Residuals

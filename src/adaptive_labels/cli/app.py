@@ -1,0 +1,148 @@
+"""The application `alr`, to which every command's file adds itself, and how it starts and ends."""
+
+import ctypes
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from adaptive_labels.errors import UserError
+
+# typer brings its own copy of click or imports it, depending on its version: this is the class in either.
+UsageError: Any = typer.BadParameter.__mro__[1]
+# For glibc's malloc: the numbers of two settings, the largest value that it takes for one, and as much free memory as
+# a process may keep.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+MMAP_THRESHOLD, TRIM_THRESHOLD = 32 * 2**20, 2**30
+
+
+class Group(TyperGroup):
+    """A group of commands whose help takes no time."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """The option --help, off unless given: for one that is left open typer imports pydantic, in 0.15 s."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.default = False
+        return option
+
+
+app = typer.Typer(
+    name="alr",
+    cls=Group,
+    help="Train classifiers on better labels: compare label regularisations on your data, and see what is confused.",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+
+
+def add_group(name: str, help: str) -> typer.Typer:
+    """A command of several commands, such as `alr runs list` and `alr runs rm`."""
+    group = typer.Typer(cls=Group, help=help, rich_markup_mode=None)
+    app.add_typer(group, name=name)
+    return group
+
+
+def _version(show: bool) -> None:
+    if show:
+        from adaptive_labels import __version__
+
+        typer.echo(f"adaptive-labels {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _everywhere(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Take the options that stand before any command; `main` has dealt with --debug already."""
+
+
+def main() -> None:
+    """Run a command; what the user can cause ends with one sentence on standard error and status 2."""
+    arguments = sys.argv[1:]
+    if "--debug" in arguments:  # anywhere on the line, not only before the command
+        arguments.remove("--debug")
+        os.environ["ALR_DEBUG"] = "1"  # the processes of a comparison read it too
+    prepare_process()
+    try:
+        sys.exit(_run(arguments or ["--help"]))
+    except BrokenPipeError:  # the reader has gone, as in `alr table runs | head -1`: end quietly
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - for Python's own last flush
+        sys.exit(1)
+    except (UsageError, UserError, OSError) as error:  # whatever else is raised keeps its traceback
+        if os.environ.get("ALR_DEBUG"):
+            raise
+        typer.echo(f"alr: {_one_sentence(error)}", err=True)
+        sys.exit(2)
+    except typer.Abort:
+        typer.echo("alr: not confirmed, so nothing was done", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt as stop:
+        typer.echo(f"alr: {str(stop) or 'stopped; the same command goes on from where it was'}", err=True)
+        sys.exit(130)
+
+
+def _run(arguments: list[str]) -> int:
+    """Call a command and return its exit status.
+
+    typer's own way puts usage errors into four lines, and drops what an interrupted run has to say.
+    """
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("alr", arguments) as context:
+            command.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code
+    return 0
+
+
+def _one_sentence(error: Exception) -> str:
+    if isinstance(error, UsageError):
+        return _usage_sentence(error)
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}"
+    return str(error) or type(error).__name__
+
+
+def _usage_sentence(error: Any) -> str:
+    """A usage error in one sentence, with the nearest name and where the help is."""
+    near = getattr(error, "possibilities", None)
+    if near:
+        message = f"{error.message}, did you mean {' or '.join(sorted(near))}?"
+    else:
+        message = error.format_message().replace(". Did you mean", ", did you mean").rstrip(".")
+    message = message[0].lower() + message[1:]
+    if error.ctx is None:
+        return message
+    return f"{message}{'' if message.endswith('?') else ';'} see `{error.ctx.command_path} --help`"
+
+
+def prepare_process() -> None:
+    """Set what makes this process and its children fast at training, before torch is imported.
+
+    Settings that the user has made stay as they are.
+    """
+    # Threads of torch that wait must not spin for long: on two cores with other work on them, an epoch of the towns
+    # took 8.4 s with OpenMP's default, and 1.8 s with this.
+    if not {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & set(os.environ):
+        os.environ["GOMP_SPINCOUNT"] = "1000"
+    # Large tensors should take the memory of those before them. A step frees its gradients and activations, and the
+    # next one asks for as much again; glibc gives much of it back to the system in between. For the 16 MB gradient of
+    # fastText's embeddings, the page faults were most of what ALR-S seemed to cost (docs/speed.md).
+    wishes = {"MALLOC_MMAP_THRESHOLD_": str(MMAP_THRESHOLD), "MALLOC_TRIM_THRESHOLD_": str(TRIM_THRESHOLD)}
+    if not sys.platform.startswith("linux") or wishes.keys() & os.environ.keys():
+        return
+    os.environ |= wishes  # which the processes of a comparison read when they start
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # another C library may lack it
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD)
+        mallopt(M_TRIM_THRESHOLD, TRIM_THRESHOLD)

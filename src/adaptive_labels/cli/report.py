@@ -1,0 +1,40 @@
+"""`alr report`: one page about finished runs. It needs no torch."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from adaptive_labels.cli.app import app
+from adaptive_labels.cli.options import Runs, find_runs
+from adaptive_labels.cli.output import counted
+
+
+@app.command()
+def report(
+    runs: Runs,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where to write it.")] = Path(
+        "report.html"
+    ),
+    figures: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write figures as SVG and PNG as well, tables as LaTeX.")
+    ] = None,
+    suspects: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Show what `alr suspects RUN -o FILE` found; can be repeated."),
+    ] = None,
+    no_examples: Annotated[
+        bool, typer.Option("--no-examples", help="Leave out the inputs, which you may not want to pass on.")
+    ] = False,
+) -> None:
+    """All that runs say, on one offline page. Tables, curves, residual labels, confusions, calibration."""
+    from adaptive_labels.analysis import read_suspects
+    from adaptive_labels.report import write_figures, write_report
+
+    found, ranked = find_runs(runs), [read_suspects(path) for path in suspects or []]
+    typer.echo(f"Report: {write_report(found, output, examples=not no_examples, suspects=ranked)}")
+    if figures is not None:
+        files, problem = write_figures(found, figures, suspects=ranked)
+        typer.echo(f"Figures: {counted(len(files), 'file')} in {figures}")
+        if problem is not None:
+            typer.echo(problem, err=True)

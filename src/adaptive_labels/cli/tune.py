@@ -1,0 +1,81 @@
+"""`alr tune`: a method's main option, chosen on validation; the test figure is that of the chosen value alone."""
+
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from adaptive_labels.cli.app import app
+from adaptive_labels.cli.compare import Budget, carry_out, check_shared, parse_time
+from adaptive_labels.cli.options import Data, DryRun, Json, Out, Workers, count, with_config
+from adaptive_labels.cli.output import check_output, counted, prose, show_json
+
+if TYPE_CHECKING:
+    from adaptive_labels.analysis import Summary
+    from adaptive_labels.config import RunConfig
+    from adaptive_labels.runs import RunFolder
+
+
+@app.command()
+@with_config
+def tune(
+    data: Data,
+    config: "RunConfig",
+    method: Annotated[str, typer.Option(help="The method to tune.", metavar="NAME")],
+    trials: Annotated[int, count("How many values of the method's main option to try.")] = 5,
+    seeds: Annotated[int, count("How many seeds for each value.")] = 1,
+    workers: Workers = None,
+    time_budget: Budget = None,
+    out: Out = Path("runs"),
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """A method's main option, tuned on validation. Every method gets the same trials."""
+    check_shared(config, method, "--method NAME")
+    budget = parse_time(time_budget)
+    check_output(out)
+    from adaptive_labels.experiments.comparison import make_plan
+    from adaptive_labels.losses import find_method
+
+    option, values = find_method(method).trials(trials)
+    plan = make_plan(config, [(method, {option: value}) for value in values], range(seeds), out, workers, budget)
+    shown = ", ".join(f"{value:g}" for value in values)
+    what = f"{method} with {option} = {shown}, {counted(seeds, 'seed')} each"
+    carry_out(plan, what, dry_run, as_json, lambda runs: _show(runs, option, method, as_json))
+
+
+def _show(runs: list["RunFolder"], option: str, method: str, as_json: bool) -> None:
+    """The trials, best on validation first, and how to train with the best."""
+    by_value: dict[float, list[dict[str, Any]]] = defaultdict(list)
+    for run in runs:
+        if run.result is not None and run.result["status"] == "finished":
+            by_value[run.config["method"]["options"][option]].append(run.result["metrics"])
+    if not by_value:
+        typer.echo("alr: no trial finished", err=True)
+        raise typer.Exit(1)
+    scores = {value: _summary(found, "validation") for value, found in by_value.items()}
+    best = max(scores, key=lambda value: scores[value].mean)
+    test = _summary(by_value[best], "test")
+    if as_json:
+        trials = [{option: value, "n": s.n, "validation_top1": s.mean, "std": s.std} for value, s in scores.items()]
+        show_json({"method": method, "trials": trials, "best": best, "test_top1": test.mean})
+        return
+    typer.echo("")
+    for value, summary in sorted(scores.items(), key=lambda item: -item[1].mean):
+        spread = "" if summary.std is None else f" ± {100 * summary.std:.2f}"
+        typer.echo(f"{option} {value:<8g} validation {100 * summary.mean:.2f}{spread}% (n = {summary.n})")
+    ties = sum(summary.mean == scores[best].mean for summary in scores.values()) - 1
+    among = f" (first of {ties + 1} that are equal)" if ties else ""
+    prose(
+        f"Best on validation: {option} = {best:g}{among}; its test accuracy is {100 * test.mean:.2f}% (n = {test.n})."
+    )
+    typer.echo(f"To use it: --set method.options.{option}={best:g}")
+
+
+def _summary(found: list[dict[str, Any]], split: str) -> "Summary":
+    from adaptive_labels.analysis import summarise
+
+    summary = summarise([metrics[split]["top1"] for metrics in found])
+    assert summary is not None  # there is at least one
+    return summary

@@ -1,0 +1,146 @@
+"""`cifar10` and `cifar100`: 60,000 colour photographs of 32×32 pixels (Krizhevsky 2009), from the official files."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from adaptive_labels.data.archives import Bundle, fetch, find, read_members
+from adaptive_labels.data.assemble import Part, assemble
+from adaptive_labels.data.dataset import Dataset, Examples
+from adaptive_labels.data.readers.pickles import read_pickle
+from adaptive_labels.data.splits import content_digest
+
+_SITE = "https://www.cs.toronto.edu/~kriz/"
+
+
+@dataclass(frozen=True)
+class Cifar:
+    """One of the two: its files, which of them are train, test and the class names, and the keys inside them.
+
+    `binary` is the same images in the official binary form, of which a folder is read where the pickles' is not there;
+    its files hold no class names, so they are `binary_classes`.
+    """
+
+    bundle: Bundle
+    train: tuple[str, ...]
+    test: str
+    meta: str
+    labels_key: bytes
+    classes_key: bytes
+    binary: Bundle | None = None
+    binary_classes: tuple[bytes, ...] = ()
+
+    def load(self, *, split_seed: int = 0, train_fraction: float = 1.0, data_dir: Path | None = None) -> Dataset:
+        """Images as uint8 (N, 3, 32, 32), the official test split, and a validation split made from train."""
+        files = self._files(data_dir)
+        return assemble(
+            self.bundle.name,
+            "image",
+            [name.decode() for name in files[self.meta][self.classes_key]],
+            self._part("train", [files[name] for name in self.train]),
+            None,
+            self._part("test", [files[self.test]]),
+            notes=["Images are RGB, 32×32 pixels; the files are those that were published (MD5)."],
+            split_seed=split_seed,
+            train_fraction=train_fraction,
+        )
+
+    def fetch(self, data_dir: Path, progress: Callable[[int, int | None], None]) -> list[str]:
+        """Download and unpack what is not in `data_dir` yet; what was done, in sentences."""
+        return fetch(self.bundle, data_dir, progress)
+
+    def _files(self, data_dir: Path | None) -> dict[str, Mapping[bytes, Any]]:
+        """What the pickles hold, by their names; from the binary files if only these are there."""
+        root, binary = Path() if data_dir is None else data_dir.expanduser(), self.binary
+        if binary is not None and (root / binary.folder).is_dir() and not (root / self.bundle.folder).is_dir():
+            contents = read_members(binary, root / binary.folder)
+            files = {Path(name).stem: self._from_binary(name, contents.pop(name)) for name in binary.md5}
+            return {**files, self.meta: {self.classes_key: self.binary_classes}}
+        path = find(self.bundle, data_dir)
+        contents = read_members(self.bundle, path)
+        return {name: read_pickle(contents.pop(name), str(path / name)) for name in self.bundle.md5}
+
+    def _from_binary(self, name: str, content: bytes) -> Mapping[bytes, Any]:
+        """Records of 1 + 3072 bytes, label and pixels, as the pickle would give them; images have no names there."""
+        records = np.frombuffer(content, dtype=np.uint8).reshape(-1, 3073)
+        names = [f"{name}:{number}".encode() for number in range(len(records))]
+        return {b"data": records[:, 1:].copy(), self.labels_key: records[:, 0], b"filenames": names}
+
+    def _part(self, split: str, files: list[Mapping[bytes, Any]]) -> Part:
+        # (N, 3072): red, green, blue, each row by row. A single file's 150 MB are not copied.
+        rows = files[0][b"data"] if len(files) == 1 else np.concatenate([file[b"data"] for file in files])
+        labels = np.concatenate([np.asarray(file[self.labels_key], dtype=np.int64) for file in files])
+        names = [name.decode("latin-1") for file in files for name in file[b"filenames"]]
+        return Part(
+            Examples(
+                inputs=torch.from_numpy(rows.reshape(-1, 3, 32, 32)),
+                labels=torch.from_numpy(labels),
+                sources=[f"{split}/{name}" for name in names],
+            ),
+            [content_digest(row) for row in rows],
+            of_pixels=True,
+        )
+
+
+CIFAR10 = Cifar(
+    Bundle(
+        name="cifar10",
+        folder="cifar-10-batches-py",
+        archive="cifar-10-python",
+        md5={
+            "data_batch_1": "c99cafc152244af753f735de768cd75f",
+            "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+            "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+            "data_batch_4": "634d18415352ddfa80567beed471001a",
+            "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+            "test_batch": "40351d587109b95175f43aff81a1287e",
+            "batches.meta": "5ff9c542aee3614f3951f8cda6e48888",
+        },
+        archive_md5="c58f30108f718f92721af3b95e74349a",
+        url=_SITE + "cifar-10-python.tar.gz",
+    ),
+    train=tuple(f"data_batch_{number}" for number in range(1, 6)),
+    test="test_batch",
+    meta="batches.meta",
+    labels_key=b"labels",
+    classes_key=b"label_names",
+    binary=Bundle(
+        name="cifar10",
+        folder="cifar-10-batches-bin",
+        archive="cifar-10-binary",
+        md5={
+            "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
+            "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692",
+            "data_batch_3.bin": "942cd6a4bcdd0dd3c604fbe906cb4421",
+            "data_batch_4.bin": "ae636b3ba5c66a11e91e8cb52e771fcb",
+            "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
+            "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
+        },
+        archive_md5="c32a1d4ab5d03f1284b67883e8d87530",
+        url=_SITE + "cifar-10-binary.tar.gz",
+    ),
+    binary_classes=tuple(b"airplane automobile bird cat deer dog frog horse ship truck".split()),
+)
+CIFAR100 = Cifar(
+    Bundle(
+        name="cifar100",
+        folder="cifar-100-python",
+        archive="cifar-100-python",
+        md5={
+            "train": "16019d7e3df5f24257cddd939b257f8d",
+            "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+            "meta": "7973b15100ade9c7d40fb424638fde48",
+        },
+        archive_md5="eb9058c3a382ffc7106e4002c42a8d85",
+        url=_SITE + "cifar-100-python.tar.gz",
+    ),
+    train=("train",),
+    test="test",
+    meta="meta",
+    labels_key=b"fine_labels",
+    classes_key=b"fine_label_names",
+)

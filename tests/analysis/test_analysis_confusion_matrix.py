@@ -1,0 +1,94 @@
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from scipy import stats
+
+from adaptive_labels.analysis.confusion_matrix import asymmetric_pairs, confused_groups, group_threshold
+
+#                   a    b   c   d   e
+COUNTS = np.array([
+    [70, 12, 18, 0, 0],
+    [20, 70, 10, 0, 0],
+    [15, 25, 60, 0, 0],
+    [30, 0, 0, 70, 0],  # d is taken for a, but a never for d
+    [0, 0, 0, 0, 200],
+])  # fmt: skip
+
+
+def test_groups_by_hand() -> None:
+    (group,) = confused_groups(COUNTS, threshold=0.1)
+    assert group.members == (0, 1, 2)
+    assert group.size == 3
+    assert (group.mass, group.within, group.total) == (100, 1.0, 300)
+    assert group.weakest == pytest.approx(0.10)  # b for c
+    assert [pair.members for pair in confused_groups(COUNTS)] == [(0, 2)]  # the threshold is 0.122 here
+    (pair,) = confused_groups(COUNTS, threshold=0.15)
+    assert pair.members == (0, 2)
+    assert pair.mass == 33
+    assert pair.within == pytest.approx(33 / 70)  # of the 30 errors of a and the 40 of c
+    assert confused_groups(COUNTS, threshold=0.2) == []
+
+
+def test_the_threshold_follows_chance() -> None:
+    uniform = (1 - np.eye(11)) / 10
+    assert group_threshold(uniform) == pytest.approx(2 * 0.1 / (1 + 0.1))
+    assert group_threshold(uniform, lift=1) == pytest.approx(0.1)
+    assert confused_groups(uniform) == []
+    many = (1 - np.eye(1001)) / 1000
+    assert group_threshold(many) == 0.05
+    assert group_threshold(COUNTS) == pytest.approx(2 * 0.065 / 1.065)  # errors .3 .3 .4 .3 0, each over 4
+
+
+@given(st.integers(3, 9), st.integers(0, 10_000), st.floats(0.01, 0.5))
+def test_every_two_of_a_group_are_confused_with_each_other(size: int, seed: int, threshold: float) -> None:
+    matrix = np.random.default_rng(seed).gamma(0.5, size=(size, size))
+    shares = matrix / matrix.sum(axis=1, keepdims=True)
+    groups = confused_groups(matrix, threshold=threshold)
+    members = [member for group in groups for member in group.members]
+    assert len(members) == len(set(members))
+    for group in groups:
+        mutual = [min(shares[i, j], shares[j, i]) for i, j in itertools.combinations(group.members, 2)]
+        assert min(mutual) == pytest.approx(group.weakest)
+        assert group.weakest >= threshold - 1e-8
+    assert [group.mass for group in groups] == sorted((group.mass for group in groups), reverse=True)
+
+
+def test_a_chain_of_neighbours_is_not_one_group() -> None:
+    matrix = np.eye(8, k=1) + np.eye(8, k=-1) + 10 * np.eye(8)
+    assert {group.size for group in confused_groups(matrix, threshold=0.01)} == {2}
+
+
+@pytest.mark.parametrize("matrix", [[[3.0]], [[1, 1], [1, 1]], np.zeros((4, 4)), np.eye(4)])
+def test_nothing_to_group(matrix: object) -> None:
+    assert confused_groups(matrix) == []
+    assert confused_groups(matrix, threshold=0.0) == []
+
+
+def test_asymmetric_pairs_are_scipys_binomial_test() -> None:
+    pairs = asymmetric_pairs(COUNTS)
+    assert (pairs[0].true, pairs[0].taken_for) == (3, 0)
+    assert (pairs[0].count, pairs[0].reverse, pairs[0].rate, pairs[0].reverse_rate) == (30, 0, 0.3, 0.0)
+    assert pairs[0].p == pytest.approx(stats.binomtest(30, 30, 0.5).pvalue)
+    assert pairs[0].p_holm == pytest.approx(4 * pairs[0].p)  # a-b, a-c, b-c and a-d were tested
+    assert (pairs[1].true, pairs[1].taken_for) == (2, 1)
+    assert pairs[1].p == pytest.approx(stats.binomtest(25, 35, 0.5).pvalue)
+    assert asymmetric_pairs(COUNTS, top=1) == pairs[:1]
+
+
+def test_asymmetry_is_of_rates_not_of_counts() -> None:
+    # 20 of 200 against 20 of 40: more than twice as many classes' worth of errors the other way.
+    (pair,) = asymmetric_pairs([[180, 20], [20, 20]])
+    assert (pair.true, pair.taken_for, pair.rate, pair.reverse_rate) == (1, 0, 0.5, 0.1)
+    assert pair.p == pytest.approx(stats.binomtest(20, 40, 40 / 240).pvalue)
+    assert asymmetric_pairs([[180, 20], [4, 36]]) == []  # 10% both ways
+
+
+def test_classes_without_examples_and_fractions() -> None:
+    assert asymmetric_pairs([[5, 5], [0, 0]]) == []
+    assert asymmetric_pairs(np.eye(3)) == []
+    (pair,) = asymmetric_pairs([[10, 8.7], [0.3, 19]])
+    assert (pair.count, pair.reverse) == (9, 0)
+    with pytest.raises(ValueError, match="counts holds a negative"):
+        asymmetric_pairs([[1, -1], [0, 1]])

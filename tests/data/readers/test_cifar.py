@@ -1,0 +1,207 @@
+import hashlib
+import pickle
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from adaptive_labels.data import DATASETS, DataError, load_dataset
+from adaptive_labels.data.archives import ARCHIVE_SUFFIXES
+from adaptive_labels.data.readers.cifar import CIFAR10, CIFAR100
+from adaptive_labels.data.readers.pickles import read_pickle
+from cifar_files import BOTH, CLASSES, make_cifar, python2_pickle, write_archive, write_folder
+
+by_name = pytest.mark.parametrize("cifar", BOTH, ids=lambda cifar: cifar.bundle.name)
+
+
+@by_name
+def test_what_is_read_is_what_the_files_hold(cifar, tmp_path):
+    small, files, splits = make_cifar(cifar)
+    write_folder(small.bundle, files, tmp_path)
+    dataset = small.load(data_dir=tmp_path)
+    assert (dataset.name, dataset.kind) == (cifar.bundle.name, "image")
+    assert list(dataset.classes) == CLASSES[dataset.name]
+    images, labels = splits["test"]
+    assert torch.equal(dataset.test.inputs, torch.from_numpy(images))
+    assert dataset.test.labels.tolist() == labels.tolist()
+    assert dataset.test.sources[1] == f"test/{cifar.test}_1.png"
+    images, labels = splits["train"]
+    found = torch.cat([dataset.train.inputs, dataset.validation.inputs]).numpy()
+    found_labels = torch.cat([dataset.train.labels, dataset.validation.labels]).tolist()
+    assert {(image.tobytes(), label) for image, label in zip(found, found_labels, strict=True)} == {
+        (image.tobytes(), int(label)) for image, label in zip(images, labels, strict=True)
+    }
+    # A tenth of each class is set aside.
+    assert dataset.validation.labels.bincount().tolist() == (np.bincount(labels) // 10).tolist()
+    assert not any("also occur" in note for note in dataset.notes)
+
+
+def test_the_planes_of_an_image_are_red_green_and_blue(tmp_path):
+    small, files, _ = make_cifar(CIFAR100)
+    folder = write_folder(small.bundle, files, tmp_path)
+    rows = read_pickle(files["test"], "test")[b"data"]
+    assert rows.shape == (12, 3072)
+    first = small.load(data_dir=folder).test.inputs[0]
+    # By the official description: 1024 red values, row by row, then green, then blue.
+    assert first[0, 0, 5] == rows[0][5]
+    assert first[1, 2, 3] == rows[0][1024 + 2 * 32 + 3]
+    assert first[2, 31, 31] == rows[0][3071]
+
+
+@by_name
+def test_folder_and_every_archive_give_the_same_wherever_they_are_named(cifar, tmp_path):
+    small, files, _ = make_cifar(cifar)
+    folder = write_folder(small.bundle, files, tmp_path / "folder")
+    places = [tmp_path / "folder", folder]
+    for number, suffix in enumerate(ARCHIVE_SUFFIXES):
+        archive = write_archive(small.bundle, files, tmp_path / str(number) / (small.bundle.archive + suffix))
+        places += [archive.parent, archive]
+    assert len(places) == 12
+    assert len({small.load(data_dir=place).fingerprint for place in places}) == 1
+
+
+def test_without_a_data_dir_the_current_folder_is_looked_in(tmp_path, monkeypatch):
+    small, files, _ = make_cifar(CIFAR10)
+    write_folder(small.bundle, files, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert small.load().name == "cifar10"
+
+
+@by_name
+def test_a_file_that_is_not_the_published_one_is_refused(cifar, tmp_path):
+    small, files, _ = make_cifar(cifar)
+    folder = write_folder(small.bundle, files, tmp_path)
+    (folder / cifar.test).write_bytes(b"")
+    expected = small.bundle.md5[cifar.test]
+    with pytest.raises(DataError) as refusal:
+        small.load(data_dir=tmp_path)
+    assert str(refusal.value) == (
+        f"{folder / cifar.test} is not the published file of {small.bundle.name}: its MD5 is "
+        f"d41d8cd98f00b204e9800998ecf8427e, expected is {expected}."
+    )
+
+
+def test_the_real_sums_hold_for_users(tmp_path):
+    """Nothing that a user can give leaves them out."""
+    _, files, _ = make_cifar(CIFAR100)
+    write_folder(CIFAR100.bundle, files, tmp_path)
+    with pytest.raises(DataError, match="expected is 16019d7e3df5f24257cddd939b257f8d"):
+        load_dataset("cifar100", data_dir=tmp_path)
+
+
+def test_a_changed_file_is_not_even_opened(tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return (tmp_path.joinpath("sprung").touch, ())
+
+    small, files, _ = make_cifar(CIFAR10)
+    folder = write_folder(small.bundle, files, tmp_path)
+    (folder / "batches.meta").write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(DataError, match="is not the published file"):
+        small.load(data_dir=tmp_path)
+    with pytest.raises(DataError, match=r"meta cannot be opened: it asks for \w+\.\w+, which is no part of an array"):
+        read_pickle(pickle.dumps(Trap()), "meta")
+    assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"no pickle", b"\x80\x02cos\nsystem\n(U\x04trueR.", b"\x80\x02c_codecs\nencode\n.", b"cbuiltins\neval\n."],
+)
+def test_pickles_that_are_broken_or_ask_for_more_are_refused(content):
+    with pytest.raises(DataError, match=r"^train cannot be opened: "):
+        read_pickle(content, "train")
+
+
+@pytest.mark.parametrize("array", [np.arange(6, dtype=np.uint8).reshape(2, 3), np.arange(3.0), np.zeros(0)])
+def test_arrays_of_both_pythons_are_read(array):
+    for content in (python2_pickle([array]), pickle.dumps([array], protocol=2)):
+        if b"_codecs" in content:
+            continue  # Python 3 writes bytes for Python 2 with a call; the official files are older
+        (found,) = read_pickle(content, "x")
+        assert found.dtype == array.dtype
+        assert np.array_equal(found, array)
+
+
+@by_name
+def test_missing_files_are_said_in_one_sentence_with_the_way_to_get_them(cifar, tmp_path):
+    name, bundle = cifar.bundle.name, cifar.bundle
+    with pytest.raises(DataError) as refusal:
+        load_dataset(name, data_dir=tmp_path)
+    assert str(refusal.value) == (
+        f"The data set {name} is neither as {bundle.folder}/ nor as {bundle.archive}.tar.gz in {tmp_path}; name the "
+        f"folder that has it with --data-dir, or have https://www.cs.toronto.edu/~kriz/{bundle.archive}.tar.gz fetched "
+        f"by `alr data prepare {name} --data-dir DIR`."
+    )
+    small, files, _ = make_cifar(cifar)
+    folder = write_folder(small.bundle, files, tmp_path)
+    (folder / cifar.meta).unlink()
+    with pytest.raises(DataError, match=rf"\({folder} lacks {cifar.meta}\)"):
+        small.load(data_dir=tmp_path)
+    with pytest.raises(DataError, match="in the current folder;"):
+        small.load()
+
+
+def test_archives_that_cannot_be_used(tmp_path):
+    small, files, _ = make_cifar(CIFAR100)
+    whole = write_archive(small.bundle, files, tmp_path / "cifar-100-python.tar.gz")
+    whole.write_bytes(whole.read_bytes()[:2000])
+    with pytest.raises(DataError, match=f"The archive {whole} cannot be read: "):
+        small.load(data_dir=tmp_path)
+    whole.write_bytes(b"none")
+    with pytest.raises(DataError, match=f"The archive {whole} cannot be read: "):
+        small.load(data_dir=whole)
+    write_archive(small.bundle, {name: files[name] for name in ("train", "meta")}, whole)
+    with pytest.raises(DataError, match=f"The archive {whole} has no cifar-100-python/test"):
+        small.load(data_dir=tmp_path)
+    write_archive(replace(small.bundle, folder="other"), files, whole)
+    with pytest.raises(DataError, match=f"The archive {whole} has no cifar-100-python/train"):
+        small.load(data_dir=tmp_path)
+
+
+def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):
+    small, files, _ = make_cifar(CIFAR100)
+    folder = write_folder(small.bundle, files, tmp_path)
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(type(folder), "read_bytes", refuse)
+    with pytest.raises(DataError, match="train cannot be read: Permission denied"):
+        load_dataset("cifar100", data_dir=tmp_path)
+
+
+def test_the_registry_loads_and_fetches_the_official_ones():
+    assert DATASETS["cifar10"].load == CIFAR10.load
+    assert DATASETS["cifar100"].fetch == CIFAR100.fetch
+    for cifar in BOTH:
+        assert cifar.bundle.url == f"https://www.cs.toronto.edu/~kriz/{cifar.bundle.archive}.tar.gz"
+        assert {*cifar.train, cifar.test, cifar.meta} == set(cifar.bundle.md5)
+        assert all(len(bytes.fromhex(value)) == 16 for value in (*cifar.bundle.md5.values(), cifar.bundle.archive_md5))
+
+
+def test_the_official_binary_form_gives_the_same_images(tmp_path):
+    small, files, splits = make_cifar(CIFAR10)
+    contents = {}
+    for name in CIFAR10.binary.md5:
+        held = read_pickle(files[name.removesuffix(".bin")], name)
+        contents[name] = np.column_stack([held[b"labels"], held[b"data"]]).astype(np.uint8).tobytes()
+    sums = {name: hashlib.md5(content).hexdigest() for name, content in contents.items()}
+    small = replace(small, binary=replace(CIFAR10.binary, md5=sums), binary_classes=(b"cat", b"dog", b"ship"))
+    folder = write_folder(small.binary, contents, tmp_path)
+    dataset = small.load(data_dir=tmp_path)
+    assert torch.equal(dataset.test.inputs, torch.from_numpy(splits["test"][0]))
+    assert dataset.test.labels.tolist() == splits["test"][1].tolist()
+    assert dataset.test.sources[1] == "test/test_batch.bin:1"
+    write_folder(small.bundle, files, tmp_path)
+    pickled = small.load(data_dir=tmp_path)  # read first where both are there
+    assert pickled.test.sources[1] == "test/test_batch_1.png"
+    assert torch.equal(pickled.train.inputs, dataset.train.inputs)
+    assert pickled.classes == dataset.classes
+    (folder / "test_batch.bin").write_bytes(b"")
+    shutil.rmtree(tmp_path / small.bundle.folder)
+    with pytest.raises(DataError, match=r"test_batch.bin is not the published file of cifar10"):
+        small.load(data_dir=tmp_path)
+    assert CIFAR10.binary_classes[3] == b"cat"

