@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from adaptive_labels.analysis.residual_labels import agreement, row_entropy
 from adaptive_labels.experiments.studies.study import Study, Variant
-from adaptive_labels.runs import RunError, RunFolder
+from adaptive_labels.runs import RunError, RunFolder, recipe_hash
 
 KEPT_PER_ROW = 5
 Record = dict[str, Any]
@@ -33,16 +33,18 @@ def make_record(run: RunFolder, task: str, variant: Variant) -> Record:
     predictions = run.load_predictions()
     labels = run.load_residual_labels()
     config = run.config
+    recipe = recipe_hash(config)
     config["data"] = {**config["data"], "name": PurePath(config["data"]["name"]).name, "data_dir": None}
-    config["method"]["options"].pop("teacher", None)  # a path; `teacher_run` says which run it is
-    if variant.fixed_to_confusions:
-        config["method"]["options"].pop("initial_labels", None)
+    for path in ("teacher", "initial_labels"):  # which of them it is stands beside each
+        config["method"]["options"].pop(path, None)
+    config["model"].pop("weights", None)
     record: Record = {
         "task": task,
         "variant": variant.key,
         "seed": result["seed"],
         "status": result["status"],
-        "config": _without_defaults(config),
+        "recipe_hash": recipe,
+        "config": _without_nulls(config),
         "environment": _environment(run.environment or {}),
         "parameters": result["parameters"],
         "seconds": round(result["seconds"], 1),
@@ -67,10 +69,10 @@ def make_record(run: RunFolder, task: str, variant: Variant) -> Record:
     return record
 
 
-def _without_defaults(config: Mapping[str, Any]) -> dict[str, Any]:
+def _without_nulls(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration without its nulls, which say nothing that the defaults do not."""
     return {
-        key: _without_defaults(value) if isinstance(value, Mapping) else value
+        key: _without_nulls(value) if isinstance(value, Mapping) else value
         for key, value in config.items()
         if value is not None
     }
