@@ -24,7 +24,7 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 import torch
 
-from adaptive_labels.benchmarks.results import as_csv, described
+from adaptive_labels.benchmarks.measure import as_csv, described
 from adaptive_labels.benchmarks.train import NoRecorder
 from adaptive_labels.config import RunConfig
 from adaptive_labels.data import Dataset, Examples
@@ -123,7 +123,7 @@ def main() -> None:
     ratios = [b["seconds"] / a["seconds"] for a, b in zip(rows[::2], rows[1::2], strict=True)]
     print(f"{statistics.median(ratios):.2f} times the C++ program's time ({', '.join(f'{r:.2f}' for r in ratios)})")
     if options.csv is not None:
-        options.csv.write_text(as_csv(described(rows, {})), encoding="utf-8")
+        options.csv.write_text(as_csv(described(rows)), encoding="utf-8")
 
 
 if __name__ == "__main__":
