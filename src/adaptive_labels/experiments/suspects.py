@@ -50,7 +50,7 @@ def find_suspects(
     Args:
         path: the run's folder.
         top: how many of them to give.
-        score: one of `analysis.label_scores.SCORES`.
+        score: one of `analysis.SCORES`.
         data: where the data is now, if not where it was.
         progress: called with the number of examples the network has seen, and of all.
     """
