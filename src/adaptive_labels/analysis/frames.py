@@ -77,7 +77,7 @@ class Columns(Mapping[str, NDArray[Any]]):
 
 
 def metrics_of(runs: Runs) -> Columns:
-    """One row per run: names, status and every figure of its ``result.json`` as ``split_metric`` (``test_top1``)."""
+    """One row per run: names, status, every figure of its ``result.json`` as ``split_metric`` (test_top1)."""
     records = read_records(open_runs(runs))
     splits = {(split, metric) for record in records for split in record.metrics for metric in record.metrics[split]}
     figures = sorted(f"{split}_{metric}" for split, metric in splits)
@@ -86,7 +86,7 @@ def metrics_of(runs: Runs) -> Columns:
 
 
 def histories_of(runs: Runs) -> Columns:
-    """One row per epoch of every run: number, losses, accuracies, rate, seconds, and the loss parts as ``part_…``."""
+    """One row per epoch of every run: number, losses, accuracies, rate, seconds, and loss parts as ``part_…``."""
     records = read_records(open_runs(runs))
     lines = [(record, _flat(line)) for record in records for line in record.run.history()]
     keys = list(dict.fromkeys(key for _, line in lines for key in line))
@@ -99,7 +99,7 @@ def histories_of(runs: Runs) -> Columns:
 
 
 def pairs_of(runs: Runs) -> Columns:
-    """One row per pair of classes: mean residual label, test rate and test count over the runs (`read_confusions`)."""
+    """One row per pair of classes, means over the runs: residual label, test rate, test count."""
     found = read_confusions(open_runs(runs))
     size = len(found.classes)
     names = np.asarray(found.classes, dtype=np.str_)

@@ -6,20 +6,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adaptive_labels.runs import RunError, RunFolder, names_of
+from adaptive_labels.runs.identity import counted
 
 METHOD_ORDER = ("baseline", "slr", "alr", "alr-s")
 
 # Settings of the method rather than of the recipe: two runs that differ in these can share a baseline.
 _METHOD_KEYS = ("method", "training.residual_lr", "training.residual_weight_decay", "training.residual_schedule")
-# Where a run happened, and how fast, is no part of what was run.
-_IGNORED_KEYS = (
-    "seed",
-    "data.data_dir",
-    "training.device",
-    "training.threads",
-    "training.tensorboard",
-    "method.options.teacher",
-)
+# Not compared: the seed, and which run or file taught a student, since each seed has a teacher of its own.
+_IGNORED_KEYS = ("seed", "method.options.teacher", "method.options.teacher_hash", "method.options.teacher_run")
 
 
 @dataclass(frozen=True)
@@ -143,7 +137,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _read(run: RunFolder) -> Record:
     config = run.config
     names = names_of(config)
-    flat = {key: value for key, value in flatten(config).items() if key not in _IGNORED_KEYS}
+    flat = {key: value for key, value in flatten(counted(config)).items() if key not in _IGNORED_KEYS}
     options = {key: value for key, value in flat.items() if _of_method(key)}
     status, reason, result = _status(run)
     metrics = {

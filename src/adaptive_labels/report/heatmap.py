@@ -90,7 +90,7 @@ def strengths(matrix: Matrix, largest: float) -> NDArray[np.int64]:
 
 
 def pack(matrix: Matrix) -> str:
-    """A matrix of shares as text: a byte a value, 255 times its square root, in base 64.
+    """A matrix of shares as text: one byte per value, 255 times its square root, in base 64.
 
     >>> pack(np.array([[0.0, 1.0], [0.25, 0.0]]))
     'AP+AAA=='
