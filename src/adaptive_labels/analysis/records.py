@@ -5,21 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from adaptive_labels.runs import RunError, RunFolder, names_of
+from adaptive_labels.runs import RunError, RunFolder, counted, names_of
 
 METHOD_ORDER = ("baseline", "slr", "alr", "alr-s")
 
 # Settings of the method rather than of the recipe: two runs that differ in these can share a baseline.
 _METHOD_KEYS = ("method", "training.residual_lr", "training.residual_weight_decay", "training.residual_schedule")
-# Where a run happened, and how fast, is no part of what was run.
-_IGNORED_KEYS = (
-    "seed",
-    "data.data_dir",
-    "training.device",
-    "training.threads",
-    "training.tensorboard",
-    "method.options.teacher",
-)
 
 
 @dataclass(frozen=True)
@@ -121,8 +112,9 @@ def differing_settings(records: Sequence[Record]) -> list[str]:
 
 
 def describe(settings: Mapping[str, Any], keys: Iterable[str]) -> str:
-    """Write settings as ``name=value`` pairs, each by the last part of its key."""
-    return ", ".join(f"{key.rpartition('.')[2]}={_word(settings.get(key))}" for key in keys)
+    """Write settings as ``name=value`` pairs, each by the last part of its key; a file by the start of its hash."""
+    pairs = [(key.rpartition(".")[2], _word(settings.get(key))) for key in keys]
+    return ", ".join(f"{key}={word[:8] if key.endswith('_hash') else word}" for key, word in pairs)
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -143,7 +135,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _read(run: RunFolder) -> Record:
     config = run.config
     names = names_of(config)
-    flat = {key: value for key, value in flatten(config).items() if key not in _IGNORED_KEYS}
+    flat = {key: value for key, value in flatten(counted(config)).items() if key != "seed"}
     options = {key: value for key, value in flat.items() if _of_method(key)}
     status, reason, result = _status(run)
     metrics = {
