@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 
 from adaptive_labels.analysis import bootstrap_runs, group_records, read_records
-from adaptive_labels.analysis.calibration import reliability
 from adaptive_labels.analysis.suspects import Suspect, Suspects
-from adaptive_labels.report import write_report
+from adaptive_labels.report import sections, write_report
 from adaptive_labels.report.charts import EPOCHS, Axis, Curve, line_chart, panels, percent_axis, zoom_start
 from adaptive_labels.report.group_data import read_group
 from adaptive_labels.report.heatmap import heat_map
@@ -376,28 +375,6 @@ def test_a_run_that_stopped_early_ends_with_its_own_last_labels(maker: Any) -> N
     np.testing.assert_allclose(residuals.mean(), expected, atol=1e-7)
 
 
-def test_reliability_against_a_loop() -> None:
-    generator = np.random.default_rng(0)
-    logits, labels = generator.normal(size=(300, 4)) * 2, generator.integers(0, 4, 300)
-    found = reliability(logits, labels, bins=10)
-    bins: list[list[tuple[float, bool]]] = [[] for _ in range(10)]
-    for row, label in zip(logits, labels, strict=True):
-        p = np.exp(row) / np.exp(row).sum()
-        place = next(b for b in range(10) if p.max() <= (b + 1) / 10)
-        bins[place].append((p.max(), p.argmax() == label))
-    gaps = 0.0
-    for b, members in enumerate(bins):
-        assert found.count[b] == len(members)
-        if members:
-            confidence, right = np.mean(members, axis=0)
-            assert found.confidence[b] == pytest.approx(confidence)
-            assert found.accuracy[b] == pytest.approx(right)
-            gaps += len(members) / 300 * abs(confidence - right)
-    assert found.ece == pytest.approx(gaps)
-    assert reliability(np.zeros((0, 3)), []).ece == 0.0
-    assert reliability([[1e4, -1e4]], [0]).count[-1] == 1
-
-
 def test_curves_stay_inside_their_frame_and_flat_ones_are_drawn() -> None:
     for values in ([0.5] * 12, [0.0] * 3, [1.0], list(np.linspace(0.1, 0.9, 50))):
         mean = np.array(values)
@@ -472,3 +449,94 @@ def test_a_chart_with_values_by_name_and_intervals_at_each_point() -> None:
     assert three.count('class="chart"') == 3
     assert three.count(">(b)</text>") == 1
     ET.fromstring(three)
+
+
+def test_a_section_registers_itself_and_stands_in_its_place(
+    comparison: list[RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sections, "_SECTIONS", {one.order: one for one in sections.all_sections()})
+
+    @sections.section(45, title="Mine", link="my part")
+    def mine(context: sections.Context) -> str:
+        return f"<p>{len(context.data.methods)} by my count</p>"
+
+    page = report(comparison, tmp_path)
+    order = [
+        page.text.index(words) for words in ("How training went", "3 by my count", "Can the confidence be believed?")
+    ]
+    assert order == sorted(order)
+    assert ("a", {"href": "#g0-my-part"}) in page.elements
+    with pytest.raises(ValueError, match="order is 50, which the section 'calibration' has already"):
+        sections.section(50, title="Again", link="again")(mine)
+
+
+def test_arrays_are_read_once_for_a_report(
+    comparison: list[RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    load = np.load
+
+    def counting(file: Any, *args: Any, **options: Any) -> Any:
+        opened.append(str(file))
+        return load(file, *args, **options)
+
+    monkeypatch.setattr(np, "load", counting)
+    report(comparison, tmp_path)
+    assert len(opened) == 9 + 3  # the predictions of every run, the residual labels of one method's
+    assert len(set(opened)) == len(opened)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "words"),
+    [
+        ("alr", {}, "alr: 1 − the training accuracy, so that it falls as training gets things right."),
+        ("alr", {"residual_weight": 0.5}, "alr: a constant, 0.5."),
+        ("alr-wait", {}, "alr-wait: the smaller of the training accuracy and 1 − it, so that it is small at first"),
+    ],
+)
+def test_the_weight_on_the_residual_loss_is_called_what_it_is(
+    maker: Any, tmp_path: Path, method: str, options: dict[str, Any], words: str
+) -> None:
+    page = report([maker.whole(method, 0, classes=list("abc"), options=options)], tmp_path)
+    assert words in page.text
+    assert ("1 − the training accuracy" in page.text) == (method == "alr" and not options)
+
+
+def test_bars_of_the_most_confused_pairs_are_shares_of_all_examples(
+    comparison: list[RunFolder], tmp_path: Path
+) -> None:
+    report(comparison, tmp_path)
+    source = (tmp_path / "report.html").read_text(encoding="utf-8")
+    bars = re.findall(r'<span class="share">(\d+)%</span>.*?style="width:([\d.]+)%"', source)
+    assert len(bars) == 6
+    assert all(float(width) == pytest.approx(float(share), abs=0.51) for share, width in bars)
+    assert max(float(width) for _, width in bars) < 90
+
+
+def test_every_class_of_a_map_of_a_hundred_is_named(maker: Any, tmp_path: Path) -> None:
+    page = report([maker.whole("alr", 0, classes=[f"class {i}" for i in range(100)], examples=2000)], tmp_path)
+    source = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.count("svg", "heatmap") == 2
+    for rows in re.findall(r'<g class="rows">(.*?)</g>', source):
+        assert rows.count("<text") == 100
+
+
+def test_long_texts_are_folded(maker: Any, tmp_path: Path) -> None:
+    run = maker.whole("alr", 0, classes=["a", "b", "c"])
+    content = json.loads((run.path / "examples.json").read_text())
+    long = "a <long> story " * 60
+    for pair in content["pairs"]:
+        pair["examples"] = [{"text": long, "confidence": 0.5}]
+    (run.path / "examples.json").write_text(json.dumps(content))
+    page = report([run], tmp_path)
+    assert page.count("details", "long") == len(content["pairs"])
+    assert long in page.texts  # behind the line that opens it
+    assert any(text.startswith("a <long> story") and text.endswith("…") and len(text) < 200 for text in page.texts)
+
+
+def test_predictions_without_probabilities_cost_their_figures_only(maker: Any, tmp_path: Path) -> None:
+    runs = [maker.whole(method, 0, classes=["a", "b", "c"]) for method in ("baseline", "alr")]
+    np.savez(runs[0].path / "predictions.npz", test_logits=np.full((4, 3), np.nan), test_labels=[0, 1, 2, 0])
+    page = report(runs, tmp_path)
+    assert "holds no usable predictions: logits gives no probabilities in row 0" in page.text
+    assert page.count("svg", "reliability") == 1

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adaptive_labels.cli.app import add_group
-from adaptive_labels.cli.options import DataDir, DryRun, Json, Out, Page, Results, Workers, count, split_names
+from adaptive_labels.cli.options import DataDir, DryRun, Json, Out, Page, Results, Workers, count, option, split_names
 from adaptive_labels.cli.output import (
     block,
     check_output,
-    counted,
     end_with_failures,
     open_output,
     prose,
@@ -20,19 +19,15 @@ from adaptive_labels.cli.output import (
     show_pages,
 )
 from adaptive_labels.cli.progress import make_listener
+from adaptive_labels.cli.study import run_missing
 from adaptive_labels.errors import UserError
 from adaptive_labels.machine import usable_cores
 
 if TYPE_CHECKING:
-    from adaptive_labels.paper import Reproduction
+    from adaptive_labels.paper.recipes import Reproduction
 
-Scale = Annotated[
-    str,
-    typer.Option(
-        help="smoke: embedded images, minutes; short: narrow networks, at most 20 minutes per cell; paper: in full.",
-        metavar="smoke|short|paper",
-    ),
-]
+_SCALES = "smoke: minutes, on embedded images; short: narrow networks, at most 20 minutes per cell; paper: in full."
+Scale = Annotated[str, option("smoke|short|paper", _SCALES)]
 TABLES = {
     "cifar": "Table 1: CIFAR-10 and CIFAR-100.",
     "imagenet": "Table 2: ImageNet, top-1 and top-5.",
@@ -45,39 +40,27 @@ group = add_group("reproduce", "The paper's tables and figure, beside its printe
 def _command(table: str) -> Callable[..., None]:
     def command(
         scale: Scale = "smoke",
-        only: Annotated[
-            str | None,
-            typer.Option(help="Methods, with commas between, or all; by default the paper's rows.", metavar="A,B,…"),
-        ] = None,
-        networks: Annotated[
-            str | None, typer.Option(help="Some of the paper's networks, with commas between.", metavar="A,B,…")
-        ] = None,
-        data: Annotated[
-            str | None, typer.Option(help="Some of the paper's data sets, with commas between.", metavar="A,B,…")
-        ] = None,
+        only: Annotated[str | None, option("A,B,…", "Methods, or all; by default the paper's rows.")] = None,
+        networks: Annotated[str | None, option("A,B,…", "Some of the paper's networks.")] = None,
+        data: Annotated[str | None, option("A,B,…", "Some of the paper's data sets.")] = None,
         seeds: Annotated[int | None, count("How many seeds for each cell.")] = None,
         data_dir: DataDir = None,
-        stand_ins: Annotated[
-            list[str] | None,
-            typer.Option("--from", help="Other data in the place of a data set; can be repeated.", metavar="NAME=PATH"),
-        ] = None,
+        stand_ins: Annotated[list[str] | None, option("NAME=PATH", "Other data for one of them.", "--from")] = None,
         workers: Workers = None,
         out: Out = Path("runs"),
-        results: Annotated[
-            Path | None, typer.Option(help="Where records are kept; by default DIR of --out.", metavar="DIR")
-        ] = None,
+        results: Annotated[Path | None, option("DIR", "Where records are kept; by default DIR of --out.")] = None,
         dry_run: DryRun = False,
         as_json: Json = False,
     ) -> None:
         from adaptive_labels.experiments.studies.runner import Work
-        from adaptive_labels.paper import Choice, load_reproduction
+        from adaptive_labels.paper.recipes import Choice, load_reproduction
 
         check_output(out)
         reproduction = load_reproduction(table, scale)
         choice = Choice(split_names(only), split_names(networks), split_names(data))
         instead = _stand_ins(reproduction, stand_ins or [])
-        work = Work(reproduction.file, out, results or out, data_dir, workers or usable_cores(), instead)
-        failed = _conduct(reproduction, choice, seeds, work, dry_run, as_json)
+        work = Work(out, results or out, data_dir, workers or usable_cores(), instead)
+        failed = _fill(reproduction, choice, seeds, work, dry_run, as_json)
         _show_table(reproduction, work.results, as_json)
         end_with_failures(failed)
 
@@ -90,7 +73,7 @@ for _name, _words in TABLES.items():
 
 def _stand_ins(reproduction: "Reproduction", given: list[str]) -> dict[str, str]:
     """`NAME=PATH` by name; a name that no recipe of the table has is refused."""
-    known = {reproduction.config(task).data.name for task in reproduction.study.tasks}
+    known = {reproduction.study.config(task).data.name for task in reproduction.study.tasks}
     found = {}
     for one in given:
         name, _, path = one.partition("=")
@@ -100,39 +83,29 @@ def _stand_ins(reproduction: "Reproduction", given: list[str]) -> dict[str, str]
     return found
 
 
-def _conduct(
-    reproduction: "Reproduction", choice: Any, seeds: int | None, work: Any, dry_run: bool, quiet: bool
-) -> int:
+def _fill(reproduction: "Reproduction", choice: Any, seeds: int | None, work: Any, dry_run: bool, quiet: bool) -> int:
     """Do what is missing of the chosen cells, or only check that it could be done; how many runs failed."""
-    from adaptive_labels.experiments.studies.runner import count_missing, run_study
     from adaptive_labels.paper.dry_run import check_cell
     from adaptive_labels.paper.recipes import choose, limited
 
     failed = 0
     for task, variants in choose(reproduction, choice):
         study = limited(reproduction.study, variants, seeds)
-        missing = count_missing(study, task, work.results)
-        if not quiet:
-            heading = reproduction.column(task).heading
-            prose(f"{heading}, {task}: {counted(missing['wanted'], 'run')}, {missing['done']} recorded already.")
-        if dry_run:
-            for variant in variants:
-                words = check_cell(reproduction.config(task), variant)
-                if not quiet:
-                    prose(f"{variant.method}: {words}", indent=2)
-        elif missing["done"] < missing["wanted"]:
-            open_output(work.out)
-            for outcome in run_study(study, task, work, partial(make_listener, quiet=quiet)):
-                failed += 1
-                typer.echo(f"alr: {task}, {outcome.job.name}: {outcome.error}", err=True)
+        failed += run_missing(
+            f"{reproduction.column(task).heading}, {work.recorded_as(study, task)}", study, task, work, dry_run, quiet
+        )
+        for variant in variants if dry_run else ():
+            words = check_cell(study.config(task), variant)
+            if not quiet:
+                prose(f"{variant.method}: {words}", indent=2)
     return failed
 
 
 def _show_table(reproduction: "Reproduction", results: Path, as_json: bool) -> None:
-    from adaptive_labels.experiments.studies import read_all_records
-    from adaptive_labels.paper import compare_with_paper, render, to_plain
+    from adaptive_labels.experiments.studies.records import read_records
+    from adaptive_labels.paper.comparison import compare_with_paper, render, to_plain
 
-    compared = compare_with_paper(reproduction, read_all_records(results, reproduction.study.tasks))
+    compared = compare_with_paper(reproduction, read_records(results, reproduction.study))
     if as_json:
         show_json(to_plain(reproduction, compared))
     else:
@@ -143,29 +116,26 @@ def _show_table(reproduction: "Reproduction", results: Path, as_json: bool) -> N
 @group.command()
 def figure(
     scale: Scale = "smoke",
-    data: Annotated[
-        str | None,
-        typer.Option(help="cifar10 (default), cifar100, digits (scale smoke), or a folder of images.", metavar="NAME"),
-    ] = None,
+    data: Annotated[str | None, option("NAME", "cifar10, cifar100, digits (at smoke), a folder of images.")] = None,
     data_dir: DataDir = None,
     out: Out = Path("runs"),
-    figures: Annotated[
-        Path | None, typer.Option(help="Where the picture goes; by default DIR of --out.", metavar="DIR")
-    ] = None,
+    figures: Annotated[Path | None, option("DIR", "Where the picture goes; by default DIR of --out.")] = None,
     as_json: Json = False,
 ) -> None:
     """Figure 3: heat maps of the residual labels over the epochs, as SVG and PNG."""
     check_output(out)
     from adaptive_labels.experiments.studies.runner import Work
-    from adaptive_labels.paper import figure, load_reproduction, paper_figure
+    from adaptive_labels.paper import figure
+    from adaptive_labels.paper.printed import paper_figure
+    from adaptive_labels.paper.recipes import load_reproduction
 
     reproduction, paper = load_reproduction("cifar", scale), paper_figure()
     task = figure.find_task(reproduction, data)
     if not as_json:
         prose(f"Paper: {paper.source}. Scale: {scale}, {figure.METHOD} on {task}. {reproduction.study.question}")
     open_output(out)
-    work = Work(reproduction.file, out, out, data_dir)
-    elsewhere = None if data == reproduction.config(task).data.name else data
+    work = Work(out, out, data_dir)
+    elsewhere = None if data == reproduction.study.config(task).data.name else data
     run = figure.train(reproduction, task, work, partial(make_listener, quiet=as_json), elsewhere)
     maps = figure.read_heat_maps(run, paper)
     of = task if elsewhere is None else f"{maps.data}-{scale}"
@@ -186,12 +156,10 @@ def figure(
 @group.command()
 def tables(
     results: Results = Path("results"),
-    template: Annotated[
-        Path | None, typer.Option(help="A page with {{cifar-short}} where that table goes.", metavar="FILE")
-    ] = None,
+    template: Annotated[Path | None, option("FILE", "A page with {{cifar-short}} where that table goes.")] = None,
     page: Page = None,
 ) -> None:
     """Make the tables of all recipes that have records, as Markdown."""
-    from adaptive_labels.paper.page import render_page, write_tables
+    from adaptive_labels.paper.comparison import fill_template, write_tables
 
-    show_pages(lambda: write_tables(results), template, page, lambda page: render_page(page, results))
+    show_pages(lambda: write_tables(results), template, page, lambda page: fill_template(page, results))

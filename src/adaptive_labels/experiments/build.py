@@ -16,9 +16,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from adaptive_labels.config import ConfigError, DataConfig, RunConfig, from_dict, resolve, to_dict
-from adaptive_labels.data import DATASETS, DataError, Dataset, inject_noise, load_dataset
-from adaptive_labels.data.augment import alternating_flip, random_crop, random_cutout, random_flip
-from adaptive_labels.data.encoders import (
+from adaptive_labels.data import (
+    DATASETS,
+    DataError,
+    Dataset,
     EncodedExamples,
     Encoder as Encoder,
     encode as encode,
@@ -26,17 +27,25 @@ from adaptive_labels.data.encoders import (
     encoder_options,
     encoder_to_dict as encoder_to_dict,
     fit_encoder,
+    inject_noise,
+    length_notes,
+    load_dataset,
 )
-from adaptive_labels.data.encoders.limits import cut_notes
+from adaptive_labels.data.augment import alternating_flip, random_crop, random_cutout, random_flip
 from adaptive_labels.errors import did_you_mean
 from adaptive_labels.experiments import teachers as teaching
 from adaptive_labels.experiments.defaults import Choice, choose
 from adaptive_labels.files import read_npz
 from adaptive_labels.losses import Criterion, create_loss
-from adaptive_labels.models import create_model
-from adaptive_labels.models.registry import find_model
-from adaptive_labels.models.shapes import shapes_only as shapes_only
-from adaptive_labels.models.weights import WeightsError, file_hash, load_weights, match_weights
+from adaptive_labels.models import (
+    WeightsError,
+    create_model,
+    file_hash,
+    find_model,
+    load_weights,
+    match_weights,
+    shapes_only as shapes_only,
+)
 from adaptive_labels.objectives import Distilled, Inputs, Mutual, Objective, Refined, Supervised
 from adaptive_labels.runs import RunError, RunFolder
 
@@ -89,7 +98,7 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Choice]
     _check_options(config, dataset)
     encoder = make_encoder(config, dataset)
     _check_shapes(config, dataset, encoder)
-    choice = dataclasses.replace(choice, reasons=(*choice.reasons, *cut_notes(encoder, dataset.splits())))
+    choice = dataclasses.replace(choice, reasons=(*choice.reasons, *length_notes(encoder, dataset.splits())))
     with _from_user("method"):
         config = teaching.settle(config)
     config = _with_labels_hash(config)
@@ -322,7 +331,7 @@ def make_augment(
     """Flips of whole image batches where they are in colour, shifts and cutouts; or None.
 
     Grey images are mostly writing, and a mirrored character is another one. Images that stay files are cropped and
-    flipped one by one as they are read (see `data.files`), not here.
+    flipped one by one as they are read (see `data.encoders.images`), not here.
     """
     training, images = config.training, dataset.train.inputs
     if not training.augment or not isinstance(images, Tensor):

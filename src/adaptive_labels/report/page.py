@@ -12,6 +12,9 @@ from typing import Any
 _JSON_ESCAPES = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 
 
+LONG_TEXT = 160
+
+
 def page(title: str, body: str) -> str:
     """A whole HTML document that asks nothing of any server, and runs no script but the report's own.
 
@@ -98,9 +101,12 @@ def framed(drawing: str, note: str, title: str = "") -> str:
     return f"<figure>{head}{drawing}<figcaption>{paragraph(note)}</figcaption></figure>"
 
 
-def section(title: str, name: str, content: str) -> str:
-    """A part of the report that can be linked to; empty content makes no section."""
-    return f'<section id="{escape(name)}">{heading(3, title)}{content}</section>' if content else ""
+def quoted(text: str) -> str:
+    """A quotation; of a long one the beginning, behind which the whole opens."""
+    if len(text) <= LONG_TEXT:
+        return f"<q>{escape(text)}</q>"
+    begin = text[:LONG_TEXT].rsplit(maxsplit=1)[0]
+    return f'<details class="long"><summary><q>{escape(begin)}…</q></summary><q>{escape(text)}</q></details>'
 
 
 def columns(*parts: str) -> str:

@@ -8,7 +8,8 @@ import numpy as np
 from adaptive_labels.report.charts import EPOCHS, Axis, Curve, line_chart, over_runs, percent_axis, zoom_start
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.group_data import GroupData, MethodData
-from adaptive_labels.report.page import columns, framed, section
+from adaptive_labels.report.page import columns, framed
+from adaptive_labels.report.sections import Context, section
 
 Line = Mapping[str, Any]
 
@@ -16,8 +17,10 @@ Line = Mapping[str, Any]
 _PARTS = {"hard": "hard labels", "residual": "residual", "update": "update of S"}
 
 
-def learning_section(found: GroupData, name: str, figures: Figures) -> str:
+@section(40, title="How training went", link="training")
+def learning_section(context: Context) -> str:
     """Learning curves of all methods, then the insides of those that learn residual labels."""
+    found, figures = context.data, context.figures
     title = found.group.title
     drawn = []
     curves = _curves(found, lambda line: line.get("validation_accuracy"))
@@ -39,10 +42,26 @@ def learning_section(found: GroupData, name: str, figures: Figures) -> str:
     if weights:
         words = f"Weight on the residual loss, {title}"
         chart = line_chart(weights, words, EPOCHS, Axis("weight", low=0.0), styles=found.styles)
-        note = "The factor 1 − accuracy on the residual loss: as training gets things right, it lets go."
+        kinds = [_weight(method) for method in found.methods if method.label in weights]
+        note = f"The factor on the residual loss, mean over seeds. {' '.join(kinds)}"
         drawn.append(framed(figures.figure("residual-weight", chart), note, "Weight on the residual loss"))
     drawn += [_loss_parts(method, figures) for method in found.methods]
-    return section("How training went", name, columns(*drawn))
+    return columns(*drawn)
+
+
+def _weight(method: MethodData) -> str:
+    """What the weight on the residual loss of a method is, in a sentence."""
+    record = method.records[0]
+    usual = "waiting" if record.method == "alr-wait" else "running"
+    kind = record.options.get("method.options.residual_weight", usual)
+    if kind in ("running", "batch", "epoch"):
+        return f"{method.label}: 1 − the training accuracy, so that it falls as training gets things right."
+    if kind == "waiting":
+        return (
+            f"{method.label}: the smaller of the training accuracy and 1 − it, so that it is small at first, largest "
+            "halfway and small at the end."
+        )
+    return f"{method.label}: a constant, {kind}."
 
 
 def _loss_parts(method: MethodData, figures: Figures) -> str:
