@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from adaptive_labels.runs import RunError, RunFolder, names_of
-from adaptive_labels.runs.identity import counted
+from adaptive_labels.runs import RunError, RunFolder, counted, names_of
 
 METHOD_ORDER = ("baseline", "slr", "alr", "alr-s")
 
