@@ -20,6 +20,7 @@ import torch
 
 from adaptive_labels import AdaptiveLabelLoss
 from adaptive_labels.analysis.residual_labels import agreement
+from adaptive_labels.data import load_dataset
 from adaptive_labels.data.encoders.ngrams import HashedNgrams
 from adaptive_labels.data.readers import towns
 from adaptive_labels.models import create_model
@@ -72,7 +73,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="the CSV; if it is there, the seeds in it are not run again")
     options = parser.parse_args()
     towns.NUM_COUNTRIES = COUNTRIES
-    dataset = towns.load_towns()
+    dataset = load_dataset("towns")
     encoder = HashedNgrams(char_ngrams=(1, 4), word_ngrams=2, buckets=2**13)
     data = dataset, encoder.encode(dataset.train.inputs), encoder.encode(dataset.test.inputs)
     RESULTS.mkdir(exist_ok=True)

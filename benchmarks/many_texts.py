@@ -31,6 +31,7 @@ from adaptive_labels.data import Dataset, load_dataset
 from adaptive_labels.data.cache import CACHE
 from adaptive_labels.data.encoders import encode, fit_encoder
 from adaptive_labels.data.readers.zhang import YAHOO_ANSWERS
+from adaptive_labels.data.splits import assemble
 
 RESULTS = Path(__file__).parent / "results"
 COLUMNS = ["way", "step", "rows", "seconds", "peak_mb", "own_mb"]
@@ -75,7 +76,7 @@ def load(folder: Path, way: str) -> Dataset:
         return load_dataset(str(folder))
     rows = json.loads((folder / "rows.json").read_text())
     per_class = {split: count // 10 for split, count in sizes(rows).items()}
-    return replace(YAHOO_ANSWERS, per_class=per_class).load(data_dir=folder)
+    return assemble(replace(YAHOO_ANSWERS, per_class=per_class).read(folder))
 
 
 def measure(folder: Path, way: str, step: str) -> dict[str, float]:

@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 from sklearn import metrics as sk
 
 from adaptive_labels import metrics
-from adaptive_labels.metrics import evaluate, fit_temperature
+from adaptive_labels.metrics import evaluate, fit_temperature, risk_coverage
 
 FUNCTIONS = [
     metrics.top_k_accuracy,
@@ -26,6 +26,7 @@ FUNCTIONS = [
     metrics.adaptive_ece,
     metrics.classwise_ece,
     metrics.aurc,
+    metrics.confidence_and_correct,
     metrics.fit_temperature,
     metrics.evaluate,
 ]
@@ -104,7 +105,7 @@ def test_reliability_table_counts_every_example_once():
     assert int(table.count.sum()) == 300
     groups = slow_width_groups(logits.double().softmax(1).amax(1).tolist())
     assert table.count.tolist() == [len(group) for group in groups]
-    assert torch.equal(table.confidence.isnan(), table.count == 0)
+    assert np.array_equal(np.isnan(table.confidence), table.count == 0)
     filled = table.count > 0
     assert ((table.confidence > table.edges[:-1]) & (table.confidence <= table.edges[1:]))[filled].all()
     hits = (table.accuracy * table.count)[filled].sum()
@@ -138,6 +139,29 @@ def test_aurc_with_ties_is_the_mean_over_random_orders():
     orders = [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
     areas = [sum(sum(1 - correct[i] for i in order[:n]) / n for n in (1, 2, 3)) / 3 for order in orders]
     assert metrics.aurc(torch.tensor([[1.0, 0.0]] * 3), torch.tensor([0, 1, 1])) == pytest.approx(sum(areas) / 6)
+
+
+def test_a_risk_coverage_curve_by_hand() -> None:
+    # Sorted by confidence: wrong, then two that tie with one error between them, then right.
+    curve = risk_coverage([0.5, 0.5, 0.9, 0.1], [True, False, False, True])
+    np.testing.assert_allclose(curve.risk, [1, 1.5 / 2, 2 / 3, 2 / 4])
+    assert curve.coverage.tolist() == [0.25, 0.5, 0.75, 1.0]
+    assert curve.threshold.tolist() == [0.9, 0.5, 0.5, 0.1]
+    assert curve.area == pytest.approx(np.mean([1, 0.75, 2 / 3, 0.5]))
+    assert curve.risk_at(0.5) == 0.75
+    assert curve.risk_at(0.51) == pytest.approx(2 / 3)
+    assert curve.risk_at(1.0) == 0.5
+
+
+def test_bad_arguments_of_the_risk_coverage_curve() -> None:
+    with pytest.raises(ValueError, match=r"confidence has shape \(2,\) and correct \(1,\)"):
+        risk_coverage([0.1, 0.2], [True])
+    with pytest.raises(ValueError, match=r"both must be \(N,\), N ≥ 1"):
+        risk_coverage([], [])
+    with pytest.raises(ValueError, match="confidence holds NaN"):
+        risk_coverage([np.nan], [True])
+    with pytest.raises(ValueError, match="coverage is 0; it must be above 0"):
+        risk_coverage([0.5], [True]).risk_at(0)
 
 
 def test_a_class_without_labels_is_left_out_but_its_predictions_cost():
@@ -254,7 +278,7 @@ def test_bad_arguments_are_named(function):
         function(logits[:0], labels[:0])
     with pytest.raises(ValueError, match=r"labels has shape \(3,\) .* for each of the 4 rows"):
         function(logits, labels[:3])
-    with pytest.raises(ValueError, match=r"labels has shape \(4,\) and type torch.float32"):
+    with pytest.raises(ValueError, match=r"labels has shape \(4,\) and type float32"):
         function(logits, labels.float())
     with pytest.raises(ValueError, match="labels holds 3; with 3 classes it must be between 0 and 2"):
         function(logits, torch.tensor([0, 1, 2, 3]))
@@ -274,6 +298,14 @@ def test_bad_options_are_named():
     for temperature in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match=r"temperature is .*; it must be a positive, finite number"):
             evaluate(logits, labels, temperature=temperature)
+
+
+def test_lists_arrays_and_tensors_give_the_same():
+    logits, labels = sample(examples=40)
+    expected = evaluate(logits, labels, temperature=1.5)
+    assert evaluate(logits.numpy(), labels.numpy(), temperature=1.5) == expected
+    assert evaluate(logits.tolist(), labels.tolist(), temperature=1.5) == pytest.approx(expected)
+    assert evaluate(logits.numpy(), labels.to(torch.uint8), temperature=1.5) == expected
 
 
 def test_docstring_examples_run():

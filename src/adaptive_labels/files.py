@@ -71,7 +71,7 @@ def write_error(path: Path, error: OSError) -> RunError:
 
 def write_bytes(path: str | Path, data: bytes) -> None:
     """Write ``data`` to ``path`` atomically: afterwards the file is either the old one or the new one, whole."""
-    _replace(Path(path), lambda file: _write_all(file, data))
+    write_with(Path(path), lambda file: _write_all(file, data))
 
 
 def write_json(path: str | Path, data: Any) -> None:
@@ -85,7 +85,7 @@ def write_npz(path: str | Path, /, **arrays: Any) -> None:
     for name, array in converted.items():
         if array.dtype.hasobject:
             raise RunError(f"The array '{name}' for {path} holds Python objects; give it numbers or strings.")
-    _replace(Path(path), lambda file: np.savez(file, **converted))
+    write_with(Path(path), lambda file: np.savez(file, **converted))
 
 
 def read_json(path: str | Path) -> Any:
@@ -117,7 +117,8 @@ def _write_all(file: IO[bytes], data: bytes) -> None:
     file.write(data)
 
 
-def _replace(path: Path, fill: Callable[[IO[bytes]], None]) -> None:
+def write_with(path: Path, fill: Callable[[IO[bytes]], None]) -> None:
+    """Write ``path`` atomically: ``fill`` is given a file to write to. An OSError becomes a `RunError`."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         # Opened plainly rather than by tempfile, so that the user's umask decides who may read the run.

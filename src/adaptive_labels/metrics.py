@@ -1,18 +1,22 @@
 """How good a set of predictions is: accuracy, likelihood, calibration and selective risk, as pure functions.
 
-Shapes: N examples, K classes, B bins; `logits` (N, K), `labels` (N,) with values in 0 … K−1.
+Shapes: N examples, K classes, B bins. Every function takes ``logits`` (N, K), logits or log-probabilities alike, and
+integer ``labels`` (N,) in 0 … K−1, as arrays, lists or torch tensors. p is the softmax of a row, ŷ its argmax (of equal
+ones, the lowest index), c = max p the confidence.
 
-Every function takes logits or log-probabilities alike (the softmax of log-probabilities gives them back), works in
-float64 on the processor, leaves its arguments alone and returns plain floats. p is the softmax of a row, ŷ its argmax
-(the lowest index wins a tie), c = max p the confidence. Classes that no label names are left out of the means over
-classes. NaN never comes back as a number: logits that give one are refused.
+All works in float64 on the processor, leaves its arguments alone and returns plain floats. Classes that no label names
+are left out of the means over classes. NaN never comes back as a number: logits that give one are refused.
 """
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
 
 BINS = 15
 """Number of bins of every calibration error here."""
@@ -28,250 +32,216 @@ _LOWEST_LOG_PROBABILITY = -1e30
 class ReliabilityTable:
     """A reliability diagram as numbers: bin b covers the confidences in (edges[b], edges[b+1]]; empty bins hold NaN."""
 
-    edges: Tensor  # (B+1,) float64
-    confidence: Tensor  # (B,) float64, mean confidence
-    accuracy: Tensor  # (B,) float64
-    count: Tensor  # (B,) int64
+    edges: Array  # (B+1,)
+    confidence: Array  # (B,) mean confidence
+    accuracy: Array  # (B,)
+    count: NDArray[np.int64]  # (B,)
+
+    @property
+    def ece(self) -> float:
+        """The expected calibration error, Σ_b n_b/N |accuracy_b − confidence_b|."""
+        filled = self.count > 0
+        gaps = np.abs(self.accuracy - self.confidence)[filled]
+        return float(gaps @ self.count[filled] / self.count.sum())
 
 
-def top_k_accuracy(logits: Tensor, labels: Tensor, k: int = 1) -> float:
+@dataclass(frozen=True, eq=False)
+class RiskCoverage:
+    """The error rate of the most confident predictions, by how many are kept.
+
+    Attributes:
+        coverage: (N,) share of the examples kept, 1/N … 1.
+        risk: (N,) share of them that are wrong.
+        threshold: (N,) the least confidence among them.
+        area: the mean risk over all N coverages, which is `aurc`.
+    """
+
+    coverage: Array
+    risk: Array
+    threshold: Array
+    area: float
+
+    def risk_at(self, coverage: float) -> float:
+        """The risk of the least number of examples that is at least this share of all."""
+        if not 0 < coverage <= 1:
+            raise ValueError(f"coverage is {coverage}; it must be above 0 and at most 1.")
+        return float(self.risk[np.searchsorted(self.coverage, coverage - 1e-12)])
+
+
+def top_k_accuracy(logits: ArrayLike, labels: ArrayLike, k: int = 1) -> float:
     """Return the share of examples whose label is among the k classes with the largest logits.
 
     Formula: mean_n [ #{j : z_nj > z_ny, or z_nj = z_ny and j < y} < k ].
 
-    Args:
-        logits: (N, K) logits or log-probabilities.
-        labels: (N,) integer labels.
-        k: how many classes count, from 1 to K.
-
-    >>> logits = torch.tensor([[2.0, 1.0, 0.0], [2.0, 1.0, 0.0]])
-    >>> top_k_accuracy(logits, torch.tensor([0, 1])), top_k_accuracy(logits, torch.tensor([0, 1]), k=2)
+    >>> logits = [[2.0, 1.0, 0.0], [2.0, 1.0, 0.0]]
+    >>> top_k_accuracy(logits, [0, 1]), top_k_accuracy(logits, [0, 1], k=2)
     (0.5, 1.0)
     """
-    scores, labels = _log_probabilities(logits, labels)
-    classes = scores.shape[1]
-    if not 1 <= k <= classes:
-        raise ValueError(f"k is {k}; it must be between 1 and the number of classes, {classes}")
-    # The raw logits decide: the softmax may round two of them together.
-    scores = logits.detach().to("cpu")
-    own = scores.gather(1, labels[:, None])  # (N, 1)
-    wins_tie = torch.arange(classes) < labels[:, None]  # (N, K)
-    ahead = (scores > own) | ((scores == own) & wins_tie)
-    return float((ahead.sum(1) < k).double().mean())
+    return _Predictions(logits, labels).top_k(k)
 
 
-def confusion_matrix(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return how often each class (row) was predicted as each class (column), (K, K) int64.
+def confusion_matrix(logits: ArrayLike, labels: ArrayLike) -> NDArray[np.int64]:
+    """Return how often each class (row) was predicted as each class (column), (K, K).
 
     Formula: C_ij = #{n : y_n = i, ŷ_n = j}.
 
-    Args:
-        logits: (N, K) logits or log-probabilities.
-        labels: (N,) integer labels.
-
-    >>> confusion_matrix(torch.tensor([[2.0, 1.0], [2.0, 1.0], [0.0, 1.0]]), torch.tensor([0, 1, 1])).tolist()
+    >>> confusion_matrix([[2.0, 1.0], [2.0, 1.0], [0.0, 1.0]], [0, 1, 1]).tolist()
     [[1, 0], [1, 1]]
     """
-    scores, labels = _log_probabilities(logits, labels)
-    classes = scores.shape[1]
-    predicted = logits.detach().to("cpu").argmax(1)
-    return torch.bincount(labels * classes + predicted, minlength=classes**2).view(classes, classes)
+    return _Predictions(logits, labels).confusions
 
 
-def balanced_accuracy(logits: Tensor, labels: Tensor) -> float:
+def balanced_accuracy(logits: ArrayLike, labels: ArrayLike) -> float:
     """Return the mean of the classes' accuracies, each class counting the same.
 
     Formula: mean_i C_ii / Σ_j C_ij over the classes i that have labels.
 
-    Args:
-        logits: (N, K) logits or log-probabilities.
-        labels: (N,) integer labels.
-
-    >>> logits = torch.tensor([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0], [0.0, 1.0]])
-    >>> balanced_accuracy(logits, torch.tensor([0, 0, 1, 1]))
+    >>> balanced_accuracy([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0], [0.0, 1.0]], [0, 0, 1, 1])
     0.75
     """
-    return float(_class_accuracies(logits, labels).mean())
+    return float(_Predictions(logits, labels).class_accuracies.mean())
 
 
-def worst_class_accuracy(logits: Tensor, labels: Tensor) -> float:
+def worst_class_accuracy(logits: ArrayLike, labels: ArrayLike) -> float:
     """Return the accuracy of the class that does worst.
 
     Formula: min_i C_ii / Σ_j C_ij over the classes i that have labels.
 
-    Args:
-        logits: (N, K) logits or log-probabilities.
-        labels: (N,) integer labels.
-
-    >>> logits = torch.tensor([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0], [0.0, 1.0]])
-    >>> worst_class_accuracy(logits, torch.tensor([0, 0, 1, 1]))
+    >>> worst_class_accuracy([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0], [0.0, 1.0]], [0, 0, 1, 1])
     0.5
     """
-    return float(_class_accuracies(logits, labels).min())
+    return float(_Predictions(logits, labels).class_accuracies.min())
 
 
-def macro_f1(logits: Tensor, labels: Tensor) -> float:
+def macro_f1(logits: ArrayLike, labels: ArrayLike) -> float:
     """Return the mean of the classes' F1 scores, over the classes that occur among labels or predictions.
 
     Formula: mean_i 2 C_ii / (Σ_j C_ij + Σ_j C_ji).
 
-    Args:
-        logits: (N, K) logits or log-probabilities.
-        labels: (N,) integer labels.
-
-    >>> logits = torch.tensor([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0], [0.0, 1.0]])
-    >>> round(macro_f1(logits, torch.tensor([0, 0, 1, 1])), 4)
+    >>> round(macro_f1([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0], [0.0, 1.0]], [0, 0, 1, 1]), 4)
     0.7333
     """
-    counts = confusion_matrix(logits, labels).double()
-    occurrences = counts.sum(0) + counts.sum(1)
-    seen = occurrences > 0
-    return float((2 * counts.diagonal()[seen] / occurrences[seen]).mean())
+    return _Predictions(logits, labels).macro_f1
 
 
-def nll(logits: Tensor, labels: Tensor) -> float:
+def nll(logits: ArrayLike, labels: ArrayLike) -> float:
     """Return the mean negative log-likelihood of the labels, in nats.
 
     Formula: −mean_n log p_ny.
 
-    Args:
-        logits: (N, K) logits or log-probabilities.
-        labels: (N,) integer labels.
-
-    >>> round(nll(torch.tensor([[0.8, 0.2], [0.5, 0.5]]).log(), torch.tensor([0, 1])), 4)
+    >>> round(nll(np.log([[0.8, 0.2], [0.5, 0.5]]), [0, 1]), 4)
     0.4581
     """
-    log_probabilities, labels = _log_probabilities(logits, labels)
-    return float(-log_probabilities.gather(1, labels[:, None]).mean())
+    return _Predictions(logits, labels).nll
 
 
-def brier(logits: Tensor, labels: Tensor) -> float:
+def brier(logits: ArrayLike, labels: ArrayLike) -> float:
     """Return the Brier score summed over the classes: 0 is perfect, 2 is the worst.
 
     Formula: mean_n Σ_k (p_nk − [k = y_n])².
 
-    Args:
-        logits: (N, K) logits or log-probabilities.
-        labels: (N,) integer labels.
-
-    >>> round(brier(torch.tensor([[0.8, 0.2], [0.5, 0.5]]).log(), torch.tensor([0, 1])), 4)
+    >>> round(brier(np.log([[0.8, 0.2], [0.5, 0.5]]), [0, 1]), 4)
     0.29
     """
-    probabilities, labels = _probabilities(logits, labels)
-    target = torch.zeros_like(probabilities).scatter_(1, labels[:, None], 1.0)
-    return float((probabilities - target).square().sum(1).mean())
+    return _Predictions(logits, labels).brier
 
 
-def reliability(logits: Tensor, labels: Tensor, bins: int = BINS) -> ReliabilityTable:
-    """Return mean confidence and accuracy in bins of equal width.
+def reliability(logits: ArrayLike, labels: ArrayLike, bins: int = BINS) -> ReliabilityTable:
+    """Return mean confidence and accuracy in B ``bins`` of equal width.
 
     Formula: bin b holds the examples with b/B < c_n ≤ (b+1)/B.
 
-    Args:
-        logits: (N, K) logits or log-probabilities.
-        labels: (N,) integer labels.
-        bins: the number of bins B.
-
-    >>> table = reliability(torch.tensor([[0.8, 0.2], [0.7, 0.3]]).log(), torch.tensor([0, 1]), bins=2)
-    >>> table.edges.tolist(), table.count.tolist(), round(table.confidence[1].item(), 4), table.accuracy[1].item()
+    >>> table = reliability(np.log([[0.8, 0.2], [0.7, 0.3]]), [0, 1], bins=2)
+    >>> table.edges.tolist(), table.count.tolist(), round(float(table.confidence[1]), 4), float(table.accuracy[1])
     ([0.0, 0.5, 1.0], [0, 2], 0.75, 0.5)
     """
-    confidence, correct = _confidence_and_correct(logits, labels)
-    edges = _edges(bins)
-    bin_of = _bin_of(confidence, edges)
-    count = torch.bincount(bin_of, minlength=bins)
-    return ReliabilityTable(
-        edges=edges,
-        confidence=torch.bincount(bin_of, weights=confidence, minlength=bins) / count,
-        accuracy=torch.bincount(bin_of, weights=correct, minlength=bins) / count,
-        count=count,
-    )
+    return _Predictions(logits, labels).reliability(bins)
 
 
-def ece(logits: Tensor, labels: Tensor, bins: int = BINS) -> float:
-    """Return the expected calibration error with bins of equal width.
+def ece(logits: ArrayLike, labels: ArrayLike, bins: int = BINS) -> float:
+    """Return the expected calibration error with B ``bins`` of equal width.
 
     Formula: Σ_b n_b/N |accuracy_b − confidence_b|.
 
-    Args:
-        logits: (N, K) logits or log-probabilities.
-        labels: (N,) integer labels.
-        bins: the number of bins B.
-
-    >>> round(ece(torch.tensor([[0.8, 0.2], [0.7, 0.3]]).log(), torch.tensor([0, 1])), 4)
+    >>> round(ece(np.log([[0.8, 0.2], [0.7, 0.3]]), [0, 1]), 4)
     0.45
     """
-    table = reliability(logits, labels, bins)
-    gaps = (table.accuracy - table.confidence).abs() * table.count
-    return float(gaps[table.count > 0].sum() / table.count.sum())
+    return reliability(logits, labels, bins).ece
 
 
-def adaptive_ece(logits: Tensor, labels: Tensor, bins: int = BINS) -> float:
-    """Return the expected calibration error with bins of equal mass.
+def adaptive_ece(logits: ArrayLike, labels: ArrayLike, bins: int = BINS) -> float:
+    """Return the expected calibration error with B ``bins`` of equal mass.
 
-    The examples are sorted by confidence and cut into B runs whose sizes differ by at most one. Examples of equal
-    confidence share their mean accuracy, so that their order does not matter.
+    The examples are sorted by confidence and cut into B runs whose sizes differ by at most one; with fewer examples
+    than bins every example is a bin. Examples of equal confidence share their mean accuracy, so that their order does
+    not matter.
 
     Formula: Σ_b n_b/N |accuracy_b − confidence_b|.
 
-    Args:
-        logits: (N, K) logits or log-probabilities.
-        labels: (N,) integer labels.
-        bins: the number of bins B; with fewer examples than bins every example is a bin.
-
-    >>> round(adaptive_ece(torch.tensor([[0.8, 0.2], [0.7, 0.3]]).log(), torch.tensor([0, 1]), bins=2), 4)
+    >>> round(adaptive_ece(np.log([[0.8, 0.2], [0.7, 0.3]]), [0, 1], bins=2), 4)
     0.45
     """
-    _edges(bins)
-    confidence, correct = _by_falling_confidence(logits, labels)
-    gaps = correct - confidence
-    error = sum(float(run.sum().abs()) for run in gaps.tensor_split(bins))
-    return error / len(gaps)
+    return _Predictions(logits, labels).adaptive_ece(bins)
 
 
-def classwise_ece(logits: Tensor, labels: Tensor, bins: int = BINS) -> float:
+def classwise_ece(logits: ArrayLike, labels: ArrayLike, bins: int = BINS) -> float:
     """Return the calibration error of every class's probability, averaged over all K classes.
 
     Formula: 1/K Σ_k Σ_b n_bk/N |share of label k in bin b − mean p_k in bin b|, bins of equal width over each p_k.
 
-    Args:
-        logits: (N, K) logits or log-probabilities.
-        labels: (N,) integer labels.
-        bins: the number of bins B.
-
-    >>> round(classwise_ece(torch.tensor([[0.8, 0.2], [0.7, 0.3]]).log(), torch.tensor([0, 1])), 4)
+    >>> round(classwise_ece(np.log([[0.8, 0.2], [0.7, 0.3]]), [0, 1]), 4)
     0.45
     """
-    probabilities, labels = _probabilities(logits, labels)
-    examples, classes = probabilities.shape
-    cell = _bin_of(probabilities, _edges(bins)) + bins * torch.arange(classes)  # (N, K), into K·B cells
-    cells = classes * bins
-    predicted = torch.bincount(cell.view(-1), weights=probabilities.reshape(-1), minlength=cells)
-    observed = torch.bincount(cell.gather(1, labels[:, None]).view(-1), minlength=cells)
-    return float((observed - predicted).abs().sum() / (examples * classes))
+    return _Predictions(logits, labels).classwise_ece(bins)
 
 
-def aurc(logits: Tensor, labels: Tensor) -> float:
+def confidence_and_correct(logits: ArrayLike, labels: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
+    """Return (N,) the largest probability of each row, and (N,) whether that class is the label.
+
+    >>> confidence, correct = confidence_and_correct(np.log([[0.8, 0.2], [0.3, 0.7]]), [0, 0])
+    >>> confidence.round(6).tolist(), correct.tolist()
+    ([0.8, 0.7], [True, False])
+    """
+    found = _Predictions(logits, labels)
+    return found.confidence, found.correct
+
+
+def risk_coverage(confidence: ArrayLike, correct: ArrayLike) -> RiskCoverage:
+    """Return the risk–coverage curve: risk_i = (errors among the i most confident) / i at coverage i / N.
+
+    Examples of equal confidence share their mean error, which is what a random order of them gives on average.
+
+    Args:
+        confidence: (N,) how sure each prediction is, usually its largest probability.
+        correct: (N,) whether it is right.
+
+    >>> curve = risk_coverage([0.9, 0.6, 0.8, 0.7], [True, False, True, True])
+    >>> curve.coverage.tolist(), curve.risk.tolist(), curve.area
+    ([0.25, 0.5, 0.75, 1.0], [0.0, 0.0, 0.0, 0.25], 0.0625)
+    """
+    sure, right = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
+    if sure.ndim != 1 or sure.shape != right.shape or not sure.size:
+        raise ValueError(f"confidence has shape {sure.shape} and correct {right.shape}; both must be (N,), N ≥ 1.")
+    if not np.isfinite(sure).all():
+        raise ValueError("confidence holds NaN or infinity.")
+    threshold, shared = _by_falling_confidence(sure, right)
+    kept = np.arange(1, len(sure) + 1)
+    risk = (1 - shared).cumsum() / kept
+    return RiskCoverage(kept / len(sure), risk, threshold, float(risk.mean()))
+
+
+def aurc(logits: ArrayLike, labels: ArrayLike) -> float:
     """Return the area under the risk–coverage curve: the mean error rate of the most confident 1, 2, …, N examples.
-
-    Confidence is the largest probability. Examples of equal confidence share their mean error, which is the expected
-    area over a random order of them.
 
     Formula: 1/N Σ_i (errors among the i most confident) / i.
 
-    Args:
-        logits: (N, K) logits or log-probabilities.
-        labels: (N,) integer labels.
-
-    >>> aurc(torch.tensor([[0.8, 0.2], [0.7, 0.3]]).log(), torch.tensor([0, 1]))
+    >>> aurc(np.log([[0.8, 0.2], [0.7, 0.3]]), [0, 1])
     0.25
     """
-    _, correct = _by_falling_confidence(logits, labels)
-    covered = torch.arange(1, len(correct) + 1, dtype=torch.float64)
-    return float(((1 - correct).cumsum(0) / covered).mean())
+    return risk_coverage(*confidence_and_correct(logits, labels)).area
 
 
-def fit_temperature(logits: Tensor, labels: Tensor) -> float:
+def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
     """Return the temperature T that makes softmax(logits / T) most likely; fit it on validation, never on test.
 
     With β = 1/T the NLL is convex, its slope f(β) = mean_n (E_p[z_n] − z_ny) rises, and f'(β) = mean_n Var_p[z_n]; the
@@ -280,20 +250,17 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
 
     Formula: argmin_T −mean_n log softmax(z_n / T)_y.
 
-    Args:
-        logits: (N, K) logits or log-probabilities.
-        labels: (N,) integer labels.
-
-    >>> logits = torch.tensor([[8.0, 0.0], [8.0, 0.0], [8.0, 0.0], [8.0, 0.0]])
-    >>> round(fit_temperature(logits, torch.tensor([0, 0, 0, 1])), 4)  # 8 / T = log 3
+    >>> logits = [[8.0, 0.0], [8.0, 0.0], [8.0, 0.0], [8.0, 0.0]]
+    >>> round(fit_temperature(logits, [0, 0, 0, 1]), 4)  # 8 / T = log 3
     7.2819
     """
-    scores, labels = _log_probabilities(logits, labels)
-    scores = scores.clamp(min=_LOWEST_LOG_PROBABILITY)
-    own = scores.gather(1, labels[:, None])
+    found = _Predictions(logits, labels)
+    # Differences from the row's largest first: E[z] − z_y would round to 0 long before it is.
+    gaps = np.maximum(found.scores - found.scores.max(1, keepdims=True), _LOWEST_LOG_PROBABILITY)
+    own = gaps[np.arange(len(gaps)), found.labels]
 
     low, high = -math.log(TEMPERATURE_RANGE[1]), -math.log(TEMPERATURE_RANGE[0])  # of log β
-    hottest, coldest = _slope(scores, own, low)[0], _slope(scores, own, high)[0]
+    hottest, coldest = _slope(gaps, own, low)[0], _slope(gaps, own, high)[0]
     if hottest == coldest == 0:
         return 1.0
     if coldest <= 0:
@@ -302,7 +269,7 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
         return TEMPERATURE_RANGE[1]
     position = 0.0
     for step in range(200):
-        slope, curvature = _slope(scores, own, position)
+        slope, curvature = _slope(gaps, own, position)
         if slope == 0:
             break
         low, high = (position, high) if slope < 0 else (low, position)
@@ -315,7 +282,7 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     return math.exp(-position)
 
 
-def evaluate(logits: Tensor, labels: Tensor, temperature: float | None = None) -> dict[str, float]:
+def evaluate(logits: ArrayLike, labels: ArrayLike, temperature: float | None = None) -> dict[str, float]:
     """Return every metric of a set of predictions by its short name, as fractions (NLL in nats).
 
     Args:
@@ -329,105 +296,177 @@ def evaluate(logits: Tensor, labels: Tensor, temperature: float | None = None) -
         `ece`, `ace` (equal-mass bins), `cece` (class-wise), `aurc`, and with a temperature also `temperature`,
         `nll_scaled`, `brier_scaled`, `ece_scaled`, `ace_scaled`.
 
-    >>> result = evaluate(torch.tensor([[0.8, 0.2], [0.7, 0.3]]).log(), torch.tensor([0, 1]), temperature=2.0)
+    >>> result = evaluate(np.log([[0.8, 0.2], [0.7, 0.3]]), [0, 1], temperature=2.0)
     >>> {name: round(value, 3) for name, value in result.items() if name.startswith(("top", "nll"))}
     {'top1': 0.5, 'nll': 0.714, 'nll_scaled': 0.666}
     """
-    metrics = {"top1": top_k_accuracy(logits, labels)}
-    if logits.shape[1] > 5:
-        metrics["top5"] = top_k_accuracy(logits, labels, k=5)
+    found = _Predictions(logits, labels)
+    metrics = {"top1": found.top_k(1)}
+    if found.scores.shape[1] > 5:
+        metrics["top5"] = found.top_k(5)
     metrics |= {
-        "balanced_accuracy": balanced_accuracy(logits, labels),
-        "macro_f1": macro_f1(logits, labels),
-        "worst_class": worst_class_accuracy(logits, labels),
-        "nll": nll(logits, labels),
-        "brier": brier(logits, labels),
-        "ece": ece(logits, labels),
-        "ace": adaptive_ece(logits, labels),
-        "cece": classwise_ece(logits, labels),
-        "aurc": aurc(logits, labels),
+        "balanced_accuracy": float(found.class_accuracies.mean()),
+        "macro_f1": found.macro_f1,
+        "worst_class": float(found.class_accuracies.min()),
+        **found.likelihood_and_calibration(),
+        "cece": found.classwise_ece(BINS),
+        "aurc": risk_coverage(found.confidence, found.correct).area,
     }
     if temperature is not None:
         if not (temperature > 0 and math.isfinite(temperature)):
             raise ValueError(f"temperature is {temperature}; it must be a positive, finite number")
-        scaled = logits.detach().to("cpu", torch.float64) / temperature
-        metrics |= {
-            "temperature": float(temperature),
-            "nll_scaled": nll(scaled, labels),
-            "brier_scaled": brier(scaled, labels),
-            "ece_scaled": ece(scaled, labels),
-            "ace_scaled": adaptive_ece(scaled, labels),
-        }
+        scaled = _Predictions(found.scores / temperature, found.labels).likelihood_and_calibration()
+        metrics |= {"temperature": float(temperature), **{f"{name}_scaled": value for name, value in scaled.items()}}
     return metrics
 
 
-def _log_probabilities(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Check the arguments; return float64 log-probabilities (N, K) and int64 labels (N,), both on the processor."""
-    if logits.ndim != 2 or logits.shape[0] == 0 or logits.shape[1] == 0:
-        raise ValueError(f"logits has shape {tuple(logits.shape)}; it must be (N, K), with an example and a class")
-    if labels.shape != logits.shape[:1] or labels.is_floating_point() or labels.dtype == torch.bool:
-        raise ValueError(
-            f"labels has shape {tuple(labels.shape)} and type {labels.dtype}; "
-            f"it must hold an integer for each of the {logits.shape[0]} rows of logits"
-        )
-    labels = labels.detach().to("cpu", torch.int64)
-    low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= logits.shape[1]:
-        raise ValueError(
-            f"labels holds {low if low < 0 else high}; with {logits.shape[1]} classes it must be between 0 and "
-            f"{logits.shape[1] - 1}"
-        )
-    log_probabilities = logits.detach().to("cpu", torch.float64).log_softmax(1)
-    if log_probabilities.isnan().any():
-        row = int(log_probabilities.isnan().any(1).nonzero()[0])
-        raise ValueError(f"logits gives no probabilities in row {row}: it holds NaN, +inf or nothing but -inf")
-    return log_probabilities, labels
+class _Predictions:
+    """Checked logits and labels, and what several metrics share of them, computed once."""
+
+    def __init__(self, logits: ArrayLike, labels: ArrayLike) -> None:
+        scores, classes = _array(logits), _array(labels)
+        if scores.ndim != 2 or 0 in scores.shape:
+            raise ValueError(f"logits has shape {scores.shape}; it must be (N, K), with an example and a class")
+        if classes.shape != scores.shape[:1] or classes.dtype.kind not in "iu":
+            raise ValueError(
+                f"labels has shape {classes.shape} and type {classes.dtype}; "
+                f"it must hold an integer for each of the {len(scores)} rows of logits"
+            )
+        size, low, high = scores.shape[1], int(classes.min()), int(classes.max())
+        if low < 0 or high >= size:
+            wrong = low if low < 0 else high
+            raise ValueError(f"labels holds {wrong}; with {size} classes it must be between 0 and {size - 1}")
+        largest = scores.max(axis=1)
+        if not np.isfinite(largest).all():
+            row = int(np.flatnonzero(~np.isfinite(largest))[0])
+            raise ValueError(f"logits gives no probabilities in row {row}: it holds NaN, +inf or nothing but -inf")
+        self.scores: Array = scores.astype(np.float64, copy=False)
+        self.labels: NDArray[np.int64] = classes.astype(np.int64, copy=False)
+
+    @cached_property
+    def rank(self) -> NDArray[np.int64]:
+        """(N,) how many classes are ahead of the label."""
+        own = self._own(self.scores)[:, None]
+        wins_tie = np.arange(self.scores.shape[1]) < self.labels[:, None]  # (N, K)
+        return np.asarray(((self.scores > own) | ((self.scores == own) & wins_tie)).sum(axis=1))
+
+    @cached_property
+    def correct(self) -> NDArray[np.bool_]:
+        return np.asarray(self.scores.argmax(axis=1) == self.labels)
+
+    @cached_property
+    def probabilities(self) -> Array:
+        weights = self.scores - self.scores.max(axis=1, keepdims=True)
+        np.exp(weights, out=weights)
+        weights /= weights.sum(axis=1, keepdims=True)
+        return np.asarray(weights)
+
+    @cached_property
+    def confidence(self) -> Array:
+        return np.asarray(self.probabilities.max(axis=1))
+
+    @cached_property
+    def confusions(self) -> NDArray[np.int64]:
+        size = self.scores.shape[1]
+        cells = self.labels * size + self.scores.argmax(axis=1)
+        return np.bincount(cells, minlength=size**2).reshape(size, size)
+
+    @cached_property
+    def class_accuracies(self) -> Array:
+        """The accuracy of each class that has labels."""
+        total = self.confusions.sum(axis=1)
+        return np.asarray(self.confusions.diagonal()[total > 0] / total[total > 0])
+
+    @property
+    def macro_f1(self) -> float:
+        occurrences = self.confusions.sum(axis=0) + self.confusions.sum(axis=1)
+        seen = occurrences > 0
+        return float((2 * self.confusions.diagonal()[seen] / occurrences[seen]).mean())
+
+    @property
+    def nll(self) -> float:
+        gaps = self.scores - self.scores.max(axis=1, keepdims=True)
+        own = self._own(gaps)
+        return float((np.log(np.exp(gaps, out=gaps).sum(axis=1)) - own).mean())
+
+    @property
+    def brier(self) -> float:
+        squares = np.einsum("nk,nk->n", self.probabilities, self.probabilities)
+        return float((squares + 1 - 2 * self._own(self.probabilities)).mean())
+
+    def top_k(self, k: int) -> float:
+        size = self.scores.shape[1]
+        if not 1 <= k <= size:
+            raise ValueError(f"k is {k}; it must be between 1 and the number of classes, {size}")
+        return float((self.rank < k).mean())
+
+    def reliability(self, bins: int) -> ReliabilityTable:
+        edges = _edges(bins)
+        bin_of = _bin_of(self.confidence, edges)
+        count = np.bincount(bin_of, minlength=bins)
+        sums = [np.bincount(bin_of, weights=values, minlength=bins) for values in (self.confidence, self.correct)]
+        with np.errstate(invalid="ignore"):
+            return ReliabilityTable(edges, sums[0] / count, sums[1] / count, count)
+
+    def adaptive_ece(self, bins: int) -> float:
+        _edges(bins)
+        confidence, correct = _by_falling_confidence(self.confidence, self.correct.astype(np.float64))
+        runs = np.array_split(correct - confidence, bins)
+        return float(sum(abs(run.sum()) for run in runs) / len(confidence))
+
+    def classwise_ece(self, bins: int) -> float:
+        edges, error = _edges(bins), 0.0
+        for k, column in enumerate(np.ascontiguousarray(self.probabilities.T)):
+            bin_of = _bin_of(column, edges)
+            observed = np.bincount(bin_of[self.labels == k], minlength=bins)
+            error += float(np.abs(observed - np.bincount(bin_of, weights=column, minlength=bins)).sum())
+        return error / self.scores.size
+
+    def likelihood_and_calibration(self) -> dict[str, float]:
+        return {
+            "nll": self.nll,
+            "brier": self.brier,
+            "ece": self.reliability(BINS).ece,
+            "ace": self.adaptive_ece(BINS),
+        }
+
+    def _own(self, values: Array) -> Array:
+        return np.asarray(values[np.arange(len(values)), self.labels])
 
 
-def _probabilities(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    log_probabilities, labels = _log_probabilities(logits, labels)
-    return log_probabilities.exp(), labels
+def _array(values: Any) -> NDArray[Any]:
+    """An array of anything; of a torch tensor without its graph, and bfloat16, which numpy lacks, as float32."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = values.float() if str(values.dtype) == "torch.bfloat16" else values
+    return np.asarray(values)
 
 
-def _confidence_and_correct(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return each example's largest probability, and 1.0 where the prediction is right; both (N,) float64."""
-    probabilities, labels = _probabilities(logits, labels)
-    predicted = logits.detach().to("cpu").argmax(1)
-    return probabilities.amax(1), (predicted == labels).double()
+def _by_falling_confidence(confidence: Array, correct: Array) -> tuple[Array, Array]:
+    """Confidence and correctness, most confident first; equal confidences share their mean correctness."""
+    levels, level_of, count = np.unique(confidence, return_inverse=True, return_counts=True)  # levels rise
+    shared = np.bincount(level_of, weights=correct, minlength=len(levels)) / count
+    return np.repeat(levels, count)[::-1], np.repeat(shared, count)[::-1]
 
 
-def _by_falling_confidence(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return confidence and correctness, most confident first; equal confidences share their mean correctness."""
-    confidence, correct = _confidence_and_correct(logits, labels)
-    levels, level_of, count = torch.unique(confidence, return_inverse=True, return_counts=True)  # levels rise
-    shared = torch.bincount(level_of, weights=correct, minlength=len(levels)) / count
-    return levels.repeat_interleave(count).flip(0), shared.repeat_interleave(count).flip(0)
-
-
-def _class_accuracies(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the accuracy of each class that has labels."""
-    counts = confusion_matrix(logits, labels).double()
-    total = counts.sum(1)
-    return counts.diagonal()[total > 0] / total[total > 0]
-
-
-def _edges(bins: int) -> Tensor:
+def _edges(bins: int) -> Array:
     if bins < 1:
         raise ValueError(f"bins is {bins}; it must be at least 1")
-    return torch.linspace(0, 1, bins + 1, dtype=torch.float64)
+    return np.linspace(0, 1, bins + 1)
 
 
-def _bin_of(values: Tensor, edges: Tensor) -> Tensor:
-    """Return the bin (edges[b], edges[b+1]] of each value; 0 itself, and what rounding puts above 1, stay inside."""
-    return (torch.bucketize(values, edges) - 1).clamp(0, len(edges) - 2)
+def _bin_of(values: Array, edges: Array) -> NDArray[np.intp]:
+    """The bin (edges[b], edges[b+1]] of each value; 0 itself, and what rounding puts above 1, stay inside."""
+    return np.clip(np.searchsorted(edges, values) - 1, 0, len(edges) - 2)
 
 
-def _slope(scores: Tensor, own: Tensor, log_beta: float) -> tuple[float, float]:
-    """Return f(β) = mean (E_p[z] − z_y) at β = e^log_beta, and its derivative by log β."""
+def _slope(gaps: Array, own: Array, log_beta: float) -> tuple[float, float]:
+    """f(β) = mean (E_p[z] − z_y) at β = e^log_beta, and its derivative by log β."""
     beta = math.exp(log_beta)
-    weights = (scores * beta).softmax(1)
-    # Differences from the own score first: E[z] − z_y would round to 0 long before it is.
-    gaps = scores - own
-    mean = (weights * gaps).sum(1, keepdim=True)
-    variance = (weights * (gaps - mean).square()).sum(1)
-    return float(mean.mean()), beta * float(variance.mean())
+    weights = gaps * beta
+    np.exp(weights, out=weights)
+    total = weights.sum(axis=1)
+    weights *= gaps
+    mean = weights.sum(axis=1) / total
+    variance = np.einsum("nk,nk->n", weights, gaps) / total - mean**2
+    return float((mean - own).mean()), beta * float(variance.mean())

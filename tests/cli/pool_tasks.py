@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 
-def do(config: Mapping[str, Any], out: str, reporter: Any, command: Sequence[str]) -> str:
+def do(job: Any, reporter: Any) -> str:
     """What ``config["act"]`` says, once noted in a file of its own."""
-    mark = Path(out) / config["name"]
+    config = job.config
+    mark = Path(job.out) / config["name"]
     tries = len(mark.read_text().split()) if mark.exists() else 0
     mark.write_text(f"{mark.read_text() if mark.exists() else ''}{os.getpid()} ")
     act = config.get("act")

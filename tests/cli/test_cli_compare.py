@@ -113,7 +113,7 @@ def test_diverged_runs_are_left_out_and_said(alr, texts, tmp_path):
 
 
 def test_an_interrupted_comparison_goes_on(start_alr, alr, texts, tmp_path):
-    command = ["compare", texts, "--methods", "baseline,alr", "--seeds", 1, "--epochs", 60, *QUICK]
+    command = ["compare", texts, "--methods", "baseline,alr", "--seeds", 1, "--epochs", 40, *QUICK]
     process = start_alr(*command, "--workers", 2, "--out", "stopped", ALR_CHECKPOINT_SECONDS="0")
     wait_for(lambda: list((tmp_path / "stopped").glob("*/checkpoint/state.json")), process)
     workers = children_of(process.pid)
@@ -150,7 +150,7 @@ def test_a_time_budget_shortens_all_runs_and_is_remembered(alr, texts, tmp_path)
 
 
 def test_a_time_budget_below_one_epoch_is_refused(alr, texts, tmp_path):
-    ended = alr("compare", texts, "--seeds", 40, "--workers", 1, "--time-budget", "0.001s")
+    ended = alr("compare", texts, "--seeds", 40, "--workers", 1, "--time-budget", "0.001s", *QUICK)
     assert ended.status == 2
     assert ended.err.startswith("alr: time-budget is 0.001 s, but one epoch of all 160 runs takes about ")
     assert len(ended.err.splitlines()) == 1

@@ -30,7 +30,7 @@ def make_bad_data(folder):
 
 BAD_DATA = {
     "missing path": (["nowhere.csv"], "'nowhere.csv' is no data set's name, and no such path exists; the names are "),
-    "misspelt name": (["digts"], "'digts' is no data set's name, and no such path exists; did you mean 'digits'?"),
+    "misspelt name": (["digts"], "'digts' is no data set's name, and no such path exists; did you mean digits?"),
     "empty folder": (["empty"], "The folder empty is empty."),
     "empty file": (["blank.csv"], "blank.csv is empty."),
     "one class only": (["one-class.csv"], "one-class.csv has one class only ('x'); a classifier needs at least two."),
@@ -59,7 +59,7 @@ BAD_SETTINGS = {
     ),
     "a teacher that does not exist": (
         ["--method", "kd", "--set", "method.options.teacher_model=fastext"],
-        "model: there is no model 'fastext' (did you mean 'fasttext'?)",
+        "model: there is no model 'fastext'; there are airbench, ",
     ),
     "a misspelt option of a teacher": (
         ["--method", "kd", "--set", "method.options.techer=empty"],
@@ -67,7 +67,7 @@ BAD_SETTINGS = {
     ),
     "a single peer": (["--method", "dml", "--set", "method.options.peers=1"], "method.options.peers is 1: allowed is"),
     "unknown method option": (["--set", "method.options.atraction=1"], "did you mean 'attraction'?"),
-    "unknown model": (["--model", "fastext"], "model: there is no model 'fastext' (did you mean 'fasttext'?)"),
+    "unknown model": (["--model", "fastext"], "model: there is no model 'fastext'; there are airbench, "),
     "unknown model option": (
         ["--set", "model.options.char_ngram=3"],
         "model.options.char_ngram: 'fasttext' has buckets, char_ngrams, ",

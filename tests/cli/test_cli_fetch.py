@@ -62,7 +62,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     bundle = replace(small.bundle, url=url, archive_md5=hashlib.md5(archive.read_bytes()).hexdigest())
     served = Site(replace(small, bundle=bundle), files, archive)
     Handler.site = served
-    entry = replace(data.DATASETS["cifar100"], load=served.cifar.load, fetch=served.cifar.fetch)
+    entry = replace(data.DATASETS["cifar100"], read=served.cifar.read, fetch=served.cifar.fetch)
     monkeypatch.setattr(data, "DATASETS", {**data.DATASETS, "cifar100": entry})
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     thread = threading.Thread(target=server.serve_forever)

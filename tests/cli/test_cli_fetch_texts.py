@@ -50,7 +50,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 
 
 def _register(small: ZhangTexts, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = replace(data.DATASETS[small.name], load=small.load, fetch=small.fetch)
+    entry = replace(data.DATASETS[small.name], read=small.read, fetch=small.fetch)
     monkeypatch.setitem(data.DATASETS, small.name, entry)
 
 
@@ -77,7 +77,7 @@ def test_prepare_downloads_once_and_reads(alr, site, name, files, tmp_path):
     assert (again.status, "Downloaded" in again.out) == (0, False)
     verified = alr("data", "verify", name, "--data-dir", to)
     assert verified.status == 0
-    assert f"{name}: {len(data.DATASETS[name].load(data_dir=to).classes)} classes of texts" in verified.out
+    assert f"{name}: {len(data.DATASETS[name].read(to).classes)} classes of texts" in verified.out
 
 
 def test_only_what_is_missing_is_downloaded(alr, site, tmp_path):
@@ -98,9 +98,9 @@ def test_a_file_with_another_sum_is_refused(alr, site, tmp_path):
 
 def test_train_predict_and_suspects_on_stored_texts(alr, site, tmp_path, monkeypatch):
     """A whole run on texts that stay on the disk, with ids that do, too; what shows examples finds them."""
-    from adaptive_labels.data.encoders import stored as stored_ids
+    from adaptive_labels.data.encoders import text
 
-    monkeypatch.setattr(stored_ids, "KEPT_FROM", 1)
+    monkeypatch.setattr(text, "KEPT_FROM", 1)
     monkeypatch.setenv("ALR_CACHE", str(tmp_path / "cache"))
     assert alr("data", "prepare", "ag_news", "--data-dir", tmp_path).status == 0
     quick = ["--epochs", "2", "--out", tmp_path / "runs", "--label-noise", "0.1"]

@@ -16,9 +16,11 @@ import torch
 from adaptive_labels.data import DataError
 from adaptive_labels.data.cache import CACHE, cache_folder, kept, mapped
 from adaptive_labels.data.dataset import Examples
-from adaptive_labels.data.encoders import encode, fit_encoder, hashes as word_hashes, stored as stored_ids
-from adaptive_labels.data.encoders.ngrams import HashedNgrams, RaggedIds
-from adaptive_labels.data.encoders.words import CharacterIds, PaddedIds, WordIds
+from adaptive_labels.data.encoders import encode, fit_encoder, hashes as word_hashes, text
+from adaptive_labels.data.encoders.characters import CharacterIds
+from adaptive_labels.data.encoders.ngrams import HashedNgrams
+from adaptive_labels.data.encoders.text import PaddedIds, RaggedIds
+from adaptive_labels.data.encoders.words import WordIds
 from adaptive_labels.data.stored_texts import StoredTexts
 
 WORDS = ["Town", "village", "größe", "東京", "a", "1984", "-", "city"]
@@ -28,7 +30,7 @@ LISTED = [" ".join(np.random.default_rng(n).choice(WORDS, n % 9)) for n in range
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
-    monkeypatch.setattr(stored_ids, "KEPT_FROM", 100)
+    monkeypatch.setattr(text, "KEPT_FROM", 100)
     return tmp_path / "cache"
 
 
@@ -149,15 +151,15 @@ def test_stored_numbers_are_those_in_memory(name, cache, monkeypatch):
 
 def test_numbers_are_reused_for_the_same_texts_and_settings_only(cache, monkeypatch):
     texts, encoder = store(LISTED), HashedNgrams(buckets=1000)
-    stored_ids.encode_stored(encoder, texts)
+    encoder.encode(texts)
     before = (cache / "ids" / entries(cache, "ids")[0] / "values.bin").stat()
     read = []
     monkeypatch.setattr(HashedNgrams, "_encode_chunk", lambda *_: read.append(1))
-    stored_ids.encode_stored(HashedNgrams(buckets=1000), store(LISTED))
+    HashedNgrams(buckets=1000).encode(store(LISTED))
     assert read == []
     monkeypatch.undo()
     monkeypatch.setenv(CACHE, str(cache))
-    monkeypatch.setattr(stored_ids, "KEPT_FROM", 100)
+    monkeypatch.setattr(text, "KEPT_FROM", 100)
     assert (cache / "ids" / entries(cache, "ids")[0] / "values.bin").stat().st_ino == before.st_ino
     others = [
         (HashedNgrams(buckets=1001), texts),
@@ -167,13 +169,13 @@ def test_numbers_are_reused_for_the_same_texts_and_settings_only(cache, monkeypa
         (encoder, texts.subset(torch.arange(len(texts)).flip(0))),
     ]
     for number, (other, read_by_it) in enumerate(others, start=2):
-        found = stored_ids.encode_stored(other, read_by_it)
+        found = other.encode(read_by_it)
         assert len(entries(cache, "ids")) == number
         assert torch.equal(found.values.long(), other.encode(list(read_by_it)).values.long())
 
 
 def test_few_texts_are_encoded_in_memory(cache):
-    stored_ids.encode_stored(HashedNgrams(), store(LISTED[:99]))
+    HashedNgrams().encode(store(LISTED[:99]))
     assert entries(cache, "ids") == []
 
 
@@ -186,13 +188,13 @@ def test_an_encoder_is_fitted_once(reads, settings, cache, monkeypatch):
     assert fit_encoder(reads, Examples(store(LISTED), labels), settings) == expected
     assert len(entries(cache, "encoders")) == 1
     for kind in (WordIds, CharacterIds):
-        monkeypatch.setattr(kind, "fit", None)
+        monkeypatch.setattr(kind, "_fit", None)
     assert fit_encoder(reads, Examples(store(LISTED), labels), settings) == expected
 
 
 def test_pages_are_the_files_own(cache):
     """Another process that maps the numbers sees the same file, and cannot change it."""
-    found = stored_ids.encode_stored(HashedNgrams(buckets=1000), store(LISTED))
+    found = HashedNgrams(buckets=1000).encode(store(LISTED))
     (file,) = (cache / "ids").glob("*/values.bin")
     assert str(file) in Path(f"/proc/{os.getpid()}/maps").read_text() or sys.platform != "linux"
     content = file.read_bytes()

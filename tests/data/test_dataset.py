@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from adaptive_labels.data import Dataset, Examples
-from adaptive_labels.data.fingerprint import fingerprint
+from adaptive_labels.data.dataset import fingerprint
 
 
 def texts(*inputs: str, labels: list[int] | None = None) -> Examples:

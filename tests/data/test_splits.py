@@ -5,37 +5,31 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from adaptive_labels.data.assemble import Part, assemble
 from adaptive_labels.data.dataset import DataError, Examples
 from adaptive_labels.data.splits import (
+    Part,
+    RawDataset,
     _shuffled,
+    assemble,
     content_digest,
     count_shared,
     digest_array,
     largest_remainder,
     split_off,
     text_digest,
+    text_digests,
 )
-from adaptive_labels.data.stored_texts import StoredDigests
 
 
 def part(texts: list[str], labels: list[int]) -> Part:
-    return Part(Examples(texts, torch.tensor(labels)), [text_digest(text) for text in texts])
+    return Part(Examples(texts, torch.tensor(labels)), text_digests(texts))
 
 
 def whole(texts: list[str], labels: list[int], seed: int = 0, **splits):
     classes = [f"class {k}" for k in range(max(labels) + 1)]
-    return assemble(
-        "d",
-        "text",
-        classes,
-        part(texts, labels),
-        splits.get("validation"),
-        splits.get("test"),
-        notes=[],
-        split_seed=seed,
-        train_fraction=splits.get("train_fraction", 1.0),
-    )
+    train_fraction = splits.pop("train_fraction", 1.0)
+    raw = RawDataset("d", "text", classes, {"train": part(texts, labels), **splits})
+    return assemble(raw, split_seed=seed, train_fraction=train_fraction)
 
 
 @given(st.lists(st.integers(2, 200), min_size=1, max_size=30), st.sampled_from([0.1, 0.2, 0.5]))
@@ -173,7 +167,7 @@ def test_duplicates_across_splits_are_counted_by_folded_text():
 
 def test_split_off_returns_each_index_once():
     examples = Examples([str(i) for i in range(50)], torch.tensor([i % 4 for i in range(50)]))
-    kept, taken = split_off(examples, [text_digest(t) for t in examples.inputs], fraction=0.2, salt="s")
+    kept, taken = split_off(examples, text_digests(examples.inputs), fraction=0.2, salt="s")
     assert sorted([*kept, *taken]) == list(range(50))
 
 
@@ -225,8 +219,7 @@ def test_the_shuffled_order_is_that_of_the_salted_hashes(digest):
     digests = [digest(text) for text in texts]
     keys = [hashlib.blake2b(d[:16], digest_size=16, key=b"test 7").digest() + d[16:] for d in digests]
     expected = sorted(range(len(keys)), key=keys.__getitem__)
-    assert _shuffled(digests, "test 7").tolist() == expected
-    assert _shuffled(StoredDigests(digest_array(digests)), "test 7").tolist() == expected
+    assert _shuffled(digest_array(digests), "test 7").tolist() == expected
 
 
 @given(st.lists(st.sampled_from([bytes(8) + b"x", bytes(8) + b"y", b"abcdefghi", b"jklmnopqr"])))

@@ -109,6 +109,13 @@ def test_norms_shift_and_do_not_scale():
     assert torch.allclose(outputs.std((0, 2, 3)), torch.ones(8), atol=1e-2)
 
 
+def test_the_logits_are_scaled():
+    model = create_model("airbench-w4", 5).eval()
+    other = create_model("airbench-w4", 5, head_scale=1.0).eval()
+    other.load_state_dict(model.state_dict())
+    assert torch.allclose(9 * model(photographs(4)), other(photographs(4)), atol=1e-5)
+
+
 def test_mirror_images_count_at_test_time_only_where_asked_for():
     torch.manual_seed(0)
     plain, mirrored = create_model("airbench-w4", 5), create_model("airbench-w4", 5, flip_test=True)

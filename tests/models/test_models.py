@@ -1,6 +1,8 @@
 """Every model by its name, then what is particular to each."""
 
 import doctest
+import importlib
+import pkgutil
 import re
 
 import pytest
@@ -8,23 +10,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from adaptive_labels import models
 from adaptive_labels.analysis.format import short_count
 from adaptive_labels.data.encoders.ngrams import HashedNgrams
-from adaptive_labels.models import (
-    MODELS,
-    airbench,
-    charcnn,
-    create_model,
-    fasttext,
-    initial,
-    preact_resnet,
-    register_model,
-    registry,
-    resnet,
-    textrnn,
-    transformer,
-    words,
-)
+from adaptive_labels.models import MODELS, create_model, register_model
+from adaptive_labels.models.preact_resnet import PreActBlock
 
 SMALL = {
     "textrnn": {"vocabulary": 500, "dim": 6, "context": 5, "hidden": 7},
@@ -166,7 +156,7 @@ def test_a_stem_with_a_stride_halves_the_images_and_keeps_the_weights() -> None:
 
 
 def test_preact_block_adds_its_input_unchanged():
-    block = preact_resnet.PreActBlock(3, 3, stride=1)
+    block = PreActBlock(3, 3, stride=1)
     nn.init.zeros_(block.conv2.weight)
     image = torch.randn(2, 3, 5, 5)
     assert torch.equal(block(image), image)
@@ -233,14 +223,14 @@ def test_fasttext_drops_in_training_only():
         (
             "fastext",
             {},
-            r"there is no model 'fastext' \(did you mean 'fasttext'\?\); there are airbench, charcnn, fasttext",
+            r"there is no model 'fastext'; there are airbench, charcnn, fasttext, .*; did you mean fasttext\?",
         ),
         ("vgg", {}, "there is no model 'vgg'; there are "),
-        ("fasttext-w16", {}, r"there is no model 'fasttext-w16' \(did you mean 'fasttext'\?\)"),
+        ("fasttext-w16", {}, r"there is no model 'fasttext-w16'; there are .*; did you mean fasttext\?"),
         (
             "fasttext",
             {"dims": 3},
-            r"model 'fasttext' has no option 'dims' \(did you mean 'dim'\?\); it has buckets, dim,",
+            r"model 'fasttext' has no option 'dims'; it has buckets, dim, .*; did you mean dim\?",
         ),
         ("fasttext", {"num_classes_": 3}, "has no option 'num_classes_'; it has buckets"),
         ("fasttext", {"buckets": 0}, "buckets is 0 and dim is 64; both must be at least 1"),
@@ -280,9 +270,9 @@ def test_a_model_of_ones_own_joins_by_name():
 
 
 @pytest.mark.parametrize(
-    "module", [registry, airbench, charcnn, fasttext, preact_resnet, resnet, initial, textrnn, transformer, words]
+    "name", [found.name for found in pkgutil.iter_modules(models.__path__, "adaptive_labels.models.")]
 )
-def test_docstring_examples_run(module):
-    result = doctest.testmod(module, extraglobs={"torch": torch})
-    assert result.attempted > 0
+def test_docstring_examples_run(name):
+    result = doctest.testmod(importlib.import_module(name), extraglobs={"torch": torch})
+    assert result.attempted > 0 or name.endswith(("external", "weights"))
     assert result.failed == 0

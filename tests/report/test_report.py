@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 
 from adaptive_labels.analysis import bootstrap_runs, group_records, read_records
-from adaptive_labels.analysis.calibration import reliability
 from adaptive_labels.analysis.suspects import Suspect, Suspects
-from adaptive_labels.report import write_report
+from adaptive_labels.report import sections, write_report
 from adaptive_labels.report.charts import EPOCHS, Axis, Curve, line_chart, panels, percent_axis, zoom_start
 from adaptive_labels.report.group_data import read_group
 from adaptive_labels.report.heatmap import heat_map
@@ -376,28 +375,6 @@ def test_a_run_that_stopped_early_ends_with_its_own_last_labels(maker: Any) -> N
     np.testing.assert_allclose(residuals.mean(), expected, atol=1e-7)
 
 
-def test_reliability_against_a_loop() -> None:
-    generator = np.random.default_rng(0)
-    logits, labels = generator.normal(size=(300, 4)) * 2, generator.integers(0, 4, 300)
-    found = reliability(logits, labels, bins=10)
-    bins: list[list[tuple[float, bool]]] = [[] for _ in range(10)]
-    for row, label in zip(logits, labels, strict=True):
-        p = np.exp(row) / np.exp(row).sum()
-        place = next(b for b in range(10) if p.max() <= (b + 1) / 10)
-        bins[place].append((p.max(), p.argmax() == label))
-    gaps = 0.0
-    for b, members in enumerate(bins):
-        assert found.count[b] == len(members)
-        if members:
-            confidence, right = np.mean(members, axis=0)
-            assert found.confidence[b] == pytest.approx(confidence)
-            assert found.accuracy[b] == pytest.approx(right)
-            gaps += len(members) / 300 * abs(confidence - right)
-    assert found.ece == pytest.approx(gaps)
-    assert reliability(np.zeros((0, 3)), []).ece == 0.0
-    assert reliability([[1e4, -1e4]], [0]).count[-1] == 1
-
-
 def test_curves_stay_inside_their_frame_and_flat_ones_are_drawn() -> None:
     for values in ([0.5] * 12, [0.0] * 3, [1.0], list(np.linspace(0.1, 0.9, 50))):
         mean = np.array(values)
@@ -472,3 +449,36 @@ def test_a_chart_with_values_by_name_and_intervals_at_each_point() -> None:
     assert three.count('class="chart"') == 3
     assert three.count(">(b)</text>") == 1
     ET.fromstring(three)
+
+
+def test_a_section_registers_itself_and_stands_in_its_place(
+    comparison: list[RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sections, "_SECTIONS", {one.order: one for one in sections.all_sections()})
+
+    @sections.section(45, title="Mine", link="my part")
+    def mine(context: sections.Context) -> str:
+        return f"<p>{len(context.data.methods)} methods</p>"
+
+    page = report(comparison, tmp_path)
+    order = [page.text.index(words) for words in ("How training went", "3 methods", "Can the confidence be believed?")]
+    assert order == sorted(order)
+    assert ("a", {"href": "#g0-my-part"}) in page.elements
+    with pytest.raises(ValueError, match="order is 50, which the section 'calibration' has already"):
+        sections.section(50, title="Again", link="again")(mine)
+
+
+def test_arrays_are_read_once_for_a_report(
+    comparison: list[RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    load = np.load
+
+    def counting(file: Any, *args: Any, **options: Any) -> Any:
+        opened.append(str(file))
+        return load(file, *args, **options)
+
+    monkeypatch.setattr(np, "load", counting)
+    report(comparison, tmp_path)
+    assert len(opened) == 9 + 3  # the predictions of every run, the residual labels of one method's
+    assert len(set(opened)) == len(opened)

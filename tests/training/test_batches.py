@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from adaptive_labels.data.encoders.words import PaddedIds
+from adaptive_labels.data.encoders.text import PaddedIds
 from adaptive_labels.training.batches import arranged, batches
 from adaptive_labels.training.evaluation import predict_logits
 

@@ -302,3 +302,21 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, other: Supervise
     train(objective_of(), config_with(), tmp_path, Memory(), SilentReporter())
     with pytest.raises(CheckpointError, match="belongs to another model, criterion or optimizer"):
         train(other, config_with(**changes), tmp_path, Memory(), SilentReporter())
+
+
+def test_the_seconds_of_all_sittings_are_summed(tmp_path: Path) -> None:
+    """A run that went on after an interruption has taken as long as its sittings together."""
+
+    def seconds(epochs: int, before: float | None) -> float:
+        state = json.loads((tmp_path / "state.json").read_text())
+        state["plain"].pop("seconds")  # earlier versions did not write it
+        if before is not None:
+            state["plain"]["seconds"] = before
+        (tmp_path / "state.json").write_text(json.dumps(state))
+        return train(objective_of(), config_with(epochs=epochs), tmp_path, Memory(), SilentReporter()).seconds
+
+    first = train(objective_of(), config_with(epochs=2), tmp_path, Memory(), SilentReporter())
+    assert 0 < json.loads((tmp_path / "state.json").read_text())["plain"]["seconds"] <= first.seconds
+    assert 1000.0 < seconds(4, before=1000.0) < 1100.0
+    of_epochs = sum(record["seconds"] for record in first.history)
+    assert of_epochs < seconds(5, before=None) < 100.0

@@ -17,9 +17,9 @@ from training_parts import Memory, blobs, config_with, network, objective_of
 
 from adaptive_labels.config import ConfigError
 from adaptive_labels.training import precision
-from adaptive_labels.training.ema import WeightAverage
+from adaptive_labels.training.evaluation import RunningMeans
 from adaptive_labels.training.loop import fit
-from adaptive_labels.training.means import RunningMeans
+from adaptive_labels.training.optimizers import WeightAverage
 from adaptive_labels.training.precision import check_precision, choose_device
 from adaptive_labels.training.progress import (
     BarReporter,
@@ -93,7 +93,7 @@ def test_means_weigh_by_examples_and_by_name() -> None:
 
 @pytest.mark.parametrize("held", [1, 100, 10**6], ids=["at once", "in groups", "at the end"])
 def test_means_count_what_is_right_however_long_it_is_kept(monkeypatch: pytest.MonkeyPatch, held: int) -> None:
-    monkeypatch.setattr("adaptive_labels.training.means.HELD_LOGITS", held)
+    monkeypatch.setattr("adaptive_labels.training.evaluation.HELD_LOGITS", held)
     means, right = RunningMeans(), 0
     for step in range(20):
         logits, target = torch.randn(1 + step, 3), torch.randint(3, (1 + step,))

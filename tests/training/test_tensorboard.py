@@ -7,7 +7,7 @@ from training_parts import Memory, blobs, config_with, objective_of
 from adaptive_labels.config import ConfigError
 from adaptive_labels.training.loop import fit
 from adaptive_labels.training.progress import SilentReporter
-from adaptive_labels.training.tensorboard import TensorBoardRecorder
+from adaptive_labels.training.recorders import TensorBoardRecorder
 
 INSTALLED = importlib.util.find_spec("tensorboard") is not None
 

@@ -7,13 +7,8 @@ from adaptive_labels.analysis.confusion_matrix import (
     confused_groups,
     order_by_similarity,
 )
-from adaptive_labels.analysis.confusions import Confusions, read_confusions
-from adaptive_labels.analysis.confusions_table import (
-    format_confusions,
-    named_groups,
-    one_way_pairs,
-    summarise_confusions,
-)
+from adaptive_labels.analysis.confusions import Confusions, named_groups, one_way_pairs, read_confusions
+from adaptive_labels.analysis.confusions_table import format_confusions, summarise_confusions
 from adaptive_labels.analysis.frames import (
     Columns,
     histories_of,
@@ -32,7 +27,6 @@ from adaptive_labels.analysis.residual_labels import (
     row_entropy,
     top_confusions,
 )
-from adaptive_labels.analysis.selective import RiskCoverage, confidence_and_correct, risk_coverage
 from adaptive_labels.analysis.statistics import (
     Comparison,
     Summary,
@@ -59,6 +53,7 @@ from adaptive_labels.analysis.suspects import (
     write_suspects,
 )
 from adaptive_labels.analysis.table import table
+from adaptive_labels.metrics import RiskCoverage, confidence_and_correct, risk_coverage
 
 __all__ = [
     "SCORES",

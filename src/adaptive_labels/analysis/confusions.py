@@ -8,18 +8,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from adaptive_labels.analysis import residual_labels
 from adaptive_labels.analysis.confusion_matrix import (
     ConfusedGroup,
     Matrix,
+    asymmetric_pairs,
     confused_groups,
-    order_by_similarity,
     row_shares,
+    without_diagonal,
 )
 from adaptive_labels.errors import UserError
-from adaptive_labels.runs import RunError, RunFolder
+from adaptive_labels.metrics import confusion_matrix
+from adaptive_labels.runs import Predictions, RunError, RunFolder
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,36 @@ class Pair:
     reverse_count: float | None
 
 
+@dataclass(frozen=True)
+class OneWay:
+    """A pair that the test split confuses more in one direction; see `AsymmetricPair`.
+
+    The residual labels of both directions stand beside the rates, or None without any.
+    """
+
+    true: str
+    taken_for: str
+    count: int
+    reverse_count: int
+    rate: float
+    reverse_rate: float
+    p: float
+    p_holm: float
+    residual: float | None
+    reverse_residual: float | None
+
+
+@dataclass(frozen=True)
+class NamedGroup:
+    """A group of classes that are confused with each other; see `ConfusedGroup`. ``by`` is residual or test."""
+
+    by: str
+    classes: tuple[str, ...]
+    mass: float
+    within: float
+    weakest: float
+
+
 def read_confusions(runs: Sequence[RunFolder]) -> Confusions:
     """Average residual labels and test confusion matrices over ``runs``, usually the seeds of one method.
 
@@ -82,9 +113,7 @@ def read_confusions(runs: Sequence[RunFolder]) -> Confusions:
             residuals.append(labels.matrix().astype(np.float64))
             classes = _same(classes, labels.classes, run)
         if predictions is not None:
-            size = predictions.test_logits.shape[1]
-            predicted = predictions.test_logits.argmax(axis=1)
-            counts.append(confusion_matrix(predictions.test_labels, predicted, size))
+            counts.append(count_confusions(run, predictions))
             classes = _same(classes, predictions.classes, run)
     sizes = {len(matrix) for matrix in [*residuals, *counts]}
     if not sizes:
@@ -101,14 +130,12 @@ def read_confusions(runs: Sequence[RunFolder]) -> Confusions:
     )
 
 
-def confusion_matrix(labels: ArrayLike, predicted: ArrayLike, size: int) -> Matrix:
-    """Count (K, K): examples of class i (row) predicted as j (column).
-
-    >>> confusion_matrix([0, 0, 1], [0, 1, 1], 2).tolist()
-    [[1.0, 1.0], [0.0, 1.0]]
-    """
-    cells = np.asarray(labels, dtype=np.int64) * size + np.asarray(predicted, dtype=np.int64)
-    return np.bincount(cells, minlength=size * size).reshape(size, size).astype(np.float64)
+def count_confusions(run: RunFolder, predictions: Predictions) -> Matrix:
+    """(K, K) test examples of the row's class predicted as the column's; unusable predictions are a `RunError`."""
+    try:
+        return confusion_matrix(predictions.test_logits, predictions.test_labels).astype(np.float64)
+    except ValueError as error:
+        raise RunError(f"{run.path / 'predictions.npz'} holds no usable predictions: {error}.") from None
 
 
 def top_pairs(confusions: Confusions, top: int = 10, by: str | None = None) -> list[Pair]:
@@ -116,8 +143,7 @@ def top_pairs(confusions: Confusions, top: int = 10, by: str | None = None) -> l
 
     ``by`` is ``"residual"`` (the default where there are residual labels) or ``"test"`` (the test rate).
     """
-    ranking = _ranking(confusions, by).copy()
-    np.fill_diagonal(ranking, 0.0)
+    ranking = without_diagonal(_ranking(confusions, by))
     size = len(confusions.classes)
     order = np.argsort(-ranking, axis=None, kind="stable")[:top]
     views = [confusions.residual, confusions.rates, confusions.counts]
@@ -128,6 +154,28 @@ def top_pairs(confusions: Confusions, top: int = 10, by: str | None = None) -> l
             reverse = [None if view is None else float(view[j, i]) for view in views]
             pairs.append(Pair(confusions.classes[i], confusions.classes[j], *cells, *reverse))
     return pairs
+
+
+def one_way_pairs(confusions: Confusions, top: int | None = None) -> list[OneWay]:
+    """Pairs that the test split confuses more in one direction, smallest p first; empty without test predictions."""
+    if confusions.counts is None:
+        return []
+    q, names = confusions.residual, confusions.classes
+    return [
+        OneWay(
+            names[pair.true],
+            names[pair.taken_for],
+            pair.count,
+            pair.reverse,
+            pair.rate,
+            pair.reverse_rate,
+            pair.p,
+            pair.p_holm,
+            None if q is None else float(q[pair.true, pair.taken_for]),
+            None if q is None else float(q[pair.taken_for, pair.true]),
+        )
+        for pair in asymmetric_pairs(confusions.counts, top)
+    ]
 
 
 def agreement(confusions: Confusions) -> float | None:
@@ -153,34 +201,27 @@ def groups_of(confusions: Confusions, threshold: float | None = None, by: str | 
     return confused_groups(confusions.counts, threshold=threshold)
 
 
+def named_groups(confusions: Confusions, by: str | None = None) -> list[NamedGroup]:
+    """Groups of classes that are confused with each other, by either view unless ``by`` names one."""
+    views = {"residual": confusions.residual, "test": confusions.counts}
+    return [
+        NamedGroup(view, tuple(confusions.classes[i] for i in group.members), group.mass, group.within, group.weakest)
+        for view in ([name for name, matrix in views.items() if matrix is not None] if by is None else [by])
+        for group in groups_of(confusions, by=view)
+    ]
+
+
 def mutual_groups(confusions: Confusions, threshold: float | None = None, by: str | None = None) -> list[list[str]]:
     """The names of the classes in each of `groups_of`, the largest set first."""
     names = [[confusions.classes[i] for i in group.members] for group in groups_of(confusions, threshold, by)]
     return sorted(names, key=lambda members: (-len(members), members))
 
 
-def cluster_order(matrix: Matrix) -> list[int]:
-    """An order of the classes in which confused ones are neighbours, see `order_by_similarity`."""
-    return [int(i) for i in order_by_similarity(matrix)]
-
-
 def most_confused(matrix: Matrix, n: int) -> list[int]:
     """The n classes that take part in the strongest confusions, in their own order."""
-    off_diagonal = matrix.copy()
-    np.fill_diagonal(off_diagonal, 0.0)
-    strength = np.maximum(off_diagonal.max(axis=0), off_diagonal.max(axis=1))
+    others = without_diagonal(matrix)
+    strength = np.maximum(others.max(axis=0), others.max(axis=1))
     return sorted(int(i) for i in np.argsort(-strength, kind="stable")[:n])
-
-
-def agreement_sentence(confusions: Confusions) -> str | None:
-    """The agreement in words, or None where it is not known."""
-    rho = agreement(confusions)
-    if rho is None:
-        return None
-    text = f"{rho:.2f}".replace("-", "−")
-    return (
-        f"Residual labels and test errors rank the pairs with a Spearman correlation of {text} (1 is the same order)."
-    )
 
 
 def groups_sentence(confusions: Confusions, by: str | None = None, most: int = 8) -> str | None:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from adaptive_labels.analysis.confusions import read_confusions
 from adaptive_labels.analysis.records import Record, read_records
 from adaptive_labels.analysis.residual_labels import consistency, row_entropy
-from adaptive_labels.analysis.selective import confidence_and_correct
+from adaptive_labels.metrics import confidence_and_correct
 from adaptive_labels.runs import RunError, RunFolder, list_runs
 
 Runs = str | Path | RunFolder | Iterable[str | Path | RunFolder]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from adaptive_labels.analysis.format import listed, p_phrase, percent, percent_summary, seeds, signed
 from adaptive_labels.analysis.records import Group, Record
-from adaptive_labels.analysis.statistics import Comparison, Summary, compare_all, summarise
+from adaptive_labels.analysis.statistics import SIGNIFICANCE, Comparison, Summary, compare_all, summarise
 
 METRICS = ("top1", "top5", "nll", "ece", "ece_scaled", "aurc")
 
@@ -67,7 +67,6 @@ def _over_seeds(records: Sequence[Record], split: str, metric: str) -> Summary |
     return summarise([value for value in values if value is not None])
 
 
-SIGNIFICANCE = 0.05
 # Means over seeds that agree to this are equal: validation accuracies are counts divided by counts.
 _SAME = 1e-9
 

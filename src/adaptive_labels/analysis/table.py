@@ -1,12 +1,11 @@
-"""The table of a comparison: a row a method, in five formats."""
+"""The table of a comparison: one row per method, in five formats."""
 
-import csv
-import io
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from adaptive_labels import tables
 from adaptive_labels.analysis.format import (
     difference,
     digits_for,
@@ -23,11 +22,7 @@ from adaptive_labels.errors import UserError
 
 FORMATS = ("text", "markdown", "csv", "latex", "json")
 
-_LATEX_ESCAPES = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "−": "$-$", "→": r"$\to$", "<": "$<$",
-    ">": "$>$",
-}  # fmt: skip
+NOTHING = "No run has finished yet."
 
 
 def table(records: Sequence[Record], format: str = "text") -> str:
@@ -107,10 +102,7 @@ def group_data(group: Group) -> dict[str, Any]:
         "left_out": [
             {
                 "run": record.run.name,
-                "label": record.label,
-                "seed": record.seed,
-                "status": record.status,
-                "reason": record.reason,
+                **{name: getattr(record, name) for name in ("label", "seed", "status", "reason")},
             }
             for record in group.left_out
         ],
@@ -119,93 +111,34 @@ def group_data(group: Group) -> dict[str, Any]:
 
 def _text(group: Group) -> str:
     rows = summarise_group(group)
-    lines = [group.title]
-    if rows:
-        headings, cells = columns(rows)
-        widths = [max(len(line[i]) for line in [headings, *cells]) for i in range(len(headings))]
-        rule = "  ".join("-" * width for width in widths)
-        lines += [_aligned(headings, widths), rule, *(_aligned(line, widths) for line in cells), *caption(rows)]
-    else:
-        lines.append("No run has finished yet.")
-    lines += [f"Left out: {sentence}" for sentence in left_out(group)]
-    return "\n".join(lines) + "\n"
-
-
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
-    first = cells[0].ljust(widths[0])
-    rest = [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True)]
-    return "  ".join([first, *rest]).rstrip()
+    shown = [*tables.aligned(*columns(rows), rule=True), *caption(rows)] if rows else [NOTHING]
+    return "\n".join([group.title, *shown, *(f"Left out: {sentence}" for sentence in left_out(group))]) + "\n"
 
 
 def _markdown(group: Group) -> str:
     rows = summarise_group(group)
-    lines = [f"**{_markdown_escape(group.title)}**", ""]
+    escape = tables.markdown_escape
+    lines = [f"**{escape(group.title)}**", ""]
     if rows:
         headings, cells = columns(rows)
+        escaped = [[escape(cell) for cell in row] for row in cells]
         lines += [
-            _markdown_row(headings),
-            "|" + "|".join([":--", *(["--:"] * (len(headings) - 1))]) + "|",
-            *(_markdown_row(line) for line in cells),
+            *tables.markdown([escape(heading) for heading in headings], escaped),
             "",
-            _markdown_escape(" ".join(caption(rows))),
+            escape(" ".join(caption(rows))),
         ]
     else:
-        lines.append("No run has finished yet.")
-    reasons = [f"- {_markdown_escape(sentence)}" for sentence in left_out(group)]
+        lines.append(NOTHING)
+    reasons = [f"- {escape(sentence)}" for sentence in left_out(group)]
     return "\n".join([*lines, *(["", "Left out:", "", *reasons] if reasons else [])]) + "\n"
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(_markdown_escape(cell) for cell in cells) + " |"
-
-
-def _markdown_escape(text: str) -> str:
-    escaped = "".join(f"\\{letter}" if letter in "\\|*_`[]<>#" else letter for letter in text)
-    return " ".join(escaped.split())
 
 
 def _latex(group: Group) -> str:
     rows = summarise_group(group)
-    if not rows:
-        lines = [f"% {_one_line(group.title)}: no run has finished yet."]
-    else:
-        headings, cells = columns(rows)
-        lines = [latex_table(headings, cells, " ".join([f"{group.title}.", *caption(rows)])).rstrip("\n")]
-    return "\n".join([*lines, *(f"% left out: {_one_line(sentence)}" for sentence in left_out(group))]) + "\n"
-
-
-def latex_table(headings: Sequence[str], rows: Sequence[Sequence[str]], caption: str, words: Sequence[int] = ()) -> str:
-    """A table in LaTeX with booktabs; the first column and those in ``words`` are aligned to the left."""
-    alignment = "".join("l" if i == 0 or i in words else "r" for i in range(len(headings)))
-    lines = [
-        "% needs \\usepackage{booktabs}",
-        "\\begin{table}",
-        "\\centering",
-        f"\\caption{{{_latex_escape(caption)}}}",
-        f"\\begin{{tabular}}{{{alignment}}}",
-        "\\toprule",
-        _latex_row(headings),
-        "\\midrule",
-        *(_latex_row(line) for line in rows),
-        "\\bottomrule",
-        "\\end{tabular}",
-        "\\end{table}",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _latex_row(cells: Sequence[str]) -> str:
-    # A row that begins with "[" would be read as the optional argument of the "\\" before it.
-    return " & ".join(_latex_escape(cell) for cell in cells) + r" \\"
-
-
-def _latex_escape(text: str) -> str:
-    escaped = "".join(_LATEX_ESCAPES.get(letter, letter) for letter in _one_line(text))
-    return f"{{}}{escaped}" if escaped.startswith("[") else escaped
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    text = f"% {tables.one_line(group.title)}: no run has finished yet.\n"
+    if rows:
+        text = tables.latex(*columns(rows), " ".join([f"{group.title}.", *caption(rows)]))
+    return text + "".join(f"% left out: {tables.one_line(sentence)}\n" for sentence in left_out(group))
 
 
 _CSV_HEADINGS = (
@@ -217,23 +150,21 @@ _CSV_HEADINGS = (
 
 
 def _csv(groups: Sequence[Group]) -> str:
-    file = io.StringIO()
-    writer = csv.DictWriter(file, _CSV_HEADINGS, restval="", lineterminator="\n")
-    writer.writeheader()
+    lines: list[dict[str, Any]] = []
     for group in groups:
         shared = {"group": group.title, "dataset": group.dataset, "model": group.model}
-        for row in summarise_group(group):
-            writer.writerow({**shared, **_csv_row(row)})
-        for record in group.left_out:
-            left = {"method": record.label, "status": record.status, "seed": record.seed, "reason": record.reason}
-            writer.writerow({**shared, **left})
-    return file.getvalue()
+        lines += [{**shared, **_csv_row(row)} for row in summarise_group(group)]
+        lines += [
+            {**shared, "method": left.label, "status": left.status, "seed": left.seed, "reason": left.reason}
+            for left in group.left_out
+        ]
+    return tables.as_csv(_CSV_HEADINGS, [[line.get(heading) for heading in _CSV_HEADINGS] for line in lines])
 
 
 def _csv_row(row: Row) -> dict[str, Any]:
     cells: dict[str, Any] = {"method": row.label, "status": "finished", "n": row.n}
-    cells |= {f"parameters_{name}": row.parameters.get(name, "") for name in ("network", "criterion")}
     cells["epochs"] = " ".join(str(epoch) for epoch in row.epochs)
+    cells |= {f"parameters_{name}": count for name, count in row.parameters.items()}
     if row.comparison is not None:
         found = row.comparison
         cells |= {"difference": found.difference, "difference_low": found.low, "difference_high": found.high}
@@ -242,11 +173,7 @@ def _csv_row(row: Row) -> dict[str, Any]:
     summaries |= {"validation_top1": row.validation, "seconds": row.seconds}
     for name, summary in summaries.items():
         if summary is not None:
-            cells |= {
-                key: value
-                for key, value in ((f"{name}_mean", summary.mean), (f"{name}_std", summary.std))
-                if key in _CSV_HEADINGS
-            }
+            cells |= {f"{name}_mean": summary.mean, f"{name}_std": summary.std}
     return cells
 
 

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from adaptive_labels.benchmarks.measure import Step, described, peak_of_all, ratio_row, turns
 from adaptive_labels.data.augment import random_crop, random_flip
-from adaptive_labels.data.encoders.ngrams import HashedNgrams, ImageEncoder, ImageTensors
+from adaptive_labels.data.encoders.images import ImageEncoder, ImageTensors
+from adaptive_labels.data.encoders.ngrams import HashedNgrams
 
 SIZE, PADDING, IMAGES, BATCHES_A_TURN = 32, 4, 10_000, 8
 OURS, PILLOW = "whole batches", "Pillow, image by image"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 
 from adaptive_labels.benchmarks.loss import REFERENCE, SELF, TENSORS, result_of, row_of, steps_of
 from adaptive_labels.benchmarks.measure import take_turns
+from adaptive_labels.machine import usable_cores
 from adaptive_labels.report.charts import Axis, Curve, fitting_range, line_chart, panels
 from adaptive_labels.report.figures import standalone
 
@@ -34,7 +34,7 @@ def bench_growth(
     """Measure along the three axes; rows as those of :func:`bench_loss`, with the axis and the threads."""
     before = torch.get_num_threads()
     if threads is None:
-        threads = range(1, (os.cpu_count() or 1) + 1)
+        threads = range(1, usable_cores() + 1)
     points = [("n", n, FIXED_CLASSES, before) for n in samples]
     points += [("k", FIXED_SAMPLES, k, before) for k in classes]
     points += [("threads", 1024, FIXED_CLASSES, count) for count in threads]

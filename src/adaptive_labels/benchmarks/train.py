@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,13 +23,13 @@ from adaptive_labels.config import DataConfig, RunConfig, TrainingConfig
 from adaptive_labels.data import Examples
 from adaptive_labels.data.augment import random_crop, random_flip
 from adaptive_labels.data.encoders import EncodedExamples
-from adaptive_labels.data.encoders.ngrams import ImageEncoder
+from adaptive_labels.data.encoders.images import ImageEncoder
 from adaptive_labels.experiments import build
 from adaptive_labels.losses import create_loss
-from adaptive_labels.models import create_model
-from adaptive_labels.models.registry import find_model
+from adaptive_labels.machine import usable_cores
+from adaptive_labels.models import create_model, find_model
 from adaptive_labels.objectives import Inputs, Supervised
-from adaptive_labels.training.contracts import Augment, Encoded
+from adaptive_labels.training.batches import Augment, Encoded
 from adaptive_labels.training.evaluation import LARGE_BATCH, evaluate
 from adaptive_labels.training.loop import fit
 from adaptive_labels.training.progress import SilentReporter
@@ -214,7 +213,7 @@ def variants(task: Task, compiled: bool) -> dict[str, Turn]:
         changed = dataclasses.replace(task, train=train, validation=(validation, task.validation[1]))
         found[CHANGED] = _projects_loop(changed, network, augment=_flip_and_crop)[0]
         found[CHANNELS_LAST] = _projects_loop(task, task.make_network(), channels_last=True)[0]
-    if (os.cpu_count() or 1) > 1 and torch.get_num_threads() == 1:
+    if usable_cores() > 1 and torch.get_num_threads() == 1:
         found[THREADS] = _projects_loop(task, network, threads=2)[0]
     if compiled:
         found[COMPILED] = _projects_loop(task, task.make_network(), compile=True)[0]

@@ -1,7 +1,5 @@
 """`alr bench`: this machine's figures, as ratios to a named reference."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,30 +8,25 @@ from typing import Annotated, Any
 import typer
 
 from adaptive_labels.cli.app import add_group
-from adaptive_labels.cli.options import Json, split_names
+from adaptive_labels.cli.options import Json, count, option, split_names
 from adaptive_labels.cli.output import show_json
 from adaptive_labels.errors import UserError
 
-Seconds = Annotated[float, typer.Option(min=0.1, help="How long to measure, about, in all.")]
-Threads = Annotated[int, typer.Option(min=0, help="Of torch; 0 leaves them as they are.")]
-Csv = Annotated[Path | None, typer.Option(help="Write the rows to this file as well.")]
-CpuTime = Annotated[bool, typer.Option("--cpu-time", help="Count the time on a processor, for a busy machine.")]
-
+Seconds = Annotated[float, typer.Option(min=0.1, help="About how long to measure in all.")]
+Threads = Annotated[int, typer.Option(min=0, help="Threads of torch; 0 leaves them as they are.")]
+Csv = Annotated[Path | None, option("FILE", "Write the rows to this CSV file as well.")]
+CpuTime = Annotated[bool, option(None, "Count processor time, for a busy machine.", "--cpu-time")]
 
 group = add_group("bench", "This machine's figures, as ratios to a named reference.")
 
 
 @group.command()
 def loss(
-    shapes: Annotated[
-        str, typer.Option(metavar="NxK,…", help="Samples x classes of the logits; the usual six if not given.")
-    ] = "",
+    shapes: Annotated[str, option("NxK,…", "Samples x classes of the logits; by default six shapes.")] = "",
     seconds: Seconds = 60.0,
     threads: Threads = 0,
     csv: Csv = None,
-    growth: Annotated[
-        Path | None, typer.Option(help="Measure how the cost grows with N, K and threads, and draw it (SVG).")
-    ] = None,
+    growth: Annotated[Path | None, option("SVG", "Draw how the cost grows with N, K and threads.")] = None,
     as_json: Json = False,
 ) -> None:
     """What the losses cost beside torch's label-smoothed cross entropy."""
@@ -53,20 +46,12 @@ def loss(
 
 @group.command()
 def train(
-    networks: Annotated[
-        str, typer.Option(metavar="NAME,…", help="The usual three if not given: two for images, one for texts.")
-    ] = "",
-    full: Annotated[
-        bool, typer.Option("--full", help="preact-resnet18 at its full width in the place of w16.")
-    ] = False,
-    compile: Annotated[
-        bool, typer.Option("--compile", help="Measure torch.compile of the networks, too; takes minutes.")
-    ] = False,
-    aims_only: Annotated[
-        bool, typer.Option("--aims-only", help="Only what has an aim: more rounds in the same time.")
-    ] = False,
-    examples: Annotated[int, typer.Option(min=0, help="Of an epoch; 0 is the usual number.")] = 0,
-    batch: Annotated[int, typer.Option(min=0, help="Examples of a step; 0 is the usual number.")] = 0,
+    networks: Annotated[str, option("NAME,…", "By default two for images and one for texts.")] = "",
+    full: Annotated[bool, option(None, "preact-resnet18 at its full width in the place of w16.", "--full")] = False,
+    compile: Annotated[bool, option(None, "Measure torch.compile, too; takes minutes.", "--compile")] = False,
+    aims_only: Annotated[bool, option(None, "Measure only what has an aim, more often.", "--aims-only")] = False,
+    examples: Annotated[int, typer.Option(min=0, help="Examples per epoch; 0 is the usual number.")] = 0,
+    batch: Annotated[int, typer.Option(min=0, help="Examples per step; 0 is the usual number.")] = 0,
     seconds: Seconds = 180.0,
     threads: Threads = 1,
     cpu_time: CpuTime = False,
@@ -95,9 +80,9 @@ def train(
 
 @group.command()
 def data(
-    batch: Annotated[int, typer.Option(min=1, help="Images of a batch.")] = 128,
-    images: Annotated[int, typer.Option(min=1, help="In memory.")] = 10_000,
-    texts: Annotated[int, typer.Option(min=1, help="That are encoded at once.")] = 5_000,
+    batch: Annotated[int, count("Images per batch.")] = 128,
+    images: Annotated[int, count("Images in memory.")] = 10_000,
+    texts: Annotated[int, count("Texts that are encoded at once.")] = 5_000,
     seconds: Seconds = 40.0,
     threads: Threads = 1,
     cpu_time: CpuTime = False,

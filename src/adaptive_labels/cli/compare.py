@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adaptive_labels.cli.app import app
-from adaptive_labels.cli.options import Data, DryRun, Json, Out, Workers, count, split_names, with_config
+from adaptive_labels.cli.options import Data, DryRun, Json, Out, Workers, count, option, with_config
 from adaptive_labels.cli.output import block, check_output, clock, counted, open_output, prose, show_data, show_json
 from adaptive_labels.errors import UserError
 
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from adaptive_labels.experiments.comparison import Plan
     from adaptive_labels.runs import RunFolder
 
-Budget = Annotated[
-    str | None, typer.Option(help="90s, 30m or 2h: fewer epochs if it would take longer.", metavar="TIME")
-]
+Budget = Annotated[str | None, option("TIME", "90s, 30m or 2h: fewer epochs if it would take longer.")]
 
 
 @app.command()
@@ -28,30 +26,26 @@ Budget = Annotated[
 def compare(
     config: "RunConfig",
     data: Data = "towns",
-    methods: Annotated[
-        str, typer.Option(help="Names with commas between.", metavar="A,B,…")
-    ] = "baseline,slr,alr,alr-s",
+    methods: Annotated[str, option("A,B,…", "Names with commas between.")] = "baseline,slr,alr,alr-s",
     seeds: Annotated[int, count("How many seeds for each method.")] = 3,
     workers: Workers = None,
-    executor: Annotated[str, typer.Option(help="Where runs go: local.", metavar="local")] = "local",
+    executor: Annotated[str, option("local", "Where runs go: local.")] = "local",
     time_budget: Budget = None,
     out: Out = Path("runs"),
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Every method × seed on DATA: table, confusions, report. Finished runs are not run again."""
-    if executor != "local":
-        raise UserError(f"executor is {executor!r}; this version runs on this machine only: local")
-    names = split_names(methods)
-    if not names:
-        raise UserError("methods is empty; give at least one, see `alr list methods`")
     check_shared(config, "baseline", "--methods A,B,…")
     budget = parse_time(time_budget)
     check_output(out)
-    from adaptive_labels.experiments.comparison import make_plan
+    from adaptive_labels.experiments.comparison import make_plan, parse_methods
+    from adaptive_labels.experiments.executors import find_executor
 
-    plan = make_plan(config, names, range(seeds), out, workers, budget)
-    what = f"{counted(len(names), 'method')} × {counted(seeds, 'seed')}"
+    find_executor(executor)
+    chosen = parse_methods(methods)
+    plan = make_plan(config, chosen, range(seeds), out, workers, budget)
+    what = f"{counted(len(chosen), 'method')} × {counted(seeds, 'seed')}"
     carry_out(plan, what, dry_run, as_json, lambda runs: _show(runs, out / "report.html", as_json))
 
 

@@ -2,10 +2,8 @@
 
 from typing import Annotated
 
-import typer
-
 from adaptive_labels.cli.app import app
-from adaptive_labels.cli.options import Runs, count, find_runs
+from adaptive_labels.cli.options import Runs, count, find_runs, option
 from adaptive_labels.cli.output import block
 
 
@@ -13,11 +11,9 @@ from adaptive_labels.cli.output import block
 def confusions(
     runs: Runs,
     top: Annotated[int, count("How many of each list.")] = 10,
-    format: Annotated[str, typer.Option(metavar="text|json|csv", help="How to print it.")] = "text",
-    by: Annotated[str | None, typer.Option(metavar="residual|test", help="Which of the two to rank by.")] = None,
-    only: Annotated[
-        str | None, typer.Option(metavar="pairs|one-way|groups", help="One list only; CSV holds one, by default pairs.")
-    ] = None,
+    format: Annotated[str, option("text|json|csv", "How to print it.")] = "text",
+    by: Annotated[str | None, option("residual|test", "Which of the two to rank by.")] = None,
+    only: Annotated[str | None, option("pairs|one-way|groups", "One list only; in CSV it is pairs.")] = None,
 ) -> None:
     """Which classes are taken for which. By the residual labels and by the test split."""
     from adaptive_labels.analysis import format_confusions, read_confusions

@@ -32,8 +32,7 @@ def _entries(kind: str) -> list[tuple[str, str]]:
 
         return [(name, method.description) for name, method in METHODS.items()]
     if kind == "models":
-        from adaptive_labels.models import MODELS
-        from adaptive_labels.models.external import LIBRARIES
+        from adaptive_labels.models import LIBRARIES, MODELS
 
         own = [(name, f"{entry.kind}: {entry.description}") for name, entry in MODELS.items()]
         return [*own, *((f"{prefix}:NAME", f"image: {words}") for prefix, words in LIBRARIES.items())]

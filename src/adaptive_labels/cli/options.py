@@ -40,21 +40,31 @@ def split_names(text: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in (text or "").split(",") if name.strip()))
 
 
+def argument(metavar: str, help: str) -> Any:
+    """What stands for an argument in the help, and what it is."""
+    return typer.Argument(metavar=metavar, help=help)
+
+
+def option(metavar: str | None, help: str, *names: str, parser: Callable[[Any], Any] | None = None) -> Any:
+    """What stands for an option's value in the help, and what it is; without a value, it is on if it is given."""
+    return typer.Option(*names, metavar=metavar, help=help, parser=parser)
+
+
 def count(help: str) -> Any:
     """An option N: a whole number from 1 on."""
-    return typer.Option(help=help, metavar="N", parser=at_least_one)
+    return option("N", help, parser=at_least_one)
 
 
-Data = Annotated[str, typer.Argument(metavar="DATA", help="The name of a data set, or a path to your own data.")]
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run.")]
-Runs = Annotated[list[Path], typer.Argument(metavar="RUNS", help="Run folders, or folders that hold them.")]
-Out = Annotated[Path, typer.Option(help="Where run folders go.", metavar="DIR")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-DataDir = Annotated[str | None, typer.Option(help="Where to look for data.", metavar="DIR")]
+Data = Annotated[str, argument("DATA", "The name of a data set, or a path to your own data.")]
+Run = Annotated[Path, argument("RUN", "The folder of a finished run.")]
+Runs = Annotated[list[Path], argument("RUNS", "Run folders, or folders that hold them.")]
+Out = Annotated[Path, option("DIR", "Where run folders go.")]
+DryRun = Annotated[bool, option(None, "Say what would be done, and do nothing.", "--dry-run")]
+Json = Annotated[bool, option(None, "Print JSON, for programs.", "--json")]
+DataDir = Annotated[str | None, option("DIR", "Where to look for data.")]
 Workers = Annotated[int | None, count("Runs at a time; by default one per core.")]
-Results = Annotated[Path, typer.Option(help="Where records and tables are.", metavar="DIR")]
-Page = Annotated[Path | None, typer.Option(help="Where the filled template goes.", metavar="FILE")]
+Results = Annotated[Path, option("DIR", "Where records and tables are.")]
+Page = Annotated[Path | None, option("FILE", "Where the filled template goes.")]
 
 
 def find_runs(paths: list[Path]) -> list["RunFolder"]:
@@ -78,13 +88,13 @@ class Setting(NamedTuple):
 def _setting(
     flag: str, key: str, kind: Any, default: Any, help: str, metavar: str | None = None, parser: Any = None
 ) -> Setting:
-    option = typer.Option(flag, help=help, metavar=metavar, parser=parser)
+    annotation = Annotated[kind, option(metavar, help, flag, parser=parser)]
     name = flag.removeprefix("--").replace("-", "_")
-    annotation = Annotated[kind, option]
     return Setting(key, inspect.Parameter(name, _BY_NAME, default=default, annotation=annotation))
 
 
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY
+_WEIGHTS = "none|balanced"
 _COLUMN = "The column of the {}: a name, or a number from 1."
 READING = (
     _setting("--data-dir", "data.data_dir", str | None, None, "Where to look for data.", "DIR"),
@@ -97,10 +107,7 @@ TRAINING = (
     _setting("--model", "model.name", str | None, None, "The network; by default chosen by the data.", "NAME"),
     _setting("--weights", "model.weights", str | None, None, "Weights to start from, a safetensors file.", "FILE"),
     _setting("--epochs", "training.epochs", int | None, None, "Passes over the training data.", "N", whole),
-    _setting(
-        *("--class-weights", "training.class_weights", str, "none"),
-        *("none, or balanced: rare classes count more.", "none|balanced"),
-    ),
+    _setting("--class-weights", "training.class_weights", str, "none", "Whether rare classes count more.", _WEIGHTS),
     _setting("--device", "training.device", str, "auto", "auto, cpu, mps, cuda or cuda:N.", "NAME"),
     _setting("--precision", "training.precision", str, "32", "32, bf16-mixed or 16-mixed.", "NAME"),
     _setting("--label-noise", "data.label_noise", float, 0.0, "Share of labels to make wrong, 0 to 1.", "P", number),

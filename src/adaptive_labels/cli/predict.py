@@ -7,15 +7,13 @@ from typing import Annotated
 import typer
 
 from adaptive_labels.cli.app import app
-from adaptive_labels.cli.options import Json, Run, count
+from adaptive_labels.cli.options import Json, Run, argument, count
 
 
 @app.command()
 def predict(
     run: Run,
-    inputs: Annotated[
-        list[str], typer.Argument(metavar="INPUT", help="Texts, text files, image files; - is standard input.")
-    ],
+    inputs: Annotated[list[str], argument("INPUT", "Texts, text files, image files; - is standard input.")],
     top: Annotated[int, count("How many classes to show.")] = 3,
     as_json: Json = False,
 ) -> None:

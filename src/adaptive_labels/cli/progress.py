@@ -59,84 +59,67 @@ def _make_bar() -> Any:
 
 @contextmanager
 def make_listener(plan: Plan, quiet: bool = False) -> Iterator[Callable[[Event], None]]:
-    """Something to tell the events of a plan's runs to: bars on a terminal, one line per run elsewhere."""
+    """Something to tell the events of a plan's runs to: it prints a line when a run ends, and shows what goes on.
+
+    On a terminal that is one bar for all runs, and one for each that is under way; elsewhere a line every half minute
+    while no run ends.
+    """
     names = [plan.name_of(config) for config in plan.jobs]
     if quiet or not names:
         yield lambda event: None
     elif sys.stdout.isatty():
-        with _Bars(names) as bars:
-            yield bars
-    else:
-        yield _Lines(names)
-
-
-class _Lines:
-    """A line when a run ends, and one every half minute while nothing does."""
-
-    def __init__(self, names: list[str]) -> None:
-        self.names, self.done = names, 0
-        self.began = self.spoke = time.monotonic()
-        self.last: dict[int, dict[str, Any]] = {}
-
-    def __call__(self, event: Event) -> None:
-        if event.kind == "epoch":
-            self.last[event.job] = event.data[0]
-        if event.kind in ("done", "failed"):
-            self.done += 1
-            self._say(f"{self.names[event.job]}: {_ending(event, self.last.get(event.job))}")
-        elif event.kind == "progress" and time.monotonic() - self.spoke > HEARTBEAT_SECONDS:
-            now = event.data
-            self._say(f"{self.names[event.job]}: epoch {now.epoch}/{now.epochs}, loss {now.loss:.3f}")
-
-    def _say(self, words: str) -> None:
-        self.spoke = time.monotonic()
-        typer.echo(f"[{self.done}/{len(self.names)}, {clock(self.spoke - self.began)}] {words}")
-
-
-class _Bars:
-    """One bar for all runs, and one for each that is under way."""
-
-    def __init__(self, names: list[str]) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self.names = names
-        self.bars = Progress(
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"), TimeElapsedColumn()
-        )
-        self.whole = self.bars.add_task("all runs", total=len(names), figures=f"0/{len(names)}")
+        texts = (TextColumn("{task.description}"), TextColumn("{task.fields[figures]}"))
+        with Progress(texts[0], BarColumn(), texts[1], TimeElapsedColumn()) as bars:
+            yield _Listener(names, bars)
+    else:
+        yield _Listener(names, None)
+
+
+class _Listener:
+    def __init__(self, names: list[str], bars: Any) -> None:
+        self.names, self.bars, self.done = names, bars, 0
+        self.began = self.spoke = time.monotonic()
+        self.epochs: dict[int, dict[str, Any]] = {}  # the last record of each run's history
         self.tasks: dict[int, Any] = {}
         self.fractions = dict.fromkeys(range(len(names)), 0.0)
-        self.last: dict[int, dict[str, Any]] = {}
-
-    def __enter__(self) -> _Bars:
-        self.bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bars.stop()
+        self.whole = None if bars is None else bars.add_task("all runs", total=len(names), figures="")
 
     def __call__(self, event: Event) -> None:
-        name = self.names[event.job]
         if event.kind == "start":
-            if event.job in self.tasks:  # its process died, and it is tried again
-                self.bars.remove_task(self.tasks[event.job])
-            self.tasks[event.job] = self.bars.add_task(name, total=1.0, figures="starting")
+            self._move(event.job, 0.0, "starting")
         elif event.kind == "progress":
             now = event.data
-            self.fractions[event.job] = now.steps_done / now.steps
-            figures = f"epoch {now.epoch}/{now.epochs}  loss {now.loss:.3f}  accuracy {now.accuracy:.1%}"
-            self.bars.update(self.tasks[event.job], completed=self.fractions[event.job], figures=figures)
+            words = f"epoch {now.epoch}/{now.epochs}, loss {now.loss:.3f}, accuracy {now.accuracy:.1%}"
+            self._move(event.job, now.steps_done / now.steps, words)
+            if self.bars is None and time.monotonic() - self.spoke > HEARTBEAT_SECONDS:
+                self._say(event.job, words)
         elif event.kind == "epoch":
-            self.last[event.job] = event.data[0]
+            self.epochs[event.job] = event.data[0]
         else:
-            self.fractions[event.job] = 1.0
-            if event.job in self.tasks:
-                self.bars.remove_task(self.tasks.pop(event.job))
-            self.bars.console.print(
-                f"{name}: {_ending(event, self.last.get(event.job))}", highlight=False, markup=False
-            )
-        done = sum(fraction == 1.0 for fraction in self.fractions.values())
-        self.bars.update(self.whole, completed=sum(self.fractions.values()), figures=f"{done}/{len(self.names)}")
+            self.done += 1
+            self._say(event.job, _ending(event, self.epochs.get(event.job)))
+            self._move(event.job, 1.0, None)
+
+    def _say(self, job: int, words: str) -> None:
+        self.spoke = time.monotonic()
+        line = f"[{self.done}/{len(self.names)}, {clock(self.spoke - self.began)}] {self.names[job]}: {words}"
+        if self.bars is None:
+            typer.echo(line)
+        else:
+            self.bars.console.print(line, highlight=False, markup=False)
+
+    def _move(self, job: int, fraction: float, words: str | None) -> None:
+        """Move the bars; without words the run has ended."""
+        if self.bars is None:
+            return
+        self.fractions[job] = fraction
+        if job not in self.tasks:
+            self.tasks[job] = self.bars.add_task(self.names[job], total=1.0, figures="")
+        self.bars.update(self.tasks[job], completed=fraction, figures=words or "", visible=words is not None)
+        figures = f"{self.done}/{len(self.names)}"
+        self.bars.update(self.whole, completed=sum(self.fractions.values()), figures=figures)
 
 
 def _ending(event: Event, last: dict[str, Any] | None) -> str:

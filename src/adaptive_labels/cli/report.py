@@ -6,26 +6,17 @@ from typing import Annotated
 import typer
 
 from adaptive_labels.cli.app import app
-from adaptive_labels.cli.options import Runs, find_runs
+from adaptive_labels.cli.options import Runs, find_runs, option
 from adaptive_labels.cli.output import counted
 
 
 @app.command()
 def report(
     runs: Runs,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Where to write it.")] = Path(
-        "report.html"
-    ),
-    figures: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write figures as SVG and PNG as well, tables as LaTeX.")
-    ] = None,
-    suspects: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Show what `alr suspects RUN -o FILE` found; can be repeated."),
-    ] = None,
-    no_examples: Annotated[
-        bool, typer.Option("--no-examples", help="Leave out the inputs, which you may not want to pass on.")
-    ] = False,
+    output: Annotated[Path, option("FILE", "Where to write it.", "-o", "--output")] = Path("report.html"),
+    figures: Annotated[Path | None, option("DIR", "Write figures as SVG and PNG as well, tables as LaTeX.")] = None,
+    suspects: Annotated[list[Path] | None, option("FILE", "Show what `alr suspects RUN -o FILE` found.")] = None,
+    no_examples: Annotated[bool, option(None, "Leave out the inputs of the data.", "--no-examples")] = False,
 ) -> None:
     """All that runs say, on one offline page. Tables, curves, residual labels, confusions, calibration."""
     from adaptive_labels.analysis import read_suspects

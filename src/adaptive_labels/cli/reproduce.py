@@ -1,6 +1,5 @@
 """`alr reproduce`: the paper's tables and figure, ours beside the printed ones."""
 
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adaptive_labels.cli.app import add_group
-from adaptive_labels.cli.options import DataDir, DryRun, Json, Out, Page, Results, Workers, count, split_names
+from adaptive_labels.cli.options import DataDir, DryRun, Json, Out, Page, Results, Workers, count, option, split_names
 from adaptive_labels.cli.output import (
     block,
     check_output,
-    counted,
     end_with_failures,
     open_output,
     prose,
@@ -21,18 +19,15 @@ from adaptive_labels.cli.output import (
     show_pages,
 )
 from adaptive_labels.cli.progress import make_listener
+from adaptive_labels.cli.study import run_missing
 from adaptive_labels.errors import UserError
+from adaptive_labels.machine import usable_cores
 
 if TYPE_CHECKING:
     from adaptive_labels.paper.recipes import Reproduction
 
-Scale = Annotated[
-    str,
-    typer.Option(
-        help="smoke: embedded images, minutes; short: narrow networks, at most 20 minutes per cell; paper: in full.",
-        metavar="smoke|short|paper",
-    ),
-]
+_SCALES = "smoke: minutes, on embedded images; short: narrow networks, at most 20 minutes per cell; paper: in full."
+Scale = Annotated[str, option("smoke|short|paper", _SCALES)]
 TABLES = {
     "cifar": "Table 1: CIFAR-10 and CIFAR-100.",
     "imagenet": "Table 2: ImageNet, top-1 and top-5.",
@@ -45,27 +40,15 @@ group = add_group("reproduce", "The paper's tables and figure, beside its printe
 def _command(table: str) -> Callable[..., None]:
     def command(
         scale: Scale = "smoke",
-        only: Annotated[
-            str | None,
-            typer.Option(help="Methods, with commas between, or all; by default the paper's rows.", metavar="A,B,…"),
-        ] = None,
-        networks: Annotated[
-            str | None, typer.Option(help="Some of the paper's networks, with commas between.", metavar="A,B,…")
-        ] = None,
-        data: Annotated[
-            str | None, typer.Option(help="Some of the paper's data sets, with commas between.", metavar="A,B,…")
-        ] = None,
+        only: Annotated[str | None, option("A,B,…", "Methods, or all; by default the paper's rows.")] = None,
+        networks: Annotated[str | None, option("A,B,…", "Some of the paper's networks.")] = None,
+        data: Annotated[str | None, option("A,B,…", "Some of the paper's data sets.")] = None,
         seeds: Annotated[int | None, count("How many seeds for each cell.")] = None,
         data_dir: DataDir = None,
-        stand_ins: Annotated[
-            list[str] | None,
-            typer.Option("--from", help="Other data in the place of a data set; can be repeated.", metavar="NAME=PATH"),
-        ] = None,
+        stand_ins: Annotated[list[str] | None, option("NAME=PATH", "Other data for one of them.", "--from")] = None,
         workers: Workers = None,
         out: Out = Path("runs"),
-        results: Annotated[
-            Path | None, typer.Option(help="Where records are kept; by default DIR of --out.", metavar="DIR")
-        ] = None,
+        results: Annotated[Path | None, option("DIR", "Where records are kept; by default DIR of --out.")] = None,
         dry_run: DryRun = False,
         as_json: Json = False,
     ) -> None:
@@ -76,8 +59,8 @@ def _command(table: str) -> Callable[..., None]:
         reproduction = load_reproduction(table, scale)
         choice = Choice(split_names(only), split_names(networks), split_names(data))
         instead = _stand_ins(reproduction, stand_ins or [])
-        work = Work(out, results or out, data_dir, workers or os.cpu_count() or 1, instead)
-        failed = _conduct(reproduction, choice, seeds, work, dry_run, as_json)
+        work = Work(out, results or out, data_dir, workers or usable_cores(), instead)
+        failed = _fill(reproduction, choice, seeds, work, dry_run, as_json)
         _show_table(reproduction, work.results, as_json)
         end_with_failures(failed)
 
@@ -100,31 +83,19 @@ def _stand_ins(reproduction: "Reproduction", given: list[str]) -> dict[str, str]
     return found
 
 
-def _conduct(
-    reproduction: "Reproduction", choice: Any, seeds: int | None, work: Any, dry_run: bool, quiet: bool
-) -> int:
+def _fill(reproduction: "Reproduction", choice: Any, seeds: int | None, work: Any, dry_run: bool, quiet: bool) -> int:
     """Do what is missing of the chosen cells, or only check that it could be done; how many runs failed."""
-    from adaptive_labels.experiments.studies.runner import count_runs, run_study
     from adaptive_labels.paper.dry_run import check_cell
     from adaptive_labels.paper.recipes import choose, limited
 
     failed = 0
     for task, variants in choose(reproduction, choice):
         study = limited(reproduction.study, variants, seeds)
-        wanted, done = count_runs(study, task, work)
-        if not quiet:
-            heading, name = reproduction.column(task).heading, work.recorded_as(study, task)
-            prose(f"{heading}, {name}: {counted(wanted, 'run')}, {done} recorded already.")
-        if dry_run:
-            for variant in variants:
-                words = check_cell(study.config(task), variant)
-                if not quiet:
-                    prose(f"{variant.method}: {words}", indent=2)
-        elif done < wanted:
-            open_output(work.out)
-            for outcome in run_study(study, task, work, partial(make_listener, quiet=quiet)):
-                failed += 1
-                typer.echo(f"alr: {task}, {outcome.job.name}: {outcome.error}", err=True)
+        failed += run_missing(reproduction.column(task).heading, study, task, work, dry_run, quiet)
+        for variant in variants if dry_run else ():
+            words = check_cell(study.config(task), variant)
+            if not quiet:
+                prose(f"{variant.method}: {words}", indent=2)
     return failed
 
 
@@ -143,15 +114,10 @@ def _show_table(reproduction: "Reproduction", results: Path, as_json: bool) -> N
 @group.command()
 def figure(
     scale: Scale = "smoke",
-    data: Annotated[
-        str | None,
-        typer.Option(help="cifar10 (default), cifar100, digits (scale smoke), or a folder of images.", metavar="NAME"),
-    ] = None,
+    data: Annotated[str | None, option("NAME", "cifar10, cifar100, digits (at smoke), a folder of images.")] = None,
     data_dir: DataDir = None,
     out: Out = Path("runs"),
-    figures: Annotated[
-        Path | None, typer.Option(help="Where the picture goes; by default DIR of --out.", metavar="DIR")
-    ] = None,
+    figures: Annotated[Path | None, option("DIR", "Where the picture goes; by default DIR of --out.")] = None,
     as_json: Json = False,
 ) -> None:
     """Figure 3: heat maps of the residual labels over the epochs, as SVG and PNG."""
@@ -188,9 +154,7 @@ def figure(
 @group.command()
 def tables(
     results: Results = Path("results"),
-    template: Annotated[
-        Path | None, typer.Option(help="A page with {{cifar-short}} where that table goes.", metavar="FILE")
-    ] = None,
+    template: Annotated[Path | None, option("FILE", "A page with {{cifar-short}} where that table goes.")] = None,
     page: Page = None,
 ) -> None:
     """Make the tables of all recipes that have records, as Markdown."""

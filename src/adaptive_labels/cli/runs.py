@@ -6,11 +6,11 @@ from typing import Annotated, Any
 import typer
 
 from adaptive_labels.cli.app import add_group
-from adaptive_labels.cli.options import Json, find_runs
+from adaptive_labels.cli.options import Json, argument, find_runs, option
 from adaptive_labels.cli.output import counted, show_json
 from adaptive_labels.tables import aligned
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A run folder, or a folder that holds them.")]
+Folder = Annotated[Path, argument("DIR", "A run folder, or a folder that holds them.")]
 group = add_group("runs", "Run folders: list, check, rm.")
 
 
@@ -49,8 +49,8 @@ def check(folder: Folder = Path("runs"), as_json: Json = False) -> None:
 
 @group.command()
 def rm(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR", help="Run folders, or folders that hold them.")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    folders: Annotated[list[Path], argument("DIR", "Run folders, or folders that hold them.")],
+    yes: Annotated[bool, option(None, "Do not ask.", "--yes", "-y")] = False,
 ) -> None:
     """Remove run folders."""
     from adaptive_labels.runs import remove

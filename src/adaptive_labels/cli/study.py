@@ -1,25 +1,28 @@
 """`alr study`: the studies behind the defaults, and the tables made of their records."""
 
-import os
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from adaptive_labels.cli.app import add_group
-from adaptive_labels.cli.options import DataDir, DryRun, Out, Page, Results, Workers, split_names
-from adaptive_labels.cli.output import counted, end_with_failures, prose, show_pages
+from adaptive_labels.cli.options import DataDir, DryRun, Out, Page, Results, Workers, argument, option, split_names
+from adaptive_labels.cli.output import counted, end_with_failures, open_output, prose, show_pages
 from adaptive_labels.cli.progress import make_listener
+from adaptive_labels.machine import usable_cores
+
+if TYPE_CHECKING:
+    from adaptive_labels.experiments.studies.runner import Work
+    from adaptive_labels.experiments.studies.study import Study
 
 group = add_group("study", "Experiments of many variants: run, tables.")
 
 
 @group.command()
 def run(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The study, a TOML file.")],
-    on: Annotated[
-        str | None, typer.Option(help="Tasks, with commas between; by default all of the study's.", metavar="A,B,…")
-    ] = None,
+    file: Annotated[Path, argument("FILE", "The study, a TOML file.")],
+    on: Annotated[str | None, option("A,B,…", "Some of the study's tasks.")] = None,
     data_dir: DataDir = None,
     workers: Workers = None,
     out: Out = Path("runs"),
@@ -27,7 +30,7 @@ def run(
     dry_run: DryRun = False,
 ) -> None:
     """Do what is missing of a study, and keep a record of each run."""
-    from adaptive_labels.experiments.studies.runner import Work, count_runs, run_study
+    from adaptive_labels.experiments.studies.runner import Work
     from adaptive_labels.experiments.studies.study import StudyError, load_study
 
     study = load_study(file)
@@ -35,25 +38,33 @@ def run(
     for task in tasks:
         if task not in study.tasks:
             raise StudyError(f"on: {task!r} is none of the study's tasks ({', '.join(study.tasks)})")
-    work = Work(out, results, data_dir, workers or os.cpu_count() or 1)
-    failures = []
-    for task in tasks:
-        wanted, done = count_runs(study, task, work)
-        prose(f"{study.title}, on {task}: {counted(wanted, 'run')}, {done} recorded already.")
-        if not dry_run:
-            failures += run_study(study, task, work, make_listener)
+    work = Work(out, results, data_dir, workers or usable_cores())
+    end_with_failures(sum(run_missing(study.title, study, task, work, dry_run) for task in tasks))
+
+
+def run_missing(
+    heading: str, study: "Study", task: str, work: "Work", dry_run: bool = False, quiet: bool = False
+) -> int:
+    """Say how many runs a study wants on a task, and do those that have no record; how many failed."""
+    from adaptive_labels.experiments.studies.runner import count_runs, run_study
+
+    wanted, done = count_runs(study, task, work)
+    if not quiet:
+        prose(f"{heading}, {work.recorded_as(study, task)}: {counted(wanted, 'run')}, {done} recorded already.")
+    if dry_run or done >= wanted:
+        return 0
+    open_output(work.out)
+    failures = run_study(study, task, work, partial(make_listener, quiet=quiet))
     for outcome in failures:
-        typer.echo(f"alr: {outcome.job.name}: {outcome.error}", err=True)
-    end_with_failures(len(failures))
+        typer.echo(f"alr: {task}, {outcome.job.name}: {outcome.error}", err=True)
+    return len(failures)
 
 
 @group.command()
 def tables(
-    studies: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the studies.")] = Path("studies"),
+    studies: Annotated[Path, argument("DIR", "The folder of the studies.")] = Path("studies"),
     results: Results = Path("results"),
-    template: Annotated[
-        Path | None, typer.Option(help="A page with {{study}} where its tables go.", metavar="FILE")
-    ] = None,
+    template: Annotated[Path | None, option("FILE", "A page with {{study}} where its tables go.")] = None,
     page: Page = None,
 ) -> None:
     """Make the tables of all studies from their records."""

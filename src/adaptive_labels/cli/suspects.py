@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adaptive_labels.cli.app import app
-from adaptive_labels.cli.options import Run, count
+from adaptive_labels.cli.options import Run, count, option
 from adaptive_labels.cli.output import block
 from adaptive_labels.cli.progress import show_progress
 from adaptive_labels.errors import UserError
@@ -26,14 +26,10 @@ LONGEST_TEXT, LONGEST_NAME = 60, 32
 def suspects(
     run: Run,
     top: Annotated[int, count("How many.")] = 20,
-    score: Annotated[str, typer.Option(metavar="residual|margin|loss", help="What to rank by.")] = "residual",
-    format: Annotated[
-        str | None, typer.Option(metavar="text|json|csv", help="How to print it; by default as FILE ends.")
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where to write it, for `alr report`.")
-    ] = None,
-    data: Annotated[str | None, typer.Option(metavar="DATA", help="Where the data is now, if it has moved.")] = None,
+    score: Annotated[str, option("residual|margin|loss", "What to rank by.")] = "residual",
+    format: Annotated[str | None, option("text|json|csv", "How to print it; by default as FILE ends.")] = None,
+    output: Annotated[Path | None, option("FILE", "Where to write it, for `alr report`.", "-o", "--output")] = None,
+    data: Annotated[str | None, option("DATA", "Where the data is now, if it has moved.")] = None,
 ) -> None:
     """Training examples whose label looks wrong. The data is read again, and nothing is changed."""
     formats = {"text": _text, "json": _json, "csv": _csv}

@@ -5,14 +5,14 @@ from typing import Annotated
 import typer
 
 from adaptive_labels.cli.app import app
-from adaptive_labels.cli.options import Runs, find_runs
+from adaptive_labels.cli.options import Runs, find_runs, option
 from adaptive_labels.cli.output import block, prose
 
 
 @app.command()
 def table(
     runs: Runs,
-    format: Annotated[str, typer.Option(metavar="text|markdown|csv|latex|json", help="How to print it.")] = "text",
+    format: Annotated[str, option("text|markdown|csv|latex|json", "How to print it.")] = "text",
 ) -> None:
     """Mean ± std over seeds, and the difference from the baseline. With a paired test."""
     from adaptive_labels.analysis import group_records, read_records, table, verdict

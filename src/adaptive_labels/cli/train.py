@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adaptive_labels.cli.app import app
-from adaptive_labels.cli.options import Data, DryRun, Json, Out, whole, with_config
+from adaptive_labels.cli.options import Data, DryRun, Json, Out, option, whole, with_config
 from adaptive_labels.cli.output import check_output, clock, counted, open_output, prose, show_data, show_json
 
 if TYPE_CHECKING:
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 def train(
     data: Data,
     config: "RunConfig",
-    method: Annotated[str, typer.Option(help="The label regularisation.", metavar="NAME")] = "alr",
-    seed: Annotated[
-        int, typer.Option(help="Of the weights, the shuffling and dropout.", metavar="N", parser=whole)
-    ] = 0,
+    method: Annotated[str, option("NAME", "The label regularisation.")] = "alr",
+    seed: Annotated[int, option("N", "Of the weights, the shuffling and dropout.", parser=whole)] = 0,
     out: Out = Path("runs"),
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -45,7 +43,7 @@ def train(
     if dry_run:
         _show_dry(config, out, as_json)
         return
-    # The loop brings Lightning Fabric and torch's compiler, which take as long to import as torch itself.
+    # The loop brings torch's compiler, which takes as long to import as torch itself.
     from adaptive_labels.experiments.run import execute
     from adaptive_labels.training.progress import SilentReporter, make_reporter
 

@@ -8,7 +8,7 @@ import typer
 
 from adaptive_labels.cli.app import app
 from adaptive_labels.cli.compare import Budget, carry_out, check_shared, parse_time
-from adaptive_labels.cli.options import Data, DryRun, Json, Out, Workers, count, with_config
+from adaptive_labels.cli.options import Data, DryRun, Json, Out, Workers, count, option, with_config
 from adaptive_labels.cli.output import check_output, counted, prose, show_json
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def tune(
     data: Data,
     config: "RunConfig",
-    method: Annotated[str, typer.Option(help="The method to tune.", metavar="NAME")],
+    method: Annotated[str, option("NAME", "The method to tune.")],
     trials: Annotated[int, count("How many values of the method's main option to try.")] = 5,
     seeds: Annotated[int, count("How many seeds for each value.")] = 1,
     workers: Workers = None,

@@ -2,7 +2,6 @@
 
 import hashlib
 import lzma
-import os
 import tarfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -11,8 +10,10 @@ from pathlib import Path, PurePosixPath
 
 from adaptive_labels.data.dataset import DataError
 from adaptive_labels.data.download import download
+from adaptive_labels.files import write_bytes
 
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
+BROKEN_ARCHIVE = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,9 @@ def fetch(bundle: Bundle, data_dir: Path, progress: Callable[[int, int | None], 
             download(bundle.url, archive, md5=bundle.archive_md5, progress=progress)
             done.append(f"Downloaded {archive} from {bundle.url}.")
         folder = data_dir / bundle.folder
-        _unpack(read_members(bundle, archive), folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in read_members(bundle, archive).items():
+            write_bytes(folder / name, content)
         done.append(f"Unpacked {archive} to {folder}, which is read from now on.")
     return done
 
@@ -113,19 +116,7 @@ def _read_archive(bundle: Bundle, path: Path) -> dict[str, bytes]:
                         contents[name] = file.read()
                 if len(contents) == len(bundle.md5):  # what follows need not be decompressed
                     return contents
-    except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+    except BROKEN_ARCHIVE as error:
         raise DataError(f"The archive {path} cannot be read: {error}.") from error
     lacking = [name for name in bundle.md5 if name not in contents]
     raise DataError(f"The archive {path} has no {bundle.folder}/{lacking[0]}.")
-
-
-def _unpack(contents: Mapping[str, bytes], folder: Path) -> None:
-    """Write the files; one that has its name is whole, whenever this is interrupted."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in contents.items():
-        part = folder / f".{name}.{os.getpid()}.part"
-        try:
-            part.write_bytes(content)
-            part.replace(folder / name)
-        finally:
-            part.unlink(missing_ok=True)

@@ -3,19 +3,19 @@
 Everything in it can be made again from the data; it may be deleted at any time, by entry or as a whole.
 """
 
-import errno
+import hashlib
+import json
 import os
 import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from adaptive_labels.data.dataset import DataError
-
-__all__ = ["CACHE", "cache_folder", "kept", "mapped"]
 
 CACHE = "ALR_CACHE"
 """The environment variable with the folder; $XDG_CACHE_HOME/adaptive-labels or ~/.cache/adaptive-labels if not set."""
@@ -48,7 +48,11 @@ def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
         _clear_away(entry)
         part.mkdir(parents=True)
         make(part)
-        _give_name(part, entry)
+        try:
+            part.rename(entry)
+        except OSError:
+            if not entry.is_dir():  # else another process was faster; what it made is the same
+                raise
     except OSError as error:
         raise DataError(
             f"{cache_folder()}, where texts are kept in a compact form, cannot be written: "
@@ -66,13 +70,10 @@ def _clear_away(entry: Path) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def _give_name(part: Path, entry: Path) -> None:
-    try:
-        part.rename(entry)
-    except OSError as error:
-        # Another process was faster; what it made is the same.
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) and not entry.is_dir():
-            raise
+def hash_of(depends_on: Any) -> str:
+    """A key for an entry: a hash of all that it depends on, given as plain data."""
+    content = json.dumps(depends_on, sort_keys=True).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(content).hexdigest()[:32]
 
 
 def mapped(path: Path, dtype: DTypeLike) -> np.ndarray:

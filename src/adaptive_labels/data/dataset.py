@@ -1,21 +1,26 @@
-"""What every reader gives back: a data set with three splits, class names and notes."""
+"""What every reader gives back: a data set with three splits, class names, notes and a fingerprint."""
 
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from adaptive_labels.data.stored_texts import LineSources, StoredDigests, StoredTexts
+from adaptive_labels.data.stored_texts import LineSources, StoredTexts
 from adaptive_labels.errors import UserError
 
-Item = TypeVar("Item")
 Kind = Literal["text", "image"]
 SplitName = Literal["train", "validation", "test"]
-SPLIT_NAMES: tuple[SplitName, ...] = ("train", "validation", "test")
+SPLIT_SPELLINGS: Mapping[SplitName, tuple[str, ...]] = {
+    "train": ("train", "training"),
+    "validation": ("val", "valid", "validation", "dev"),
+    "test": ("test", "testing"),
+}
+"""How files and folders are named by their split."""
 
 
 class DataError(UserError):
@@ -24,7 +29,7 @@ class DataError(UserError):
 
 @dataclass(frozen=True, eq=False)
 class ImageFiles:
-    """Images that are too many to hold: N files, read when they are needed (see `files`).
+    """Images that are too many to hold: N files, read when they are needed (see `encoders.images`).
 
     Args:
         folder: where they are.
@@ -48,8 +53,8 @@ class ImageFiles:
 
     def subset(self, indices: Tensor) -> "ImageFiles":
         """The files at `indices` (int64, (M,)), in that order."""
-        picked = indices.numpy()
-        return ImageFiles(self.folder, self.names[picked], self.bytes_each[picked], self.size)
+        chosen = indices.numpy()
+        return ImageFiles(self.folder, self.names[chosen], self.bytes_each[chosen], self.size)
 
 
 Inputs = list[str] | StoredTexts | Tensor | ImageFiles
@@ -60,15 +65,18 @@ Inputs = list[str] | StoredTexts | Tensor | ImageFiles
 class Examples:
     """One split: inputs, their labels, and where each came from.
 
-    `inputs` is a list of N texts, a uint8 tensor (N, C, H, W), or, where they are too many to hold, N `StoredTexts` or
-    N `ImageFiles`; `labels` is int64 (N,); `true_labels` holds the labels before noise was injected, or None; `sources`
-    names the file (and the line, for tables) of each example, or is None.
+    Args:
+        inputs: a list of N texts, a uint8 tensor (N, C, H, W), or, where they are too many to hold, N `StoredTexts` or
+            N `ImageFiles`.
+        labels: int64 (N,).
+        true_labels: the labels before noise was injected, or None.
+        sources: the file (and the line, for tables) of each example, or None.
     """
 
     inputs: Inputs
     labels: Tensor
     true_labels: Tensor | None = None
-    sources: Sequence[str] | None = None
+    sources: list[str] | LineSources | None = None
 
     def __post_init__(self) -> None:
         if self.labels.dtype != torch.int64 or self.labels.ndim != 1:
@@ -87,29 +95,18 @@ class Examples:
 
     def subset(self, indices: Tensor) -> "Examples":
         """The examples at `indices` (int64, (M,)), in that order."""
+
+        def chosen(values: "Inputs | LineSources") -> "Inputs | LineSources":
+            if isinstance(values, list):
+                return [values[i] for i in indices.tolist()]
+            return values[indices] if isinstance(values, Tensor) else values.subset(indices)
+
         return Examples(
-            inputs=_picked(self.inputs, indices),
+            inputs=chosen(self.inputs),  # type: ignore[arg-type]
             labels=self.labels[indices],
             true_labels=None if self.true_labels is None else self.true_labels[indices],
-            sources=None if self.sources is None else picked(self.sources, indices),
+            sources=None if self.sources is None else chosen(self.sources),  # type: ignore[arg-type]
         )
-
-
-def _picked(inputs: Inputs, indices: Tensor) -> Inputs:
-    if isinstance(inputs, list):
-        return [inputs[i] for i in indices.tolist()]
-    return inputs[indices] if isinstance(inputs, Tensor) else inputs.subset(indices)
-
-
-def picked(values: Sequence[Item], indices: Tensor) -> Sequence[Item]:
-    """The values at `indices` (int64, (M,)), in that order; those that are kept in one array stay so.
-
-    >>> picked(["a", "b", "c"], torch.tensor([2, 0]))
-    ['c', 'a']
-    """
-    if isinstance(values, StoredDigests | LineSources):
-        return values.subset(indices)  # type: ignore[return-value]
-    return [values[i] for i in indices.tolist()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +114,7 @@ class Dataset:
     """A data set ready for training.
 
     `notes` are sentences on what was guessed, made or counted while reading; the commands print them. `fingerprint` is
-    a hash of the content (see `fingerprint.fingerprint`), the same wherever the files lie.
+    a hash of the content (see `fingerprint`), the same wherever the files lie.
     """
 
     name: str
@@ -137,3 +134,61 @@ class Dataset:
     def splits(self) -> Iterable[tuple[SplitName, Examples]]:
         """The three splits with their names, train first."""
         return (("train", self.train), ("validation", self.validation), ("test", self.test))
+
+
+def fingerprint(classes: Sequence[str], splits: Iterable[tuple[str, Examples]]) -> str:
+    """SHA-256, in hexadecimal, over the class names and each split's name, inputs and labels, in their order.
+
+    Notes, sources and true labels are left out: they do not change what a model sees. Of images that stay files the
+    names and sizes of the files go in, not their content.
+    """
+    digest = hashlib.sha256()
+    _add_texts(digest, classes)
+    for name, examples in splits:
+        _add_texts(digest, [name])
+        if isinstance(examples.inputs, Tensor):
+            _add_array(digest, examples.inputs.numpy())
+        elif isinstance(examples.inputs, ImageFiles):
+            _add_texts(digest, [name.decode() for name in examples.inputs.names])
+            _add_array(digest, examples.inputs.bytes_each)
+            _add_array(digest, np.array([examples.inputs.size]))
+        else:
+            _add_texts(digest, examples.inputs)
+        _add_array(digest, examples.labels.numpy())
+    return digest.hexdigest()
+
+
+def _add_texts(digest: "hashlib._Hash", texts: Sequence[str]) -> None:
+    # The lengths go in first, so that ["ab", "c"] and ["a", "bc"] differ.
+    if isinstance(texts, StoredTexts):
+        _add_array(digest, texts.sizes)
+        for pieces in texts.pieces():
+            digest.update(b"".join(pieces))
+        return
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    _add_array(digest, np.array([len(part) for part in encoded], dtype=np.int64))
+    digest.update(b"".join(encoded))
+
+
+def _add_array(digest: "hashlib._Hash", array: np.ndarray) -> None:
+    little_endian = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    digest.update(f"{little_endian.dtype.str}{little_endian.shape}".encode())
+    digest.update(little_endian.data)
+
+
+def counted(count: int, thing: str, things: str | None = None) -> str:
+    """The number with its noun: '1 file', '1,203 files'."""
+    return f"{count:,} {thing if count == 1 else things or thing + 's'}"
+
+
+def find_splits(folder: Path, names: Mapping[Path, str]) -> dict[SplitName, Path]:
+    """Which of some paths in a folder is which split, by their names (without suffix, in lower case)."""
+    splits: dict[SplitName, Path] = {}
+    for split, spellings in SPLIT_SPELLINGS.items():
+        found = [path for path, name in names.items() if name in spellings]
+        if len(found) > 1:
+            shown = ", ".join(path.name for path in found)
+            raise DataError(f"{folder} has more than one {split} split ({shown}); keep one of them.")
+        if found:
+            splits[split] = found[0]
+    return splits

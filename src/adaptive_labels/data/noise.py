@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adaptive_labels.data.dataset import DataError, Dataset, Examples
-from adaptive_labels.data.fingerprint import fingerprint
+from adaptive_labels.data.dataset import DataError, Dataset, Examples, fingerprint
 
 
 def inject_noise(

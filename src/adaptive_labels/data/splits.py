@@ -2,39 +2,169 @@
 
 Every example has a digest, a hash of its content. Mixed with the split's seed it gives the example its place in a
 shuffled order, so that the same examples are split the same way wherever and in whatever order they are stored.
+Shapes: N examples; digests are uint8 (N, 16), or (N, 32) for texts.
 """
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from adaptive_labels.data.dataset import DataError, Examples
-from adaptive_labels.data.stored_texts import StoredDigests
-from adaptive_labels.data.wording import counted
+from adaptive_labels.data.dataset import DataError, Dataset, Examples, Kind, SplitName, counted, fingerprint
 
 TEST_FRACTION = 0.2
 VALIDATION_FRACTION = 0.1
 _HASHED_AT_A_TIME = 65_536
 
 
-def fold_text(text: str) -> str:
-    """The text with case and runs of white space evened out: two texts that fold alike count as the same."""
-    return " ".join(text.split()).casefold()
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A split as it was found: its examples, and a digest of each one's content.
+
+    `of_pixels` says that the digests are those of an image's pixels, not of its file.
+    """
+
+    examples: Examples
+    digests: np.ndarray
+    of_pixels: bool = False
+
+    def subset(self, indices: np.ndarray) -> "Part":
+        """The examples at `indices` (int64, (M,)), in that order."""
+        return Part(self.examples.subset(torch.from_numpy(indices)), self.digests[indices], self.of_pixels)
+
+    def contents(self) -> np.ndarray:
+        """A hash of what each example shows, (N, 16): equal pixels, or texts equal but for case and spaces."""
+        inputs = self.examples.inputs
+        if isinstance(inputs, Tensor) and not self.of_pixels:
+            # Not the files' digests: a copy in another format or with other metadata has the same pixels.
+            return content_digests(image.tobytes() for image in inputs.numpy())
+        return self.digests[:, :16]
 
 
-def text_digest(text: str) -> bytes:
-    """A hash of the folded text, then one of the text itself: texts that fold alike sort next to each other."""
-    return content_digest(fold_text(text).encode("utf-8", "surrogatepass")) + content_digest(
-        text.encode("utf-8", "surrogatepass")
+@dataclass(frozen=True)
+class RawDataset:
+    """What a reader found: train and perhaps other splits, before the missing ones are made from train.
+
+    `validation_fraction` is the share of train that becomes the validation split where there is none.
+    """
+
+    name: str
+    kind: Kind
+    classes: Sequence[str]
+    splits: Mapping[SplitName, Part]
+    notes: Sequence[str] = ()
+    validation_fraction: float = VALIDATION_FRACTION
+
+
+def assemble(raw: RawDataset, *, split_seed: int = 0, train_fraction: float = 1.0) -> Dataset:
+    """Make the missing splits, count duplicates across splits, and take the fingerprint.
+
+    Of what is then left in train, `train_fraction` of each class is kept (see `share`).
+    """
+    name, classes = raw.name, raw.classes
+    train, validation, test = raw.splits["train"], raw.splits.get("validation"), raw.splits.get("test")
+    if len(classes) < 2:
+        raise DataError(f"{name} has one class only ({classes[0]!r}); a classifier needs at least two.")
+    if validation is None or test is None:
+        _refuse_single_examples(train.examples, classes)
+    notes = list(raw.notes)
+    thing = raw.kind
+    size = len(train.examples)
+
+    def set_aside(split: str, fraction: float, whole: str) -> tuple[Part, Part]:
+        kept, taken = split_off(train.examples, train.digests, fraction=fraction, salt=f"{split} {split_seed}")
+        notes.append(
+            f"There was no {split} split, so {fraction:.0%} of {whole} ({counted(len(taken), thing)}) is set aside "
+            f"for it, stratified by class (split seed {split_seed})."
+        )
+        return train.subset(kept), train.subset(taken)
+
+    if test is None:
+        train, test = set_aside("test", TEST_FRACTION, "all" if validation is None else "train")
+    if validation is None:
+        train, validation = set_aside("validation", raw.validation_fraction, "train")
+        if len(validation.examples) == 0:
+            raise DataError(
+                f"{name} has too few examples ({size}) for a validation split; at least one class must have 3 examples."
+            )
+    if train_fraction != 1:
+        whole = len(train.examples)
+        train = train.subset(share(train.examples, train.digests, train_fraction, f"share {split_seed}"))
+        notes.append(
+            f"{counted(len(train.examples), f'training {thing}')} of {whole:,} are kept: "
+            f"{train_fraction:.4g} of each class, rounded, at least 1 (split seed {split_seed})."
+        )
+    parts = {"train": train, "validation": validation, "test": test}
+    notes += _duplicate_notes({split: part.contents() for split, part in parts.items()}, thing + "s")
+    splits = {split: part.examples for split, part in parts.items()}
+    found = fingerprint(classes, splits.items())
+    return Dataset(name, raw.kind, tuple(classes), **splits, notes=tuple(notes), fingerprint=found)
+
+
+def _duplicate_notes(contents: dict[str, np.ndarray], things: str) -> list[str]:
+    """A sentence for each pair of splits that share contents."""
+    notes = []
+    for later, earlier in (("validation", "train"), ("test", "train"), ("test", "validation")):
+        shared = count_shared(contents[later], contents[earlier])
+        if shared:
+            verb = "occurs" if shared == 1 else "occur"
+            notes.append(f"{shared:,} of {len(contents[later]):,} {later} {things} also {verb} in {earlier}.")
+    return notes
+
+
+def _refuse_single_examples(examples: Examples, classes: Sequence[str]) -> None:
+    """Raise a DataError that names the class if a class has one example only: it cannot be split."""
+    labels = examples.labels.numpy()
+    single = np.flatnonzero(np.bincount(labels) == 1)
+    if len(single) == 0:
+        return
+    first = int(single[0])
+    sources = examples.sources
+    where = "" if sources is None else f" ({sources[int(np.flatnonzero(labels == first)[0])]})"
+    others = f", like {counted(len(single) - 1, 'other class', 'other classes')}" if len(single) > 1 else ""
+    raise DataError(
+        f"The class {classes[first]!r} has one example only{where}{others}; "
+        "to be split into train, validation and test a class needs at least 2, better 3."
     )
 
 
 def content_digest(content: bytes) -> bytes:
     """A stable 16-byte hash of some content."""
     return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def content_digests(contents: Iterable[bytes]) -> np.ndarray:
+    """The digest of each content, (N, 16)."""
+    return digest_array([content_digest(content) for content in contents])
+
+
+def text_digest(text: str) -> bytes:
+    """A hash of the folded text, then one of the text itself: texts that fold alike sort next to each other.
+
+    Folding evens out case and runs of white space; two texts that fold alike count as the same.
+    """
+    folded = " ".join(text.split()).casefold()
+    return content_digest(folded.encode("utf-8", "surrogatepass")) + content_digest(
+        text.encode("utf-8", "surrogatepass")
+    )
+
+
+def text_digests(texts: Iterable[str]) -> np.ndarray:
+    """The digest of each text, (N, 32)."""
+    return digest_array([text_digest(text) for text in texts])
+
+
+def digest_array(digests: Sequence[bytes]) -> np.ndarray:
+    """All digests, which are of one length, in one array of bytes (N, length).
+
+    >>> digest_array([b"ab", b"cd"]).tolist()
+    [[97, 98], [99, 100]]
+    """
+    return np.frombuffer(b"".join(digests), np.uint8).reshape(len(digests), -1 if digests else 16)
 
 
 def largest_remainder(counts: Sequence[int], fraction: float) -> list[int]:
@@ -47,36 +177,28 @@ def largest_remainder(counts: Sequence[int], fraction: float) -> list[int]:
     most = [max(count - 1, 0) for count in counts]
     sizes = [min(max(int(share), 1), limit) for share, limit in zip(shares, most, strict=True)]
     missing = round(fraction * sum(counts)) - sum(sizes)
-    by_remainder = sorted(range(len(counts)), key=lambda k: (sizes[k] - shares[k], k))
-    for k in by_remainder:
-        if missing <= 0:
-            break
-        if sizes[k] < most[k]:
+    for k in sorted(range(len(counts)), key=lambda k: (sizes[k] - shares[k], k)):
+        if missing > 0 and sizes[k] < most[k]:
             sizes[k] += 1
             missing -= 1
     return sizes
 
 
-def split_off(
-    examples: Examples, digests: Sequence[bytes], *, fraction: float, salt: str
-) -> tuple[np.ndarray, np.ndarray]:
+def split_off(examples: Examples, digests: np.ndarray, *, fraction: float, salt: str) -> tuple[np.ndarray, np.ndarray]:
     """Indices of the examples that stay and of those split off, each in the order that `salt` shuffles them into.
 
     Equal contents of one class stay together, unless that would change a split's size by more than about a quarter.
     """
     order = _shuffled(digests, salt)
-    content = digest_array(digests)
     labels = examples.labels.numpy()[order]
-    counts = np.bincount(labels)
     taken = np.zeros(len(order), dtype=bool)
-    for k, size in enumerate(largest_remainder(counts.tolist(), fraction)):
+    for k, size in enumerate(largest_remainder(np.bincount(labels).tolist(), fraction)):
         members = np.flatnonzero(labels == k)
-        cut = _between_contents(StoredDigests(content[order[members], :16]), size)
-        taken[members[:cut]] = True
+        taken[members[: _between_contents(digests[order[members], :16], size)]] = True
     return order[~taken], order[taken]
 
 
-def share(examples: Examples, digests: Sequence[bytes], fraction: float, salt: str) -> np.ndarray:
+def share(examples: Examples, digests: np.ndarray, fraction: float, salt: str) -> np.ndarray:
     """Indices, in rising order, of `fraction` of the examples of each class, chosen by their content and `salt`.
 
     Of n examples of a class max(1, ⌊fraction · n + ½⌋) are kept, so that a smaller share lies within a larger one.
@@ -87,38 +209,6 @@ def share(examples: Examples, digests: Sequence[bytes], fraction: float, salt: s
         order[labels == k][: max(1, math.floor(fraction * count + 0.5))] for k, count in enumerate(np.bincount(labels))
     ]
     return np.sort(np.concatenate(kept))
-
-
-def refuse_single_examples(examples: Examples, classes: Sequence[str]) -> None:
-    """Raise a DataError that names the class if a class has one example only: it cannot be split."""
-    single = np.flatnonzero(np.bincount(examples.labels.numpy()) == 1)
-    if len(single) == 0:
-        return
-    first = int(single[0])
-    where = ""
-    if examples.sources is not None:
-        where = f" ({examples.sources[int(np.flatnonzero(examples.labels.numpy() == first)[0])]})"
-    others = f", like {counted(len(single) - 1, 'other class', 'other classes')}" if len(single) > 1 else ""
-    raise DataError(
-        f"The class {classes[first]!r} has one example only{where}{others}; "
-        "to be split into train, validation and test a class needs at least 2, better 3."
-    )
-
-
-def index_tensor(indices: np.ndarray) -> torch.Tensor:
-    """The indices as an int64 tensor."""
-    return torch.from_numpy(indices.astype(np.int64))
-
-
-def digest_array(digests: Sequence[bytes]) -> np.ndarray:
-    """All digests, which are of one length, in one array of bytes (N, length).
-
-    >>> digest_array([b"ab", b"cd"]).tolist()
-    [[97, 98], [99, 100]]
-    """
-    if isinstance(digests, StoredDigests):
-        return digests.array
-    return np.frombuffer(b"".join(digests), np.uint8).reshape(len(digests), -1 if digests else 16)
 
 
 def count_shared(these: np.ndarray, those: np.ndarray) -> int:
@@ -133,15 +223,12 @@ def count_shared(these: np.ndarray, those: np.ndarray) -> int:
     return sum(these[i].tobytes() in seen for i in np.flatnonzero(np.isin(mine, others)))
 
 
-def _shuffled(digests: Sequence[bytes], salt: str) -> np.ndarray:
+def _shuffled(digests: np.ndarray, salt: str) -> np.ndarray:
     # The first 16 bytes are hashed with the salt; what follows them only orders contents that fold alike.
     key = salt.encode()
-    content = digest_array(digests)
-    keys = np.empty((len(content), -(-content.shape[1] // 8) * 8), np.uint8)
-    keys[:, content.shape[1] :] = 0
-    keys[:, 16 : content.shape[1]] = content[:, 16:]
-    for start in range(0, len(content), _HASHED_AT_A_TIME):
-        heads = content[start : start + _HASHED_AT_A_TIME, :16].tobytes()
+    keys = digests.copy()
+    for start in range(0, len(digests), _HASHED_AT_A_TIME):
+        heads = digests[start : start + _HASHED_AT_A_TIME, :16].tobytes()
         mixed = [hashlib.blake2b(heads[i : i + 16], digest_size=16, key=key).digest() for i in range(0, len(heads), 16)]
         keys[start : start + len(mixed), :16] = digest_array(mixed)
     # As texts of bytes are ordered: the first byte counts most. `lexsort` has the last key first, and keeps ties.
@@ -149,17 +236,17 @@ def _shuffled(digests: Sequence[bytes], salt: str) -> np.ndarray:
     return np.lexsort(tuple(numbers.T[::-1])).astype(np.int64)
 
 
-def _between_contents(contents: Sequence[bytes], cut: int) -> int:
-    """The place nearest to `cut` that does not part equal contents, of which each lie together.
+def _between_contents(contents: np.ndarray, cut: int) -> int:
+    """The place nearest to `cut` that does not part equal contents (N, 16), of which each lie together.
 
     It is `cut` itself if that place is far off, would take nothing, or would leave too little for another split.
     """
-    if cut == 0 or contents[cut] != contents[cut - 1]:
+    if cut == 0:
         return cut
-    start, end = cut, cut
-    while start > 0 and contents[start - 1] == contents[cut]:
-        start -= 1
-    while end < len(contents) and contents[end] == contents[cut]:
-        end += 1
+    equal = (contents == contents[cut]).all(1)
+    if not equal[cut - 1]:
+        return cut
+    start = int(equal.argmax())
+    end = start + int(equal.sum())
     possible = [place for place in (start, end) if 1 <= place <= len(contents) - 2 and abs(place - cut) <= 1 + cut // 4]
     return min(possible, key=lambda place: abs(place - cut), default=cut)

@@ -8,13 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from io import FileIO
 from pathlib import Path
-from typing import IO, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
-
-__all__ = ["LineSources", "StoredDigests", "StoredTexts", "text_lengths"]
 
 _AT_A_TIME = 4096
 """Texts that are in memory at a time while all of them are gone through."""
@@ -44,23 +42,17 @@ class StoredTexts(Sequence[str]):
     def __len__(self) -> int:
         return len(self.offsets) - 1 if self.rows is None else len(self.rows)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> "StoredTexts": ...
-
-    def __getitem__(self, index: int | slice) -> "str | StoredTexts":
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return replace(self, rows=self._rows()[index])
         if not -len(self) <= index < len(self):
             raise IndexError(f"there is no text {index} among {len(self)}")
-        (pieces,) = self[index % len(self) : index % len(self) + 1].pieces()
-        return _text(pieces[0])
+        return next(iter(self[index % len(self) : index % len(self) + 1]))
 
     def __iter__(self) -> Iterator[str]:
         for pieces in self.pieces():
-            yield from map(_text, pieces)
+            for piece in pieces:
+                yield piece.decode("utf-8", "surrogatepass")
 
     def pieces(self) -> Iterator[list[bytes]]:
         """Yield the texts as bytes, some thousands at a time."""
@@ -77,8 +69,8 @@ class StoredTexts(Sequence[str]):
 
     def subset(self, indices: Tensor) -> "StoredTexts":
         """The texts at `indices` (int64, (M,)), in that order."""
-        picked = indices.numpy()
-        return replace(self, rows=picked if self.rows is None else self.rows[picked])
+        chosen = indices.numpy()
+        return replace(self, rows=chosen if self.rows is None else self.rows[chosen])
 
     @property
     def lengths(self) -> NDArray[np.int32]:
@@ -104,19 +96,15 @@ class StoredTexts(Sequence[str]):
         return np.arange(start, len(self) if stop is None else min(stop, len(self)), dtype=np.int64)
 
 
-def _read(file: IO[bytes] | FileIO, begin: int, end: int) -> bytes:
+def _read(file: FileIO, begin: int, end: int) -> bytes:
     file.seek(begin)
-    content = file.read(end - begin)
+    content = file.read(end - begin) or b""
     while len(content) < end - begin:  # one call of the system gives 2 GB at most
         more = file.read(end - begin - len(content))
         if not more:
             raise OSError(f"{file.name} ends before byte {end}; delete its folder to have it made again")
         content += more
     return content
-
-
-def _text(content: bytes) -> str:
-    return content.decode("utf-8", "surrogatepass")
 
 
 def text_lengths(texts: Sequence[str]) -> NDArray[np.int32]:
@@ -126,38 +114,6 @@ def text_lengths(texts: Sequence[str]) -> NDArray[np.int32]:
     [2, 0, 1]
     """
     return texts.lengths if isinstance(texts, StoredTexts) else np.fromiter(map(len, texts), np.int32, len(texts))
-
-
-@dataclass(frozen=True, eq=False)
-class StoredDigests(Sequence[bytes]):
-    """A digest of each of N contents (see `splits`), all in one array.
-
-    Args:
-        array: (N, bytes of a digest) uint8.
-
-    >>> StoredDigests(np.array([[1, 2], [3, 4]], np.uint8))[1]
-    b'\\x03\\x04'
-    """
-
-    array: NDArray[np.uint8]
-
-    def __len__(self) -> int:
-        return len(self.array)
-
-    @overload
-    def __getitem__(self, index: int) -> bytes: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> "StoredDigests": ...
-
-    def __getitem__(self, index: int | slice) -> "bytes | StoredDigests":
-        if isinstance(index, slice):
-            return StoredDigests(self.array[index])
-        return bytes(self.array[index])
-
-    def subset(self, indices: Tensor) -> "StoredDigests":
-        """The digests at `indices` (int64, (M,)), in that order."""
-        return StoredDigests(self.array[indices.numpy()])
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,13 +130,7 @@ class LineSources(Sequence[str]):
     def __len__(self) -> int:
         return len(self.lines)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> "LineSources": ...
-
-    def __getitem__(self, index: int | slice) -> "str | LineSources":
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return LineSources(self.file, self.lines[index])
         return f"{self.file}:{self.lines[index]}"

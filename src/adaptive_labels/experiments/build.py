@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -15,9 +16,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from adaptive_labels.config import ConfigError, DataConfig, RunConfig, from_dict, resolve, to_dict
-from adaptive_labels.data import DATASETS, DataError, Dataset, inject_noise, load_dataset
-from adaptive_labels.data.augment import alternating_flip, random_crop, random_cutout, random_flip
-from adaptive_labels.data.encoders import (
+from adaptive_labels.data import (
+    DATASETS,
+    DataError,
+    Dataset,
     EncodedExamples,
     Encoder as Encoder,
     encode as encode,
@@ -25,16 +27,25 @@ from adaptive_labels.data.encoders import (
     encoder_options,
     encoder_to_dict as encoder_to_dict,
     fit_encoder,
+    inject_noise,
+    length_notes,
+    load_dataset,
 )
-from adaptive_labels.data.encoders.limits import cut_notes
+from adaptive_labels.data.augment import alternating_flip, random_crop, random_cutout, random_flip
 from adaptive_labels.errors import did_you_mean
 from adaptive_labels.experiments import teachers as teaching
 from adaptive_labels.experiments.defaults import Choice, choose
+from adaptive_labels.files import read_npz
 from adaptive_labels.losses import Criterion, create_loss
-from adaptive_labels.models import create_model
-from adaptive_labels.models.registry import find_model
-from adaptive_labels.models.shapes import shapes_only as shapes_only
-from adaptive_labels.models.weights import WeightsError, file_hash, load_weights, match_weights
+from adaptive_labels.models import (
+    WeightsError,
+    create_model,
+    file_hash,
+    find_model,
+    load_weights,
+    match_weights,
+    shapes_only as shapes_only,
+)
 from adaptive_labels.objectives import Distilled, Inputs, Mutual, Objective, Refined, Supervised
 from adaptive_labels.runs import RunError, RunFolder
 
@@ -86,13 +97,9 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Choice]
     _check_options(config, dataset)
     encoder = make_encoder(config, dataset)
     _check_shapes(config, dataset, encoder)
-    choice = dataclasses.replace(choice, reasons=(*choice.reasons, *cut_notes(encoder, dataset.splits())))
-    try:
+    choice = dataclasses.replace(choice, reasons=(*choice.reasons, *length_notes(encoder, dataset.splits())))
+    with _from_user("method"):
         config = teaching.settle(config)
-    except ConfigError:
-        raise
-    except ValueError as error:
-        raise ConfigError(f"method: {error}") from error
     config = _with_labels_hash(config)
     make_criterion(config, dataset)
     for other in (*teaching.networks(config)[1:], *(needed.model for needed in teaching.needed_runs(config))):
@@ -120,23 +127,59 @@ def _place_of(data: DataConfig) -> str:
 def prepare(config: RunConfig, dataset: Dataset) -> Prepared:
     """Encode all three splits; what is fitted is fitted on train."""
     encoder = make_encoder(config, dataset)
-    return Prepared(
-        dataset,
-        encoder,
-        *(encode(encoder, examples) for examples in (dataset.train, dataset.validation, dataset.test)),
-    )
+    splits = (dataset.train, dataset.validation, dataset.test)
+    return Prepared(dataset, encoder, *(encode(encoder, examples) for examples in splits))
+
+
+def save_prepared(prepared: Prepared, path: Path) -> bool:
+    """Write prepared data for other processes of this command; False if it is in files already, and nothing is."""
+    if not isinstance(prepared.dataset.train.inputs, list | Tensor):
+        return False
+    torch.save(prepared, path)
+    return True
+
+
+def load_prepared(path: str) -> Prepared:
+    """What `save_prepared` wrote, its tensors memory-mapped: several processes share them.
+
+    It may run code, as pickles do, and so only ever opens a file that this command has written.
+    """
+    prepared: Prepared = torch.load(path, mmap=True, weights_only=False)
+    return prepared
+
+
+def reading(config: RunConfig) -> str:
+    """What a configuration's network reads and how, in a text: equal for networks that can share encoded data."""
+    reads = _reads(config)
+    known = encoder_options(reads)
+    return json.dumps([reads, {name: value for name, value in config.model.options.items() if name in known}])
+
+
+_ENCODERS: WeakKeyDictionary[Dataset, dict[str, Encoder]] = WeakKeyDictionary()
 
 
 def make_encoder(config: RunConfig, dataset: Dataset) -> Encoder:
-    """The encoder of a configuration, fitted on train: what it makes is decided by what the network reads."""
-    reads = _reads(config)
-    settings = {name: value for name, value in config.model.options.items() if name in encoder_options(reads)}
+    """The encoder of a configuration, fitted on train: what it makes is decided by what the network reads.
+
+    It is fitted once per data set, also where many methods ask for it.
+    """
+    fitted, key = _ENCODERS.setdefault(dataset, {}), reading(config)
+    if key not in fitted:
+        reads, settings = json.loads(key)
+        with _from_user("model.options"):
+            fitted[key] = fit_encoder(reads, dataset.train, settings)
+    return fitted[key]
+
+
+@contextmanager
+def _from_user(key: str) -> Iterator[None]:
+    """A context around a constructor whose arguments the user gave: what it refuses is said as a setting's."""
     try:
-        return fit_encoder(reads, dataset.train, settings)
-    except DataError:
+        yield
+    except (ConfigError, DataError):
         raise
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"model.options: {error}") from error
+        raise ConfigError(f"{key}: {error}") from error
 
 
 def make_model(config: RunConfig, num_classes: int, sizes: Mapping[str, int]) -> nn.Module:
@@ -144,10 +187,8 @@ def make_model(config: RunConfig, num_classes: int, sizes: Mapping[str, int]) ->
     assert config.model.name is not None
     others = encoder_options(_reads(config))
     own = {name: value for name, value in config.model.options.items() if name not in others}
-    try:
+    with _from_user("model"):
         return create_model(config.model.name, num_classes, **{**sizes, **own})
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"model: {error}") from error
 
 
 def _reads(config: RunConfig) -> str:
@@ -161,14 +202,12 @@ def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
     if config.training.class_weights == "balanced":
         counts = torch.bincount(dataset.train.labels, minlength=dataset.num_classes).clamp_min(1)
         weight = len(dataset.train) / (dataset.num_classes * counts.float())
-    try:
-        options = {"weight": weight, **teaching.criterion_options(config)}
-        if isinstance(options.get("initial_labels"), str):
-            _labels_hash(config)
-            options["initial_labels"] = _read_labels(options["initial_labels"])
+    options = {"weight": weight, **teaching.criterion_options(config)}
+    if isinstance(options.get("initial_labels"), str):
+        _labels_hash(config)
+        options["initial_labels"] = _read_labels(options["initial_labels"])
+    with _from_user("method"):
         return create_loss(config.method.name, dataset.num_classes, **options)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"method: {error}") from error
 
 
 def _with_labels_hash(config: RunConfig) -> RunConfig:
@@ -196,9 +235,8 @@ def _labels_hash(config: RunConfig) -> str:
 def _read_labels(path: str) -> Tensor:
     """A (K, K) matrix from a file: a run's residual_labels.npz (its last epoch), or any .npz with ``labels``."""
     try:
-        with np.load(path) as arrays:
-            labels = np.asarray(arrays["labels"], dtype=np.float32)
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        labels = read_npz(path)["labels"].astype(np.float32)
+    except (RunError, KeyError) as error:
         raise ConfigError(f"method.options.initial_labels: {path} cannot be read as labels: {error}") from error
     return torch.from_numpy(labels if labels.ndim == 2 else labels[-1])
 
@@ -301,7 +339,7 @@ def make_augment(
     """Flips of whole image batches where they are in colour, shifts and cutouts; or None.
 
     Grey images are mostly writing, and a mirrored character is another one. Images that stay files are cropped and
-    flipped one by one as they are read (see `data.files`), not here.
+    flipped one by one as they are read (see `data.encoders.images`), not here.
     """
     training, images = config.training, dataset.train.inputs
     if not training.augment or not isinstance(images, Tensor):
@@ -363,9 +401,7 @@ def _check_options(config: RunConfig, dataset: Dataset) -> None:
 
 
 def _check_kind(name: str, dataset: Dataset) -> None:
-    try:
+    with _from_user("model"):
         entry, _ = find_model(name)
-    except ValueError as error:
-        raise ConfigError(f"model: {error}") from error
     if entry.kind != dataset.kind:
         raise ConfigError(f"model: {name!r} reads {entry.kind}s, but {dataset.name} holds {dataset.kind}s")

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from adaptive_labels.data import Dataset, Examples
-from adaptive_labels.data.encoders.image_files import image_at
+from adaptive_labels.data.encoders.images import image_at
 from adaptive_labels.data.stored_texts import StoredTexts
 
 PAIRS = 40

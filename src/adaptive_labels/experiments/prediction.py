@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from adaptive_labels.data.encoders.ngrams import ImageEncoder
+from adaptive_labels.data.encoders.images import ImageEncoder
+from adaptive_labels.data.pixels import decode_image, open_rgb, resize_and_cut, why_unreadable
 from adaptive_labels.data.readers.images import is_image
-from adaptive_labels.data.readers.pixels import decode_image, open_rgb, resize_and_cut, why_unreadable
 from adaptive_labels.experiments import build
 from adaptive_labels.runs import RunError, RunFolder
 from adaptive_labels.training.evaluation import predict_logits
@@ -93,7 +93,7 @@ class Predictor:
         """The ``top`` classes of each input with their probabilities, largest first."""
         if len(inputs) == 0:
             return []
-        encoded = self.encoder.encode(inputs)  # type: ignore[arg-type]
+        encoded = self.encoder.encode(inputs)
         probabilities = (predict_logits(self.model, encoded).double() / self.temperature).softmax(1)
         values, indices = probabilities.topk(min(top, len(self.classes)), dim=1)
         return [

@@ -7,8 +7,9 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,18 @@ from torch import Tensor
 
 from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict
 from adaptive_labels.experiments import build, teachers as teaching
+from adaptive_labels.experiments.executors import Job
 from adaptive_labels.experiments.mistakes import example_mistakes
 from adaptive_labels.metrics import evaluate, fit_temperature, nll, top_k_accuracy
 from adaptive_labels.objectives import Objective
 from adaptive_labels.runs import RunFolder, RunRecorder, find_run, run_id
-from adaptive_labels.training.contracts import Recorder
 from adaptive_labels.training.evaluation import predict_logits
 from adaptive_labels.training.loop import FitResult, fit
 from adaptive_labels.training.progress import Reporter, SilentReporter
-from adaptive_labels.training.tensorboard import TensorBoardRecorder
+from adaptive_labels.training.recorders import Recorder, TensorBoardRecorder
+
+# Torch's random state is one per process: two threads that trained at once would draw from each other's.
+_ONE_AT_A_TIME = threading.Lock()
 
 
 def execute(
@@ -46,13 +50,12 @@ def execute(
         execute(needed, prepared, out, SilentReporter(), command)
     taught_by = teaching.teacher_run(config, out)
     run = RunFolder.create(out, to_dict(config))
-    with run.lock():
+    with _ONE_AT_A_TIME, run.lock():
         dataset = prepared.dataset
         teacher = None if taught_by is None else build.load_network(taught_by)[0]
         run.write_environment(list(command))
         run.write_json("encoder.json", build.encoder_to_dict(prepared.encoder))
         objective = build.make_objective(config, dataset, prepared.encoder, teacher)
-        began = time.perf_counter()
         fitted = fit(
             objective,
             prepared.train,
@@ -66,6 +69,7 @@ def execute(
             checkpoint_seconds=_checkpoint_seconds(),
             augment=build.make_augment(config, dataset),
         )
+        trained = time.perf_counter()
         weights = {name: tensor.contiguous().cpu() for name, tensor in objective.model.state_dict().items()}
         run.write_bytes("model.safetensors", safetensors_bytes(weights))
         result = _result(config, dataset.name, objective, fitted)
@@ -75,7 +79,7 @@ def execute(
                 result["peers"] = _peers(config, objective, result["metrics"], prepared)
         if taught_by is not None:
             result["teacher"] = _teacher(taught_by)
-        run.finish({**result, "seconds": time.perf_counter() - began})
+        run.finish({**result, "seconds": fitted.seconds + time.perf_counter() - trained})
         shutil.rmtree(run.path / "checkpoint", ignore_errors=True)  # nothing is left to resume
     return run
 
@@ -93,15 +97,17 @@ def _recorder(run: RunFolder, config: RunConfig, classes: Sequence[str]) -> Reco
     return TensorBoardRecorder(recorder, run.path / "tensorboard") if config.training.tensorboard else recorder
 
 
-def execute_plain(config: Mapping[str, Any], out: str, reporter: Reporter, command: Sequence[str]) -> str:
-    """`execute` for another process: plain data in, the run's path out. The data is read once a process."""
-    resolved = from_dict(config)
-    prepared = _prepared(json.dumps(config["data"], sort_keys=True), json.dumps(config["model"], sort_keys=True))
-    return str(execute(resolved, prepared, Path(out), reporter, command).path)
+def execute_job(job: Job, reporter: Reporter) -> str:
+    """`execute` for another process: plain data in, the run's path out. The data is opened once per process."""
+    config = from_dict(job.config)
+    prepared = _prepared(job.data, json.dumps(to_dict(config.data)), json.dumps(to_dict(config.model)))
+    return str(execute(config, prepared, Path(job.out), reporter, job.command).path)
 
 
 @functools.lru_cache(maxsize=1)
-def _prepared(data: str, model: str) -> build.Prepared:
+def _prepared(file: str | None, data: str, model: str) -> build.Prepared:
+    if file is not None and Path(file).exists():  # another machine does not have it
+        return build.load_prepared(file)
     config = from_dict({"data": json.loads(data), "model": json.loads(model)})
     dataset = build.load_data(config.data)
     if config.data.fingerprint not in (None, dataset.fingerprint):

@@ -21,7 +21,7 @@ from adaptive_labels.analysis.suspects import (
 )
 from adaptive_labels.config import from_dict
 from adaptive_labels.data import DataError, Dataset, Examples
-from adaptive_labels.data.encoders.image_files import image_at
+from adaptive_labels.data.encoders.images import image_at
 from adaptive_labels.data.stored_texts import StoredTexts
 from adaptive_labels.errors import UserError
 from adaptive_labels.experiments import build
@@ -50,7 +50,7 @@ def find_suspects(
     Args:
         path: the run's folder.
         top: how many of them to give.
-        score: one of `analysis.label_scores.SCORES`.
+        score: one of `analysis.SCORES`.
         data: where the data is now, if not where it was.
         progress: called with the number of examples the network has seen, and of all.
     """

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from adaptive_labels.config import ConfigError, MethodConfig, ModelConfig, RunConfig, from_dict, to_dict
-from adaptive_labels.data import Dataset
-from adaptive_labels.data.encoders import encoder_options
+from adaptive_labels.data import Dataset, encoder_options
 from adaptive_labels.losses.registry import METHODS, find_method
-from adaptive_labels.models.registry import find_model
+from adaptive_labels.models import find_model
 from adaptive_labels.models.weights import file_hash
 from adaptive_labels.runs import RunError, RunFolder, find_run, run_id
 

@@ -4,21 +4,27 @@ A model may have a method `fit_inputs(inputs)`. Before training it is called onc
 for every seed; what it sets must be in the model's `state_dict`.
 """
 
-from adaptive_labels.models.registry import MODELS, ModelEntry, create_model, register_model
+import importlib
+import pkgutil
 
-# The modules enter their models in the registry when they are imported.
-from adaptive_labels.models import airbench, charcnn, fasttext, preact_resnet, resnet, textrnn, transformer  # isort: skip
+from adaptive_labels.models.external import LIBRARIES
+from adaptive_labels.models.registry import MODELS, ModelEntry, create_model, find_model, register_model, shapes_only
+from adaptive_labels.models.weights import WeightsError, file_hash, load_weights, match_weights
 
 __all__ = [
+    "LIBRARIES",
     "MODELS",
     "ModelEntry",
-    "airbench",
-    "charcnn",
+    "WeightsError",
     "create_model",
-    "fasttext",
-    "preact_resnet",
+    "file_hash",
+    "find_model",
+    "load_weights",
+    "match_weights",
     "register_model",
-    "resnet",
-    "textrnn",
-    "transformer",
+    "shapes_only",
 ]
+
+# The modules enter their models in the registry when they are imported.
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -6,8 +6,8 @@ Shapes: N texts of up to L characters, A = `alphabet`, F = `width`, K classes.
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from adaptive_labels.models.layers import check_sizes
 from adaptive_labels.models.registry import register_model
-from adaptive_labels.models.words import check_sizes
 
 KERNELS = (7, 7, 3, 3, 3, 3)
 POOLED = (True, True, False, False, False, True)  # maximum over 3 neighbours

@@ -1,6 +1,5 @@
 """Image networks of other libraries, `timm:NAME` and `torchvision:NAME`; imported only when one is asked for."""
 
-import difflib
 import importlib
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -8,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-__all__ = ["LIBRARIES", "find_elsewhere"]
+from adaptive_labels.errors import UserError, did_you_mean
 
 LIBRARIES = {
     "timm": "any image network of timm, if that is installed: timm:resnet18, …",
@@ -17,11 +16,11 @@ LIBRARIES = {
 """The libraries by their prefix, each with a line for a list of models."""
 
 
-def find_elsewhere(name: str) -> Callable[..., nn.Module] | None:
+def find_external(name: str) -> Callable[..., nn.Module] | None:
     """Return what builds the network of a name with a library's prefix, called with the number of classes and options.
 
     None if the name has no such prefix. A library that is not installed, or cannot be imported beside this torch, is a
-    ValueError, as is a name that it does not know. Nothing is downloaded: networks start at random or from `--weights`.
+    UserError, as is a name that it does not know. Nothing is downloaded: networks start at random or from `--weights`.
     """
     library, colon, own = name.partition(":")
     if not colon or library not in LIBRARIES:
@@ -61,10 +60,10 @@ def _import(module: str, name: str) -> Any:
     except ModuleNotFoundError as error:
         missing = (error.name or library).partition(".")[0]
         wanted = library if missing == library else f"{missing}, which {library} uses"
-        raise ValueError(f"{name!r} needs {wanted}, and it is not installed: pip install {missing}") from error
+        raise UserError(f"{name!r} needs {wanted}, and it is not installed: pip install {missing}") from error
     except Exception as error:  # torchvision beside another build of torch: RuntimeError, ImportError, OSError, …
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(
+        raise UserError(
             f"{name!r} needs {library}, which is installed but cannot be imported ({reason}); torchvision must be of "
             "the same release and build as torch"
         ) from error
@@ -75,6 +74,4 @@ def _check_name(name: str, own: str, known: Sequence[str]) -> None:
     if own.partition(".")[0] in known:
         return
     library = name.partition(":")[0]
-    close = difflib.get_close_matches(own, known, n=1)
-    hint = f" (did you mean '{library}:{close[0]}'?)" if close else ""
-    raise ValueError(f"{library} has no model {own!r}{hint}")
+    raise UserError(f"{library} has no model {own!r}{did_you_mean(own, known, f'{library}:')}")

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from adaptive_labels.models.layers import check_sizes
 from adaptive_labels.models.registry import register_model
 
 
@@ -44,8 +45,7 @@ class FastText(nn.Module):
             raise ValueError(f"buckets is {buckets} and dim is {dim}; both must be at least 1")
         if hidden < 0:
             raise ValueError(f"hidden is {hidden}; it must be at least 0")
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout is {dropout}; it must be at least 0 and below 1")
+        check_sizes(dropout)
         self.embedding = nn.EmbeddingBag(buckets, dim, mode="mean", sparse=sparse)
         self.dropout = nn.Dropout(dropout)
         self.hidden = nn.Linear(dim, hidden) if hidden else None

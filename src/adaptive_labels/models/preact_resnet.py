@@ -4,11 +4,12 @@ Shapes: N images, C channels, H × W pixels; w = `width`.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from adaptive_labels.models.initial import check_counts, start_as_he, start_at_zero
+from adaptive_labels.models.layers import check_sizes, stages, start_residual
 from adaptive_labels.models.registry import register_model
 
 
@@ -47,7 +48,8 @@ class PreActResNet(nn.Module):
     Args:
         num_classes: the number of logits K.
         in_channels: 1 for grey images, 3 for colour.
-        stem: channels of the first convolution; `stem_stride` its stride.
+        stem: channels of the first convolution.
+        stem_stride: its stride; 2 halves the size of the images at once, for a quarter of the work.
         widths: channels of the stages.
         depth: blocks of a stage.
         dropout: share of each block's inner channels' values that is dropped in training.
@@ -67,23 +69,14 @@ class PreActResNet(nn.Module):
         zero_init_last: bool,
     ) -> None:
         super().__init__()
-        check_counts(in_channels=in_channels, width=widths[0], stem_stride=stem_stride)
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout is {dropout}; it must be at least 0 and below 1")
+        check_sizes(dropout, in_channels=in_channels, width=widths[0], stem_stride=stem_stride)
         self.stem = nn.Conv2d(in_channels, stem, 3, stride=stem_stride, padding=1, bias=False)
-        blocks: list[PreActBlock] = []
-        channels = stem
-        for stage, width in enumerate(widths):
-            for place in range(depth):
-                blocks.append(PreActBlock(channels, width, 2 if stage and not place else 1, dropout))
-                channels = width
+        made = stages(partial(PreActBlock, dropout=dropout), stem, widths, [depth] * len(widths))
+        blocks = [block for stage in made for block in stage]
         self.blocks = nn.Sequential(*blocks)
-        self.norm = nn.BatchNorm2d(channels)
-        self.head = nn.Linear(channels, num_classes)
-        start_as_he(self)
-        nn.init.zeros_(self.head.bias)
-        if zero_init_last:
-            start_at_zero(block.conv2 for block in blocks)
+        self.norm = nn.BatchNorm2d(widths[-1])
+        self.head = nn.Linear(widths[-1], num_classes)
+        start_residual(self, self.head, [block.conv2 for block in blocks] if zero_init_last else [])
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (N, K) for images (N, C, H, W)."""
@@ -103,12 +96,7 @@ def preact_resnet18(
 ) -> PreActResNet:
     """Return the network with four stages of two blocks, `width` channels in the first, then 2, 4 and 8 times as many.
 
-    Args:
-        num_classes: the number of logits K.
-        in_channels: 1 for grey images, 3 for colour.
-        width: channels of the first stage. 64 is the paper's.
-        stem_stride: of the first convolution; 2 halves the size of the images at once, for a quarter of the work.
-        zero_init_last: see `PreActResNet`.
+    The width 64 is the paper's; see `PreActResNet` for the other arguments.
 
     He, Zhang, Ren and Sun, "Identity Mappings in Deep Residual Networks", 2016.
 
@@ -133,13 +121,8 @@ def wide_resnet_28_10(
 ) -> PreActResNet:
     """Return the network with three stages of four blocks, `width` channels in the first, then 2 and 4 times as many.
 
-    Args:
-        num_classes: the number of logits K.
-        in_channels: 1 for grey images, 3 for colour.
-        width: channels of the first stage. 160, ten times the 16 of the first convolution, is the paper's 28-10.
-        dropout: between the convolutions of a block; the paper has 0.3 where it has any.
-        stem_stride: of the first convolution; 2 halves the size of the images at once, for a quarter of the work.
-        zero_init_last: see `PreActResNet`.
+    The width 160, ten times the 16 of the first convolution, is the paper's 28-10, which has a dropout of 0.3 where it
+    has any; see `PreActResNet` for the other arguments.
 
     Zagoruyko and Komodakis, "Wide Residual Networks", 2016.
 

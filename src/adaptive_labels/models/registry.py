@@ -1,20 +1,22 @@
-"""The names of the models."""
+"""The models by name. A new one is a file in this folder that registers a class or a function."""
 
-import difflib
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
-from adaptive_labels.errors import UserError
-from adaptive_labels.models.external import LIBRARIES, find_elsewhere
+from adaptive_labels.errors import UserError, did_you_mean
+from adaptive_labels.models.external import LIBRARIES, find_external
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 
-READS = {"text": ("features", "words", "characters"), "image": ("pixels",)}
+_USUAL = {"text": "features", "image": "pixels"}  # what is read unless a model says something else
 _WIDTH_SUFFIX = re.compile(r"(?P<base>.+)-w(?P<width>\d+)")
 
 
@@ -27,7 +29,7 @@ class ModelEntry:
         kind: what it reads, `"text"` or `"image"`.
         description: a line for a list of models.
         build: called with the number of classes and the model's options.
-        reads: what it reads of a text: `"features"` in no order, `"words"` or `"characters"`; or an image's `"pixels"`.
+        reads: the name of its encoder: `"features"` (in no order), `"words"` or `"characters"` of a text, `"pixels"`.
     """
 
     name: str
@@ -56,18 +58,15 @@ def register_model(name: str, kind: str, description: str, *, reads: str | None 
         name: new among the models.
         kind: what it reads, `"text"` or `"image"`.
         description: a line for a list of models.
-        reads: see `ModelEntry`; unless given, texts are read as features.
+        reads: see `ModelEntry`; unless given, `"features"` or `"pixels"`.
     """
-    if kind not in ("text", "image"):
+    if kind not in _USUAL:
         raise UserError(f"kind is {kind!r}; it must be 'text' or 'image'")
-    reads = reads or READS[kind][0]
-    if reads not in READS[kind]:
-        raise UserError(f"reads is {reads!r}; of {kind}s it must be one of {', '.join(READS[kind])}")
 
     def enter(build: Builder) -> Builder:
         if name in MODELS:
             raise UserError(f"name is {name!r}; there is a model of that name already")
-        MODELS[name] = ModelEntry(name, kind, description, build, reads)
+        MODELS[name] = ModelEntry(name, kind, description, build, reads or _USUAL[kind])
         return build
 
     return enter
@@ -78,7 +77,7 @@ def create_model(name: str, num_classes: int, **options: Any) -> nn.Module:
 
     Args:
         name: one of `MODELS`, with a width suffix (`preact-resnet18-w16`) where the model has an option `width`; or one
-            of another library, with its prefix (`timm:resnet18`; see `elsewhere`).
+            of another library, with its prefix (`timm:resnet18`; see `external`).
         num_classes: the number of logits K.
         options: the model's own, see `MODELS[name].options`.
 
@@ -94,10 +93,8 @@ def create_model(name: str, num_classes: int, **options: Any) -> nn.Module:
     allowed = entry.options
     for option in options:
         if option not in allowed:
-            raise UserError(
-                f"model {entry.name!r} has no option {option!r}{_suggestion(option, allowed)}; "
-                f"it has {', '.join(allowed)}"
-            )
+            has = f"it has {', '.join(allowed)}{did_you_mean(option, allowed)}"
+            raise UserError(f"model {entry.name!r} has no option {option!r}; {has}")
     return entry.build(num_classes, **options)
 
 
@@ -105,15 +102,34 @@ def find_model(name: str) -> tuple[ModelEntry, int | None]:
     """Return the model of this name, and the width if the name ends with one."""
     if name in MODELS:
         return MODELS[name], None
-    build = find_elsewhere(name)
+    build = find_external(name)
     if build is not None:
         return ModelEntry(name, "image", LIBRARIES[name.partition(":")[0]], build, "pixels"), None
     match = _WIDTH_SUFFIX.fullmatch(name)
     if match and match["base"] in MODELS and "width" in MODELS[match["base"]].options:
         return MODELS[match["base"]], int(match["width"])
-    raise UserError(f"there is no model {name!r}{_suggestion(name, MODELS)}; there are {', '.join(sorted(MODELS))}")
+    raise UserError(f"there is no model {name!r}; there are {', '.join(sorted(MODELS))}{did_you_mean(name, MODELS)}")
 
 
-def _suggestion(name: str, known: Any) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+class _NothingDrawn(TorchFunctionMode):
+    """Leaves random starts out: for a tensor without numbers torch would import its compiler to draw them, in 2 s."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__name__", None) in ("normal_", "uniform_"):
+            return args[0] if args else (kwargs or {})["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def shapes_only() -> Iterator[None]:
+    """A context in which a network is built in no time and without memory: its shapes are right, it has no numbers.
+
+    >>> with shapes_only():
+    ...     layer = nn.Linear(100_000, 1_000_000)
+    >>> layer.weight.shape, layer.weight.is_meta
+    (torch.Size([1000000, 100000]), True)
+    """
+    with torch.device("meta"), _NothingDrawn():
+        yield

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from adaptive_labels.models.initial import check_counts, start_as_he, start_at_zero
+from adaptive_labels.models.layers import check_sizes, stages, start_residual
 from adaptive_labels.models.registry import register_model
 
 
@@ -66,21 +66,14 @@ class ResNet32(nn.Module):
         zero_init_last: bool = False,
     ) -> None:
         super().__init__()
-        check_counts(in_channels=in_channels, width=width, stem_stride=stem_stride)
+        check_sizes(in_channels=in_channels, width=width, stem_stride=stem_stride)
         self.stem = nn.Conv2d(in_channels, width, 3, stride=stem_stride, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(width)
-        blocks: list[BasicBlock] = []
-        channels = width
-        for stage, out_channels in enumerate((width, 2 * width, 4 * width)):
-            for place in range(5):
-                blocks.append(BasicBlock(channels, out_channels, 2 if stage and not place else 1))
-                channels = out_channels
+        made = stages(BasicBlock, width, (width, 2 * width, 4 * width), (5, 5, 5))
+        blocks = [block for stage in made for block in stage]
         self.blocks = nn.Sequential(*blocks)
-        self.head = nn.Linear(channels, num_classes)
-        start_as_he(self)
-        nn.init.zeros_(self.head.bias)
-        if zero_init_last:
-            start_at_zero(block.norm2 for block in blocks)
+        self.head = nn.Linear(4 * width, num_classes)
+        start_residual(self, self.head, [block.norm2 for block in blocks] if zero_init_last else [])
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (N, K) for images (N, C, H, W)."""
@@ -141,23 +134,16 @@ class BottleneckResNet(nn.Module):
         self, num_classes: int, in_channels: int, width: int, depths: Sequence[int], zero_init_last: bool
     ) -> None:
         super().__init__()
-        check_counts(in_channels=in_channels, width=width)
+        check_sizes(in_channels=in_channels, width=width)
         self.conv1 = nn.Conv2d(in_channels, width, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
-        stages, channels = [], width
-        for stage, depth in enumerate(depths):
-            blocks = []
-            for place in range(depth):
-                blocks.append(Bottleneck(channels, width * 2**stage, 2 if stage and not place else 1))
-                channels = width * 2**stage * Bottleneck.expansion
-            stages.append(nn.Sequential(*blocks))
-        self.layer1, self.layer2, self.layer3, self.layer4 = stages
-        self.fc = nn.Linear(channels, num_classes)
-        start_as_he(self)
-        nn.init.zeros_(self.fc.bias)
-        if zero_init_last:
-            start_at_zero(block.bn3 for block in self.modules() if isinstance(block, Bottleneck))
+        widths = [width * 2**stage for stage in range(4)]
+        blocks = stages(Bottleneck, width, widths, depths, grows=Bottleneck.expansion)
+        self.layer1, self.layer2, self.layer3, self.layer4 = (nn.Sequential(*stage) for stage in blocks)
+        self.fc = nn.Linear(widths[-1] * Bottleneck.expansion, num_classes)
+        last = [block.bn3 for stage in blocks for block in stage]
+        start_residual(self, self.fc, last if zero_init_last else [])
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (N, K) for images (N, C, H, W)."""

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from adaptive_labels.models.layers import check_sizes, is_word
 from adaptive_labels.models.registry import register_model
-from adaptive_labels.models.words import check_sizes, is_word
 
 FORMS = ("rcnn", "bilstm")
 CELLS = {"rnn": nn.RNN, "lstm": nn.LSTM}

@@ -8,8 +8,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from adaptive_labels.models.layers import check_sizes, is_word
 from adaptive_labels.models.registry import register_model
-from adaptive_labels.models.words import check_sizes, is_word
 
 
 @register_model(

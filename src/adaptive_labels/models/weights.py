@@ -1,7 +1,7 @@
 """Weights from a safetensors file: what fits, what is left new, and a sentence for what does not fit."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +11,6 @@ from safetensors.torch import load_file
 from torch import nn
 
 from adaptive_labels.errors import UserError
-
-__all__ = ["WeightsError", "file_hash", "load_weights", "match_weights"]
 
 Shape = tuple[int, ...]
 _COUNTER = "num_batches_tracked"  # a norm counts its batches, but nothing reads the count
@@ -43,17 +41,17 @@ def match_weights(model: nn.Module, path: str | Path) -> Match:
     head = _head(model)
     missing = [name for name in own if name not in stored]
     differing = [name for name in own if name in stored and own[name] != stored[name]]
-    if all(name in head for name in missing) and all(
-        name in head and own[name][1:] == stored[name][1:] for name in differing
-    ):
+    unexpected = [name for name in stored if name not in own]
+    new: tuple[str, ...] = ()
+    if all(name in head and own[name][1:] == stored.get(name, own[name])[1:] for name in (*missing, *differing)):
         # A head is new as a whole: its bias belongs to its weight.
         new = tuple(head) if missing or differing else ()
         missing, differing = [], []
-    else:
-        new = ()
-    unexpected = [name for name in stored if name not in own]
     if missing or differing or unexpected:
-        raise WeightsError(_mismatch(path, own, stored, missing, differing, unexpected))
+        shapes = [f"{name} {_by(stored[name])} instead of {_by(own[name])}" for name in differing]
+        reasons = {"it has no": missing, "the network has no": unexpected, "in another shape it has": shapes}
+        listed = "; ".join(f"{reason} {_listed(names)}" for reason, names in reasons.items() if names)
+        raise WeightsError(f"{path} does not hold the weights of this network: {listed}")
     taken = tuple(name for name in own if name not in new)
     return Match(taken, new, _note(path, own, stored, new))
 
@@ -106,29 +104,8 @@ def _note(path: str | Path, own: Mapping[str, Shape], stored: Mapping[str, Shape
     )
 
 
-def _mismatch(
-    path: str | Path,
-    own: Mapping[str, Shape],
-    stored: Mapping[str, Shape],
-    missing: list[str],
-    differing: list[str],
-    unexpected: list[str],
-) -> str:
-    parts = []
-    if missing:
-        parts.append(f"it has no {_listed(missing)}")
-    if unexpected:
-        parts.append(f"the network has no {_listed(unexpected)}")
-    if differing:
-        shapes = (f"{name} {_by(stored[name])} instead of {_by(own[name])}" for name in differing)
-        parts.append(f"in another shape it has {_listed(shapes)}")
-    return f"{path} does not hold the weights of this network: {'; '.join(parts)}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    every = list(names)
-    more = f" and {len(every) - _SHOWN:,} more" if len(every) > _SHOWN else ""
-    return ", ".join(every[:_SHOWN]) + more
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
 
 
 def _by(shape: Shape) -> str:

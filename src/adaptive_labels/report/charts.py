@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from adaptive_labels.analysis.calibration import Reliability
+from adaptive_labels.metrics import ReliabilityTable
 from adaptive_labels.report.svg import (
     LETTER,
     figure,
@@ -315,7 +315,7 @@ def difference_chart(rows: Sequence[Difference], title: str, baseline: str) -> s
     return figure(title, description, width, bottom + 38, "".join(parts), "chart differences")
 
 
-def reliability_diagram(before: Reliability, after: Reliability | None, title: str) -> str:
+def reliability_diagram(before: ReliabilityTable, after: ReliabilityTable | None, title: str) -> str:
     """Accuracy by confidence, bars before and markers after temperature scaling; on the diagonal it can be believed."""
     left, top, side = 34.0, 24.0, 180.0
     bins = len(before.count)

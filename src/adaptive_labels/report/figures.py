@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from adaptive_labels.analysis.table import latex_table
+from adaptive_labels import tables
 from adaptive_labels.report.page import asset, html_table
 from adaptive_labels.runs import RunError, write_bytes
 
@@ -41,7 +41,7 @@ class Figures:
         best: str | None = None,
     ) -> str:
         """Keep a table as LaTeX and return it as HTML."""
-        self.tables[self._free(name, self.tables)] = latex_table(headings, rows, caption, words)
+        self.tables[self._free(name, self.tables)] = tables.latex(headings, rows, caption, left=(0, *words))
         return html_table(headings, rows, caption=caption, words=words, best=best)
 
     def write(self, folder: str | Path) -> tuple[list[Path], str | None]:

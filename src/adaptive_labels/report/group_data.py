@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_labels.analysis.confusions import Confusions, confusion_matrix
+from adaptive_labels.analysis.confusions import Confusions
 from adaptive_labels.analysis.records import Group, Record
+from adaptive_labels.metrics import confusion_matrix
 from adaptive_labels.runs import Predictions, ResidualLabels, RunError, RunFolder
 
 T = TypeVar("T")
@@ -66,10 +67,7 @@ class MethodData:
     @cached_property
     def confusions(self) -> Confusions | None:
         """Residual labels and test counts, means over the runs; None without either."""
-        counts = [
-            confusion_matrix(found.test_labels, found.test_logits.argmax(axis=1), found.test_logits.shape[1])
-            for found, _ in self.predictions
-        ]
+        counts = [confusion_matrix(found.test_logits, found.test_labels) for found, _ in self.predictions]
         classes = self.classes
         if classes is None:
             return None

@@ -98,11 +98,6 @@ def framed(drawing: str, note: str, title: str = "") -> str:
     return f"<figure>{head}{drawing}<figcaption>{paragraph(note)}</figcaption></figure>"
 
 
-def section(title: str, name: str, content: str) -> str:
-    """A part of the report that can be linked to; empty content makes no section."""
-    return f'<section id="{escape(name)}">{heading(3, title)}{content}</section>' if content else ""
-
-
 def columns(*parts: str) -> str:
     """Parts beside one another where the screen is wide enough."""
     kept = [part for part in parts if part]

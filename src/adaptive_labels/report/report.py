@@ -10,16 +10,7 @@ from adaptive_labels.analysis.suspects import Suspects
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.group_data import GroupData, read_group
 from adaptive_labels.report.page import heading, page
-from adaptive_labels.report.sections.calibration import calibration_section
-from adaptive_labels.report.sections.classes import classes_section
-from adaptive_labels.report.sections.confused_pairs import pairs_section
-from adaptive_labels.report.sections.confusion_maps import map_section
-from adaptive_labels.report.sections.label_noise import noise_section
-from adaptive_labels.report.sections.provenance import making_section
-from adaptive_labels.report.sections.residual_labels import over_time_section
-from adaptive_labels.report.sections.suspects import suspects_section
-from adaptive_labels.report.sections.training import learning_section
-from adaptive_labels.report.sections.verdict import answer_section
+from adaptive_labels.report.sections import Context, all_sections
 from adaptive_labels.runs import RunError, RunFolder, write_bytes
 
 # What the epochs of all maps may take: with it, 12 runs with 100 classes stay well under 2 MB.
@@ -73,27 +64,19 @@ def _compose(runs: Iterable[RunFolder], examples: bool, suspects: Sequence[Suspe
 
 
 def _group(
-    found: GroupData, suspects: Sequence[Suspects], number: int, figures: Figures, examples: bool, budget: int
+    data: GroupData, suspects: Sequence[Suspects], number: int, figures: Figures, examples: bool, map_bytes: int
 ) -> str:
-    def name(part: str) -> str:
-        return f"g{number}-{part}"
-
-    answer = answer_section(found, name("answer"), figures)
-    parts = {
-        "confusions": map_section(found, name("confusions"), figures, budget),
-        "pairs": pairs_section(found, name("pairs"), figures, examples=examples),
-        "over time": over_time_section(found, name("over-time"), figures),
-        "training": learning_section(found, name("training"), figures),
-        "calibration": calibration_section(found, name("calibration"), figures),
-        "classes": classes_section(found, name("classes"), figures),
-        "wrong labels": noise_section(found, name("wrong-labels"), figures),
-        "suspects": suspects_section(suspects, name("suspects"), figures, examples=examples),
-        "how it was made": making_section(found.group, name("how-it-was-made")),
-    }
-    links = "".join(
-        f'<li><a href="#{name(words.replace(" ", "-"))}">{escape(words)}</a></li>'
-        for words, part in parts.items()
-        if part
-    )
-    navigation = f'<nav aria-label="Parts of this report"><ul>{links}</ul></nav>'
-    return f'<section class="group">{answer}{navigation}{"".join(parts.values())}</section>'
+    above: list[str] = []
+    below: list[str] = []
+    links = []
+    for section in all_sections():
+        name = f"g{number}-{section.anchor}"
+        content = section.write(Context(data, figures, name, suspects, examples, map_bytes))
+        if not content:
+            continue
+        head = heading(3, section.title) if section.title else ""
+        (below if section.title else above).append(f'<section id="{escape(name)}">{head}{content}</section>')
+        if section.title:
+            links.append(f'<li><a href="#{escape(name)}">{escape(section.link)}</a></li>')
+    contents = f'<nav aria-label="Parts of this report"><ul>{"".join(links)}</ul></nav>'
+    return f'<section class="group">{"".join(above)}{contents}{"".join(below)}</section>'

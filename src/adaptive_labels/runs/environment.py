@@ -11,6 +11,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from adaptive_labels.machine import usable_cores
+
 
 def describe_environment(command: str | Sequence[str]) -> dict[str, Any]:
     """Versions, hardware, command, date and commit; what cannot be found out is None, and nothing raises.
@@ -27,7 +29,7 @@ def describe_environment(command: str | Sequence[str]) -> dict[str, Any]:
             "torch": _imported_version("torch"),
         },
         "platform": platform.platform(),
-        "cpu": {"model": _cpu_model(), "cores": os.cpu_count(), "usable_cores": _usable_cores()},
+        "cpu": {"model": _cpu_model(), "cores": os.cpu_count(), "usable_cores": usable_cores()},
         "commit": _commit(),
     }
 
@@ -53,13 +55,6 @@ def _cpu_model() -> str | None:
     except OSError:
         pass
     return platform.processor() or platform.machine() or None
-
-
-def _usable_cores() -> int | None:
-    try:
-        return len(os.sched_getaffinity(0))
-    except (AttributeError, OSError):
-        return os.cpu_count()
 
 
 def _commit() -> str | None:

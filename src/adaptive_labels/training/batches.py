@@ -1,29 +1,66 @@
-"""How an order of examples is cut into optimizer steps, and a step into pieces; and their inputs, one after another."""
+"""Examples as the loop sees them, and how an order of them is cut into optimizer steps and pieces of steps."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from adaptive_labels.objectives import Inputs
-from adaptive_labels.training.contracts import Encoded, Padded, Streamed
 
-__all__ = ["arranged", "batches", "inputs_of", "pieces"]
+__all__ = ["Augment", "Encoded", "Padded", "Streamed", "arranged", "batches", "inputs_of", "pieces", "to_device"]
 
 # Batches among which examples change places to be beside others of their length: enough to save nearly all padding, few
 # enough that batches stay different from epoch to epoch.
 _WINDOW = 50
 
+Augment = Callable[[Inputs, torch.Generator, int, Tensor], Inputs]
+"""A change of whole batches in training: it draws only from the given generator, and knows the epoch (from 1) and the
+indices of the batch's examples."""
+
+
+class Encoded(Protocol):
+    """Examples ready for a model: `batch` gathers any of them at once."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, indices: Tensor, /) -> Inputs:
+        """The model's inputs for the examples at `indices` (int64, on the CPU)."""
+        ...
+
+
+@runtime_checkable
+class Streamed(Encoded, Protocol):
+    """Examples that are slow to make, such as image files, and so are made ahead."""
+
+    def stream(self, groups: Sequence[Tensor], seed: int | None = None) -> Iterator[Inputs]:
+        """The inputs of each group of indices; with a seed random views of them, which it and the index decide."""
+        ...
+
+
+@runtime_checkable
+class Padded(Encoded, Protocol):
+    """Examples of unequal length, padded to the longest of their batch, so that batches of like lengths are cheaper."""
+
+    @property
+    def lengths(self) -> Tensor:
+        """How long each is, (N,)."""
+        ...
+
 
 def inputs_of(examples: Encoded, groups: Sequence[Tensor], seed: int | None = None) -> Iterator[Inputs]:
-    """The inputs of each group of indices in turn; examples that can be read ahead are.
+    """The inputs of each group of indices in turn, made ahead where the examples can be.
 
-    Args:
-        examples: encoded.
-        groups: the indices of each batch.
-        seed: of the random views that examples which are read ahead give in training; None for those of testing.
+    `seed` is that of the random views that streamed examples give in training; None gives the views of testing.
     """
     return examples.stream(groups, seed) if isinstance(examples, Streamed) else map(examples.batch, groups)
+
+
+def to_device(inputs: Inputs, device: torch.device) -> Inputs:
+    """Inputs on a device; those that are there already are not copied."""
+    if isinstance(inputs, Tensor):
+        return inputs.to(device, non_blocking=True)
+    return tuple(tensor.to(device, non_blocking=True) for tensor in inputs)
 
 
 def batches(order: Tensor, size: int) -> Iterator[Tensor]:
@@ -36,14 +73,7 @@ def batches(order: Tensor, size: int) -> Iterator[Tensor]:
 
 
 def arranged(examples: Encoded, order: Tensor, size: int, generator: torch.Generator) -> list[Tensor]:
-    """The batches of a shuffled order; where examples are padded, each of examples of like length, in a shuffled order.
-
-    Args:
-        examples: encoded.
-        order: the indices of all of them, shuffled.
-        size: of a batch.
-        generator: of the order of the batches.
-    """
+    """The batches of a shuffled `order`. Padded examples are put into batches of like length, in a shuffled order."""
     if not isinstance(examples, Padded):
         return list(batches(order, size))
     windows = [order[start : start + _WINDOW * size] for start in range(0, len(order), _WINDOW * size)]

@@ -1,27 +1,101 @@
-"""Predictions and figures for held-out examples, in large batches."""
+"""Means over an epoch of training, and predictions and figures for held-out examples."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from adaptive_labels.objectives import Inputs
-from adaptive_labels.training.batches import inputs_of
-from adaptive_labels.training.contracts import Encoded, Padded
-from adaptive_labels.training.means import RunningMeans
+from adaptive_labels.training.batches import Encoded, Padded, inputs_of, to_device
 
-__all__ = ["evaluate", "predict_logits", "to_device"]
+__all__ = ["RunningMeans", "evaluate", "predict_logits"]
 
 LARGE_BATCH = 512
 _PLACES = 2**16  # of a padded batch: 256 words of 256 texts, for which attention needs about as much memory as weights
+# As many logits are kept before it is counted how many are right: one large operation costs less than many small ones.
+HELD_LOGITS = 2**18
 
 
-def to_device(inputs: Inputs, device: torch.device) -> Inputs:
-    """Inputs on a device; those that are there already are not copied."""
-    if isinstance(inputs, Tensor):
-        return inputs.to(device, non_blocking=True)
-    return tuple(tensor.to(device, non_blocking=True) for tensor in inputs)
+class _Batch(NamedTuple):
+    step: int
+    examples: int
+    loss: Tensor
+    parts: Mapping[str, Tensor]
+
+
+class RunningMeans:
+    """Means of loss, accuracy and loss parts over examples.
+
+    Adding a batch does not wait for the device, and mostly does not compute: the batch's few numbers and its logits are
+    set aside, and `fold` fetches all of them at once. The means are those of the batches folded so far.
+    """
+
+    def __init__(self) -> None:
+        self.examples = 0
+        self.loss_sum = 0.0
+        self.correct = 0
+        self.bad_step: int | None = None
+        self._parts: dict[str, tuple[float, int]] = {}
+        self._pending: list[_Batch] = []
+        self._logits: list[Tensor] = []
+        self._targets: list[Tensor] = []
+        self._held = 0
+        self._corrects: list[Tensor] = []
+
+    def add(self, step: int, loss: Tensor, logits: Tensor, target: Tensor, parts: Mapping[str, Tensor]) -> None:
+        """Set a batch of a step aside: its mean loss, logits (N, K), labels (N,) and the scalar parts of its loss."""
+        self._pending.append(_Batch(step, len(target), loss.detach(), parts))
+        self._logits.append(logits.detach())
+        self._targets.append(target)
+        self._held += logits.numel()
+        if self._held >= HELD_LOGITS:
+            self._count_correct()
+
+    def fold(self) -> None:
+        """Fetch what is set aside; `bad_step` becomes the first step with a loss that is not finite."""
+        if not self._pending:
+            return
+        losses = torch.stack([batch.loss for batch in self._pending]).tolist()
+        for batch, loss in zip(self._pending, losses, strict=True):
+            if self.bad_step is None and not math.isfinite(loss):
+                self.bad_step = batch.step
+            self.examples += batch.examples
+            self.loss_sum += batch.examples * loss
+        named = [(name, part, batch.examples) for batch in self._pending for name, part in batch.parts.items()]
+        values = torch.stack([part for _, part, _ in named]).tolist() if named else []
+        for (name, _, count), value in zip(named, values, strict=True):
+            total, examples = self._parts.get(name, (0.0, 0))
+            self._parts[name] = (total + count * value, examples + count)
+        self._pending.clear()
+        self._count_correct()
+        self.correct += sum(torch.stack(self._corrects).tolist())
+        self._corrects.clear()
+
+    def _count_correct(self) -> None:
+        if not self._logits:
+            return
+        logits = self._logits[0] if len(self._logits) == 1 else torch.cat(self._logits)
+        self._corrects.append((logits.argmax(dim=1) == torch.cat(self._targets)).sum())
+        self._logits.clear()
+        self._targets.clear()
+        self._held = 0
+
+    @property
+    def loss(self) -> float:
+        """Mean loss; NaN or infinite once any loss was."""
+        return self.loss_sum / max(self.examples, 1)
+
+    @property
+    def accuracy(self) -> float:
+        """Fraction of examples whose largest logit was at their label."""
+        return self.correct / max(self.examples, 1)
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Mean of each part over the examples for which it was named."""
+        return {name: total / examples for name, (total, examples) in self._parts.items()}
 
 
 def evaluate(

@@ -1,4 +1,4 @@
-"""The training loop: a page, on Lightning Fabric; it knows no method's name."""
+"""The training loop, a page long; it knows no method's name."""
 
 import math
 import time
@@ -12,15 +12,13 @@ from torch import Tensor
 
 from adaptive_labels.config import TrainingConfig
 from adaptive_labels.objectives import Objective
-from adaptive_labels.training.batches import arranged, batches, inputs_of, pieces
+from adaptive_labels.training.batches import Augment, Encoded, arranged, batches, inputs_of, pieces, to_device
 from adaptive_labels.training.checkpoints import kept_epochs
-from adaptive_labels.training.contracts import Augment, Encoded, Recorder
-from adaptive_labels.training.evaluation import LARGE_BATCH, evaluate, to_device
-from adaptive_labels.training.interrupts import remembered_interrupts
-from adaptive_labels.training.means import RunningMeans
+from adaptive_labels.training.evaluation import LARGE_BATCH, RunningMeans, evaluate
 from adaptive_labels.training.progress import Clock, Progress, Reporter
+from adaptive_labels.training.recorders import Recorder
 from adaptive_labels.training.schedules import make_schedule
-from adaptive_labels.training.session import Session, contained, derived_seed
+from adaptive_labels.training.session import Session, contained, derived_seed, remembered_interrupts
 
 __all__ = ["FitResult", "Interrupted", "fit", "snapshot_epochs"]
 
@@ -42,7 +40,10 @@ class _DivergenceError(Exception):
 
 @dataclass(frozen=True)
 class FitResult:
-    """How training ended: its history has a record for every finished epoch."""
+    """How training ended: its history has a record for every finished epoch.
+
+    seconds: of all sittings, up to the checkpoint from which each later one went on.
+    """
 
     status: Status
     reason: str | None
@@ -85,29 +86,13 @@ def fit(
         checkpoint_seconds: the least time between checkpoints; 0 keeps every epoch.
         augment: a change of whole training batches.
     """
-    began = saved = time.perf_counter()
     session = Session(objective, config)
     lesson = _Lesson(session, train, train_labels, seed, augment, reporter)
     reason: str | None = None
     status: Status = "finished"
     try:
         with contained(session.device, config.threads), remembered_interrupts() as lesson.check_interrupts:
-            if checkpoint_dir is not None:
-                session.restore(checkpoint_dir)
-            recorder.rewind(session.finished_epochs)
-            while session.finished_epochs < lesson.epochs and not _stops_early(session.history, config.early_stop):
-                record = _epoch(lesson, validation)
-                lesson.check_interrupts()
-                session.history.append(record)
-                recorder.epoch(record)
-                reporter.epoch(record, lesson.epochs)
-                stops = _stops_early(session.history, config.early_stop)
-                if stops or record["epoch"] in snapshot_epochs(lesson.epochs):
-                    _record_residual_labels(session, recorder)
-                if checkpoint_dir is not None and time.perf_counter() - saved >= checkpoint_seconds:
-                    session.save(checkpoint_dir)
-                    saved = time.perf_counter()
-            _refuse_hopeless(session.history)
+            _epochs(lesson, validation, recorder, checkpoint_dir, checkpoint_seconds)
     except _DivergenceError as divergence:
         status, reason = "diverged", str(divergence)
     except KeyboardInterrupt:
@@ -118,7 +103,7 @@ def fit(
         session.average.keep()
     if status == "finished" and session.finished_epochs < lesson.epochs:
         status, reason = "stopped-early", f"no lower validation loss for {config.early_stop} epochs"
-    return FitResult(status, reason, tuple(session.history), time.perf_counter() - began)
+    return FitResult(status, reason, tuple(session.history), lesson.seconds())
 
 
 class _Lesson:
@@ -145,7 +130,43 @@ class _Lesson:
         self.steps = sum(1 for _ in batches(torch.arange(len(labels)), config.batch_size))
         self.schedule = make_schedule(config, self.steps)
         self.clock = Clock()
+        self.began = time.perf_counter()
         self.check_interrupts: Callable[[], None] = lambda: None
+
+    def seconds(self) -> float:
+        """What the run has taken up to now, earlier sittings included."""
+        return self.session.seconds_before + time.perf_counter() - self.began
+
+
+def _epochs(
+    lesson: _Lesson,
+    validation: tuple[Encoded, Tensor],
+    recorder: Recorder,
+    checkpoint_dir: Path | None,
+    checkpoint_seconds: float,
+) -> None:
+    """Train epoch after epoch, from the checkpoint if there is one, and record each."""
+    session, patience = lesson.session, lesson.session.config.early_stop
+    if checkpoint_dir is not None:
+        session.restore(checkpoint_dir)
+    saved = time.perf_counter()
+    recorder.rewind(session.finished_epochs)
+    while session.finished_epochs < lesson.epochs and not _stops_early(session.history, patience):
+        record = _epoch(lesson, validation)
+        lesson.check_interrupts()
+        session.history.append(record)
+        recorder.epoch(record)
+        lesson.reporter.epoch(record, lesson.epochs)
+        if _stops_early(session.history, patience) or record["epoch"] in snapshot_epochs(lesson.epochs):
+            labels = session.objective.residual_labels()
+            if labels is not None:
+                recorder.residual_labels(record["epoch"], labels.float().cpu().numpy())
+        if checkpoint_dir is not None and time.perf_counter() - saved >= checkpoint_seconds:
+            session.save(checkpoint_dir, lesson.seconds())
+            saved = time.perf_counter()
+    loss = session.history[-1]["validation_loss"]
+    if loss > HOPELESS_LOSS:  # before the end it might have recovered
+        raise _DivergenceError(f"the validation loss ended at {loss:.2g}: try a lower learning rate")
 
 
 def _epoch(lesson: _Lesson, validation: tuple[Encoded, Tensor]) -> dict[str, Any]:
@@ -156,7 +177,7 @@ def _epoch(lesson: _Lesson, validation: tuple[Encoded, Tensor]) -> dict[str, Any
     with session.compiled():
         means = _train(lesson, epoch)
     session.objective.epoch_end()
-    with session.evaluated_weights(), session.fabric.autocast():
+    with session.evaluated_weights(), session.autocast():
         size = max(lesson.batch_size, LARGE_BATCH)
         accuracy, loss = evaluate(session.objective, *validation, device=session.device, batch_size=size)
     rate = lesson.lr * lesson.schedule(epoch * lesson.steps - 1)
@@ -202,10 +223,10 @@ def _train(lesson: _Lesson, epoch: int) -> RunningMeans:
                 if lesson.augment is not None:
                     inputs = lesson.augment(inputs, augmenting, epoch, piece)
                 target = lesson.labels[piece].to(session.device)
-                with session.fabric.autocast():
+                with session.autocast():
                     loss, logits = objective(to_device(inputs, session.device), target)
                 # Each piece counts by its size, so that the gradients add up to those of the whole batch's mean.
-                session.fabric.backward(loss if len(piece) == size else loss * (len(piece) / size))
+                session.backward(loss if len(piece) == size else loss * (len(piece) / size))
                 means.add(step, loss, logits, target, objective.parts)
         session.step()
         lesson.check_interrupts()
@@ -246,25 +267,12 @@ def snapshot_epochs(epochs: int) -> set[int]:
     return {epoch for epoch in selected if epoch < epochs} | {epochs}
 
 
-def _record_residual_labels(session: Session, recorder: Recorder) -> None:
-    labels = session.objective.residual_labels()
-    if labels is not None:
-        recorder.residual_labels(session.finished_epochs, labels.float().cpu().numpy())
-
-
 def _stops_early(history: list[dict[str, Any]], patience: int | None) -> bool:
     """Whether the lowest validation loss is `patience` or more epochs old."""
     if patience is None or not history:
         return False
     losses = [record["validation_loss"] for record in history]
     return len(losses) - 1 - losses.index(min(losses)) >= patience
-
-
-def _refuse_hopeless(history: list[dict[str, Any]]) -> None:
-    """Call a run diverged whose numbers are finite but past all sense; before the end it might have recovered."""
-    loss = history[-1]["validation_loss"]
-    if loss > HOPELESS_LOSS:
-        raise _DivergenceError(f"the validation loss ended at {loss:.2g}: try a lower learning rate")
 
 
 def _how_to_go_on(session: Session, checkpoint_dir: Path | None) -> str:

@@ -1,15 +1,18 @@
 """The moving parts of a training run: what is built at its start, and saved and restored between epochs."""
 
-from collections.abc import Iterator
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.plugins.environments.lightning import LightningEnvironment
-from torch import nn
+from torch import Tensor, nn
 
 from adaptive_labels.config import ConfigError, TrainingConfig
 from adaptive_labels.objectives import Objective
@@ -21,18 +24,17 @@ from adaptive_labels.training.checkpoints import (
     split_optimizer_state,
     write_checkpoint,
 )
-from adaptive_labels.training.compiler import check_compiler, compiled_forward
-from adaptive_labels.training.ema import WeightAverage
-from adaptive_labels.training.optimizers import Optimizers, clip_gradients, make_optimizers
+from adaptive_labels.training.optimizers import WeightAverage, clip_gradients, make_optimizers
 from adaptive_labels.training.precision import check_precision, choose_device
 
-__all__ = ["Session", "contained", "derived_seed"]
+__all__ = ["Session", "contained", "derived_seed", "remembered_interrupts"]
 
-_PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16-mixed": "bf16-mixed", "16-mixed": "16-mixed"}
+_MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+_COMPILERS = ("g++", "clang++", "c++", "cl")
 
 
 class Session:
-    """An objective set up for training on a device: wrapped by Fabric, with its optimizers and its history."""
+    """An objective set up for training on a device, with its optimizers and its history."""
 
     def __init__(self, objective: Objective, config: TrainingConfig) -> None:
         for name in ("epochs", "batch_size", "optimizer", "lr", "weight_decay", "schedule"):
@@ -43,38 +45,43 @@ class Session:
         check_precision(config.precision, self.device)
         if config.compile:
             check_compiler(self.device)
-        devices: Any = 1 if self.device.type == "cpu" else [self.device.index]
-        self.fabric = Fabric(
-            accelerator=self.device.type,
-            devices=devices,
-            precision=_PRECISIONS[config.precision],
-            plugins=[LightningEnvironment()],  # one process, also where a scheduler's variables suggest more
-        )
-        self.objective = objective
+        self.objective = objective.to(self.device)
         if config.channels_last:
             for learner in objective.learners:
                 learner.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        # The module that `setup` returns is left aside: there is one process, so nothing to keep in step, and its
-        # hooks cost as much time as a small layer. `setup` has moved the objective itself to the device.
-        _, *members = self.fabric.setup(objective, *make_optimizers(objective, config).members)
-        self.optimizers = Optimizers(members)
+        self.optimizers = make_optimizers(objective, config)
+        # Scales the loss, so that 16-bit gradients do not vanish; in any other precision it does nothing.
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "16-mixed")
         self._compiled = [compiled_forward(learner) for learner in objective.learners] if config.compile else []
         self.average = WeightAverage(nn.ModuleList(objective.learners), config.ema) if config.ema is not None else None
         self.history: list[dict[str, Any]] = []
+        self.seconds_before = 0.0  # spent on the finished epochs, before the run was interrupted
 
     @property
     def finished_epochs(self) -> int:
         """How many epochs are behind this session, before an interruption or after it."""
         return len(self.history)
 
+    def autocast(self) -> AbstractContextManager[object]:
+        """A context in which forwards run in the configuration's precision."""
+        dtype = _MIXED.get(self.config.precision)
+        return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
+
+    def backward(self, loss: Tensor) -> None:
+        """Add a loss's gradients to the parameters'."""
+        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+
     def step(self) -> None:
         """Clip, move every parameter, drop the gradients, and take the weights into the average."""
+        members = self.optimizers.members
         if self.config.clip_norm is not None:
-            for member in self.optimizers.members:
-                self.fabric.strategy.precision.unscale_gradients(getattr(member, "optimizer", member))
+            for member in members:
+                self.scaler.unscale_(member)
             for parameters in self.objective.clipped_together():
                 clip_gradients(parameters, self.config.clip_norm)
-        self.optimizers.step()
+        for member in members:
+            self.scaler.step(member)
+        self.scaler.update()
         self.optimizers.zero_grad()
         if self.average is not None:
             self.average.update()
@@ -108,8 +115,8 @@ class Session:
             return True  # a NaN or an infinity would be in its sum, which needs no mask as large as the weights
         return all(bool(torch.isfinite(parameter).all()) for parameter in parameters)
 
-    def save(self, folder: Path) -> None:
-        """Write a checkpoint of the last finished epoch."""
+    def save(self, folder: Path, seconds: float) -> None:
+        """Write a checkpoint of the last finished epoch; `seconds` is what the run has taken up to here."""
         tensors = {f"objective/{name}": tensor for name, tensor in self.objective.state_dict().items()}
         if self.average is not None:
             tensors |= {f"average/{name}": tensor for name, tensor in self.average.average.items()}
@@ -118,7 +125,8 @@ class Session:
             "history": self.history,
             "optimizer": plain_moments,
             "average_updates": self.average.updates if self.average is not None else 0,
-            "precision": self.fabric.strategy.precision.state_dict(),
+            "precision": self.scaler.state_dict(),
+            "seconds": seconds,
         }
         write_checkpoint(folder, Checkpoint(self.finished_epochs, tensors | moments, plain))
 
@@ -127,26 +135,29 @@ class Session:
         checkpoint = read_checkpoint(folder)
         if checkpoint is None:
             return
+        plain = checkpoint.plain
         try:
             self.objective.load_state_dict(_under("objective/", checkpoint.tensors))
-            moments = join_optimizer_state(checkpoint.tensors, checkpoint.plain["optimizer"])
-            self.optimizers.load_state_dict(moments)
+            self.optimizers.load_state_dict(join_optimizer_state(checkpoint.tensors, plain["optimizer"]))
             if self.average is not None:
                 saved = _under("average/", checkpoint.tensors)
                 for name, average in self.average.average.items():
                     average.copy_(saved[name])
-                self.average.updates = checkpoint.plain["average_updates"]
-            self.fabric.strategy.precision.load_state_dict(checkpoint.plain["precision"])
-            self.history = list(checkpoint.plain["history"])
+                self.average.updates = plain["average_updates"]
+            if plain["precision"]:
+                self.scaler.load_state_dict(plain["precision"])
+            self.history = list(plain["history"])
         except (RuntimeError, ValueError, KeyError, IndexError) as error:
             first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise CheckpointError(
                 f"the checkpoint in {folder} belongs to another model, criterion or optimizer ({first_line}): "
                 "remove the folder to start again"
             ) from error
+        # Checkpoints of earlier versions do not say it.
+        self.seconds_before = plain.get("seconds", sum(record["seconds"] for record in self.history))
 
 
-def _under(prefix: str, tensors: Any) -> dict[str, torch.Tensor]:
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
@@ -167,3 +178,66 @@ def contained(device: torch.device, threads: int | None) -> Iterator[None]:
             yield
         finally:
             torch.set_num_threads(threads_before)
+
+
+@contextmanager
+def remembered_interrupts() -> Iterator[Callable[[], None]]:
+    """A context that yields a function to be called now and then: it raises what Ctrl-C should have raised.
+
+    Ctrl-C raises at once, as ever. But Python prints and drops what is raised in a finaliser or around a fork, as when
+    a `DataLoader` starts its workers, and the run would go on as if nobody had asked it to stop.
+    """
+    asked = False
+    before = signal.getsignal(signal.SIGINT)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        asked = True
+        assert callable(before)
+        before(number, frame)
+
+    def check() -> None:
+        if asked:
+            raise KeyboardInterrupt
+
+    # Only the main thread may set a handler; where Ctrl-C is ignored, as in a comparison's workers, it stays so.
+    ours = callable(before) and threading.current_thread() is threading.main_thread()
+    if ours:
+        signal.signal(signal.SIGINT, handle)
+    try:
+        yield check
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, before)
+
+
+def check_compiler(device: torch.device) -> None:
+    """Raise a ConfigError if torch would find no compiler for this device."""
+    if device.type != "cpu":
+        return  # torch brings its own for GPUs, or says what is missing
+    given = os.environ.get("CXX")
+    wanted = (given,) if given else _COMPILERS
+    if not any(shutil.which(name) for name in wanted):
+        raise ConfigError(
+            f"training.compile is true, but no C++ compiler is here (looked for {', '.join(wanted)}): install one, "
+            "name it in the environment variable CXX, or leave compile off"
+        )
+
+
+def compiled_forward(model: nn.Module) -> Callable[..., Any]:
+    """What takes the place of `model.forward`; nothing is compiled before its first call."""
+    from torch._dynamo.exc import TorchDynamoException
+
+    run = torch.compile(model.forward)
+
+    def forward(*inputs: Any) -> Any:
+        try:
+            return run(*inputs)
+        except TorchDynamoException as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+            raise ConfigError(
+                f"training.compile is true, but torch cannot compile {type(model).__name__} here ({lines[0]}): "
+                "leave compile off"
+            ) from error
+
+    return forward

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from adaptive_labels.data import Examples
-from adaptive_labels.data.encoders import limits as cutting
-from adaptive_labels.data.encoders.limits import cut_notes
-from adaptive_labels.data.encoders.ngrams import HashedNgrams, ImageEncoder
-from adaptive_labels.data.encoders.words import CharacterIds, WordIds
+from adaptive_labels.data import Examples, length_notes
+from adaptive_labels.data.encoders import words
+from adaptive_labels.data.encoders.characters import CharacterIds
+from adaptive_labels.data.encoders.images import ImageEncoder
+from adaptive_labels.data.encoders.ngrams import HashedNgrams
+from adaptive_labels.data.encoders.words import WordIds
 from adaptive_labels.data.stored_texts import StoredTexts
 
 
@@ -40,9 +41,9 @@ def stored(texts: list[str]) -> StoredTexts:
 def test_nothing_is_said_where_nothing_is_cut():
     short = splits(["one two", ""], ["three"], ["four"])
     for encoder in (HashedNgrams(max_length=7), WordIds((), max_words=2), CharacterIds(length=7)):
-        assert cut_notes(encoder, short) == []
+        assert length_notes(encoder, short) == []
     images = Examples(torch.zeros(1, 1, 2, 2, dtype=torch.uint8), torch.tensor([0]))
-    assert cut_notes(ImageEncoder.fit(images.inputs), [("train", images)]) == []
+    assert length_notes(ImageEncoder.fit(images.inputs), [("train", images)]) == []
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_nothing_is_said_where_nothing_is_cut():
 )
 def test_characters(encoder, option):
     texts = splits(["1234567", "12345678", "123456789"], ["ß" * 7], ["ß" * 8])
-    assert cut_notes(encoder, texts) == [
+    assert length_notes(encoder, texts) == [
         f"2 of 3 training and 1 of 1 test texts are longer than 7 characters; only the beginning is read "
         f"(model.options.{option})."
     ]
@@ -63,14 +64,14 @@ def test_characters(encoder, option):
 
 def test_words_of_all_splits():
     texts = splits(["a b c", "a b", "東京都", "abc def ghi"], ["a-b", "a b"], ["one, two", "one"])
-    assert cut_notes(WordIds((), max_words=2), texts) == [
+    assert length_notes(WordIds((), max_words=2), texts) == [
         "3 of 4 training, 1 of 2 validation and 1 of 2 test texts are longer than 2 words; only the beginning is read "
         "(model.options.max_words)."
     ]
 
 
 def test_one_text():
-    assert cut_notes(WordIds((), max_words=2), splits(["a b c"])) == [
+    assert length_notes(WordIds((), max_words=2), splits(["a b c"])) == [
         "1 of 1 training texts is longer than 2 words; only the beginning is read (model.options.max_words)."
     ]
 
@@ -82,16 +83,16 @@ def test_what_is_counted_is_what_the_encoder_leaves_out():
     whole = WordIds(("word",), max_words=10**6).encode(texts).lengths
     lost = int((encoder.encode(texts).lengths < whole).sum())
     for kind in (texts, stored(texts)):
-        (note,) = cut_notes(encoder, [("train", examples(kind))])
+        (note,) = length_notes(encoder, [("train", examples(kind))])
         assert note.startswith(f"{lost} of 500 training texts are longer than 20 words;")
 
 
 @pytest.mark.parametrize("kind", [list, stored])
 def test_of_many_texts_the_number_is_estimated(kind, monkeypatch):
-    monkeypatch.setattr(cutting, "COUNTED", 500)
+    monkeypatch.setattr(words, "COUNTED", 500)
     draw = np.random.default_rng(0)
     texts = ["a b c" if cut else "abcde" for cut in draw.random(3_000) < 0.3]
-    (note,) = cut_notes(WordIds((), max_words=2), [("train", examples(kind(texts)))])
+    (note,) = length_notes(WordIds((), max_words=2), [("train", examples(kind(texts)))])
     assert note.startswith("about ")
     estimate = int(note.split()[1].replace(",", ""))
     assert abs(estimate - sum(text == "a b c" for text in texts)) < 150

@@ -1,6 +1,5 @@
 """Texts as numbers in order: against slow references, one word and one character at a time."""
 
-import doctest
 import json
 from collections import Counter
 from itertools import pairwise
@@ -8,10 +7,12 @@ from itertools import pairwise
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
-from test_hashed_ngrams import slow_words
+from test_ngrams import slow_words
 
 from adaptive_labels.data.encoders import hashes as word_hashes, words as sequences
-from adaptive_labels.data.encoders.words import ZHANG_ALPHABET, CharacterIds, PaddedIds, WordIds
+from adaptive_labels.data.encoders.characters import ZHANG_ALPHABET, CharacterIds
+from adaptive_labels.data.encoders.text import PaddedIds
+from adaptive_labels.data.encoders.words import WordIds
 
 TEXTS = ["The cat, the dog", "", "a CAT and a cat", "北京 is far", "the the the"]
 
@@ -145,10 +146,3 @@ def test_an_alphabet_of_the_training_texts_serves_any_language():
 def test_impossible_settings_are_refused_by_name(arguments, said):
     with pytest.raises(ValueError, match=said):
         CharacterIds.fit(TEXTS, **arguments)
-
-
-@pytest.mark.parametrize("module", [sequences, word_hashes])
-def test_docstring_examples_run(module):
-    result = doctest.testmod(module)
-    assert result.attempted > 1
-    assert result.failed == 0

@@ -9,8 +9,8 @@ import torch
 
 from adaptive_labels.data import DATASETS, DataError, load_dataset
 from adaptive_labels.data.archives import ARCHIVE_SUFFIXES
-from adaptive_labels.data.readers.cifar import CIFAR10, CIFAR100
-from adaptive_labels.data.readers.pickles import read_pickle
+from adaptive_labels.data.readers.cifar import CIFAR10, CIFAR100, read_pickle
+from adaptive_labels.data.splits import assemble
 from cifar_files import BOTH, CLASSES, make_cifar, python2_pickle, write_archive, write_folder
 
 by_name = pytest.mark.parametrize("cifar", BOTH, ids=lambda cifar: cifar.bundle.name)
@@ -20,7 +20,7 @@ by_name = pytest.mark.parametrize("cifar", BOTH, ids=lambda cifar: cifar.bundle.
 def test_what_is_read_is_what_the_files_hold(cifar, tmp_path):
     small, files, splits = make_cifar(cifar)
     write_folder(small.bundle, files, tmp_path)
-    dataset = small.load(data_dir=tmp_path)
+    dataset = assemble(small.read(tmp_path))
     assert (dataset.name, dataset.kind) == (cifar.bundle.name, "image")
     assert list(dataset.classes) == CLASSES[dataset.name]
     images, labels = splits["test"]
@@ -43,7 +43,7 @@ def test_the_planes_of_an_image_are_red_green_and_blue(tmp_path):
     folder = write_folder(small.bundle, files, tmp_path)
     rows = read_pickle(files["test"], "test")[b"data"]
     assert rows.shape == (12, 3072)
-    first = small.load(data_dir=folder).test.inputs[0]
+    first = assemble(small.read(folder)).test.inputs[0]
     # By the official description: 1024 red values, row by row, then green, then blue.
     assert first[0, 0, 5] == rows[0][5]
     assert first[1, 2, 3] == rows[0][1024 + 2 * 32 + 3]
@@ -59,14 +59,14 @@ def test_folder_and_every_archive_give_the_same_wherever_they_are_named(cifar, t
         archive = write_archive(small.bundle, files, tmp_path / str(number) / (small.bundle.archive + suffix))
         places += [archive.parent, archive]
     assert len(places) == 12
-    assert len({small.load(data_dir=place).fingerprint for place in places}) == 1
+    assert len({assemble(small.read(place)).fingerprint for place in places}) == 1
 
 
 def test_without_a_data_dir_the_current_folder_is_looked_in(tmp_path, monkeypatch):
     small, files, _ = make_cifar(CIFAR10)
     write_folder(small.bundle, files, tmp_path)
     monkeypatch.chdir(tmp_path)
-    assert small.load().name == "cifar10"
+    assert assemble(small.read()).name == "cifar10"
 
 
 @by_name
@@ -76,7 +76,7 @@ def test_a_file_that_is_not_the_published_one_is_refused(cifar, tmp_path):
     (folder / cifar.test).write_bytes(b"")
     expected = small.bundle.md5[cifar.test]
     with pytest.raises(DataError) as refusal:
-        small.load(data_dir=tmp_path)
+        assemble(small.read(tmp_path))
     assert str(refusal.value) == (
         f"{folder / cifar.test} is not the published file of {small.bundle.name}: its MD5 is "
         f"d41d8cd98f00b204e9800998ecf8427e, expected is {expected}."
@@ -100,7 +100,7 @@ def test_a_changed_file_is_not_even_opened(tmp_path):
     folder = write_folder(small.bundle, files, tmp_path)
     (folder / "batches.meta").write_bytes(pickle.dumps(Trap()))
     with pytest.raises(DataError, match="is not the published file"):
-        small.load(data_dir=tmp_path)
+        assemble(small.read(tmp_path))
     with pytest.raises(DataError, match=r"meta cannot be opened: it asks for \w+\.\w+, which is no part of an array"):
         read_pickle(pickle.dumps(Trap()), "meta")
     assert not (tmp_path / "sprung").exists()
@@ -139,9 +139,9 @@ def test_missing_files_are_said_in_one_sentence_with_the_way_to_get_them(cifar, 
     folder = write_folder(small.bundle, files, tmp_path)
     (folder / cifar.meta).unlink()
     with pytest.raises(DataError, match=rf"\({folder} lacks {cifar.meta}\)"):
-        small.load(data_dir=tmp_path)
+        assemble(small.read(tmp_path))
     with pytest.raises(DataError, match="in the current folder;"):
-        small.load()
+        assemble(small.read())
 
 
 def test_archives_that_cannot_be_used(tmp_path):
@@ -149,16 +149,16 @@ def test_archives_that_cannot_be_used(tmp_path):
     whole = write_archive(small.bundle, files, tmp_path / "cifar-100-python.tar.gz")
     whole.write_bytes(whole.read_bytes()[:2000])
     with pytest.raises(DataError, match=f"The archive {whole} cannot be read: "):
-        small.load(data_dir=tmp_path)
+        assemble(small.read(tmp_path))
     whole.write_bytes(b"none")
     with pytest.raises(DataError, match=f"The archive {whole} cannot be read: "):
-        small.load(data_dir=whole)
+        assemble(small.read(whole))
     write_archive(small.bundle, {name: files[name] for name in ("train", "meta")}, whole)
     with pytest.raises(DataError, match=f"The archive {whole} has no cifar-100-python/test"):
-        small.load(data_dir=tmp_path)
+        assemble(small.read(tmp_path))
     write_archive(replace(small.bundle, folder="other"), files, whole)
     with pytest.raises(DataError, match=f"The archive {whole} has no cifar-100-python/train"):
-        small.load(data_dir=tmp_path)
+        assemble(small.read(tmp_path))
 
 
 def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):
@@ -174,7 +174,7 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):
 
 
 def test_the_registry_loads_and_fetches_the_official_ones():
-    assert DATASETS["cifar10"].load == CIFAR10.load
+    assert DATASETS["cifar10"].read == CIFAR10.read
     assert DATASETS["cifar100"].fetch == CIFAR100.fetch
     for cifar in BOTH:
         assert cifar.bundle.url == f"https://www.cs.toronto.edu/~kriz/{cifar.bundle.archive}.tar.gz"
@@ -191,17 +191,17 @@ def test_the_official_binary_form_gives_the_same_images(tmp_path):
     sums = {name: hashlib.md5(content).hexdigest() for name, content in contents.items()}
     small = replace(small, binary=replace(CIFAR10.binary, md5=sums), binary_classes=(b"cat", b"dog", b"ship"))
     folder = write_folder(small.binary, contents, tmp_path)
-    dataset = small.load(data_dir=tmp_path)
+    dataset = assemble(small.read(tmp_path))
     assert torch.equal(dataset.test.inputs, torch.from_numpy(splits["test"][0]))
     assert dataset.test.labels.tolist() == splits["test"][1].tolist()
     assert dataset.test.sources[1] == "test/test_batch.bin:1"
     write_folder(small.bundle, files, tmp_path)
-    pickled = small.load(data_dir=tmp_path)  # read first where both are there
+    pickled = assemble(small.read(tmp_path))  # read first where both are there
     assert pickled.test.sources[1] == "test/test_batch_1.png"
     assert torch.equal(pickled.train.inputs, dataset.train.inputs)
     assert pickled.classes == dataset.classes
     (folder / "test_batch.bin").write_bytes(b"")
     shutil.rmtree(tmp_path / small.bundle.folder)
     with pytest.raises(DataError, match=r"test_batch.bin is not the published file of cifar10"):
-        small.load(data_dir=tmp_path)
+        assemble(small.read(tmp_path))
     assert CIFAR10.binary_classes[3] == b"cat"

@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 
 from adaptive_labels.data import DataError, load_dataset
-from adaptive_labels.data.readers.pixels import decode_files, decode_image
+from adaptive_labels.data.pixels import decode_files, decode_image
 
 RED, GREEN, WHITE = (255, 0, 0), (0, 255, 0), (255, 255, 255)
 

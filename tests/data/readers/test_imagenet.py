@@ -11,9 +11,8 @@ from PIL import Image
 
 from adaptive_labels.data import DataError, fingerprint, load_dataset
 from adaptive_labels.data.dataset import ImageFiles
-from adaptive_labels.data.encoders.image_files import image_at, random_view, worker_count
-from adaptive_labels.data.encoders.ngrams import ImageEncoder
-from adaptive_labels.data.readers.pixels import resize_and_cut
+from adaptive_labels.data.encoders.images import ImageEncoder, image_at, random_view, worker_count
+from adaptive_labels.data.pixels import resize_and_cut
 from imagenet_files import SYNSETS, write_imagenet
 
 
@@ -28,7 +27,7 @@ def data(folder):
 
 
 def encoded(examples):
-    return ImageEncoder.for_files(examples.inputs).encode(examples.inputs)
+    return ImageEncoder.fit(examples.inputs).encode(examples.inputs)
 
 
 def test_synsets_are_in_order_and_named(data):

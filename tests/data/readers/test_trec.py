@@ -35,7 +35,7 @@ def test_the_splits_are_found_and_the_coarse_label_is_taken(tmp_path):
     assert dataset.classes == ("DESC", "ENTY", "NUM")
     assert dataset.test.inputs == ["When is noon ?", "What film is this ?"]
     assert dataset.test.labels.tolist() == [2, 1]
-    assert dataset.test.sources == ["TREC_10.label:1", "TREC_10.label:2"]
+    assert list(dataset.test.sources) == ["TREC_10.label:1", "TREC_10.label:2"]
     texts = [*dataset.train.inputs, *dataset.validation.inputs]
     assert len(texts) == 9
     assert "What films featured the character : Popeye ?" in texts

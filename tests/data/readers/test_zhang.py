@@ -13,10 +13,11 @@ import torch
 
 from adaptive_labels.data import DATASETS, DataError, load_dataset
 from adaptive_labels.data.cache import CACHE
-from adaptive_labels.data.fingerprint import fingerprint
+from adaptive_labels.data.dataset import fingerprint
 from adaptive_labels.data.readers.zhang import AG_NEWS, YAHOO_ANSWERS, YELP_FULL
-from adaptive_labels.data.readers.zhang_format import Source, Style, stored_rows
-from adaptive_labels.data.stored_texts import StoredTexts
+from adaptive_labels.data.readers.zhang_csv import Source, Style, stored_rows
+from adaptive_labels.data.splits import assemble
+from adaptive_labels.data.stored_texts import LineSources, StoredTexts
 from zhang_files import make_zhang, write_archive, write_folder
 
 ALL = [AG_NEWS, YAHOO_ANSWERS, YELP_FULL]
@@ -43,7 +44,7 @@ def test_the_published_counts_and_names():
     }
     assert AG_NEWS.classes == ("World", "Sports", "Business", "Sci/Tech")
     assert [texts.style.text_columns for texts in ALL] == [2, 3, 1]
-    assert all(DATASETS[texts.name].load == texts.load and DATASETS[texts.name].fetch == texts.fetch for texts in ALL)
+    assert all(DATASETS[texts.name].read == texts.read and DATASETS[texts.name].fetch == texts.fetch for texts in ALL)
 
 
 def test_rows_as_they_are_written(tmp_path):
@@ -63,7 +64,7 @@ def test_rows_as_they_are_written(tmp_path):
         "last one",
     ]
     assert rows.labels.tolist() == [2, 1, 10, 3, 1, 1]
-    assert list(rows.sources("x.csv")) == ["x.csv:1", "x.csv:2", "x.csv:3", "x.csv:5", "x.csv:6", "x.csv:8"]
+    assert list(LineSources("x.csv", rows.lines)) == ["x.csv:1", "x.csv:2", "x.csv:3", "x.csv:5", "x.csv:6", "x.csv:8"]
     assert rows.texts.lengths.tolist() == [len(text) for text in rows.texts]
 
 
@@ -86,7 +87,7 @@ def test_every_form_gives_the_same_data_set(official, form, tmp_path):
         suffix = "tar.gz" if form == "archive itself" else form
         archive = write_archive(texts, files, root / f"{texts.folder}.{suffix}")
         root = archive if form == "archive itself" else root
-    expected, found = texts.load(data_dir=plain), texts.load(data_dir=root)
+    expected, found = assemble(texts.read(plain)), assemble(texts.read(root))
     assert found.fingerprint == expected.fingerprint
     assert found.classes == official.classes
     assert isinstance(found.train.inputs, StoredTexts)
@@ -104,7 +105,7 @@ def test_every_form_gives_the_same_data_set(official, form, tmp_path):
 def test_the_split_and_fingerprint_are_those_of_the_same_texts_in_a_list(tmp_path):
     texts, files = make_zhang(YAHOO_ANSWERS)
     write_folder(texts, files, tmp_path / "data")
-    stored = texts.load(data_dir=tmp_path / "data", split_seed=3, train_fraction=0.5)
+    stored = assemble(texts.read(tmp_path / "data"), split_seed=3, train_fraction=0.5)
     listed = load_dataset(str(tmp_path / "data" / texts.folder), split_seed=3, train_fraction=0.5)
     assert list(stored.train.inputs) == listed.train.inputs
     assert list(stored.validation.inputs) == listed.validation.inputs
@@ -119,7 +120,7 @@ def test_a_file_that_is_not_the_published_one_is_refused_and_not_kept(tmp_path, 
     short["train.csv"] = b"".join(short["train.csv"][:-2])
     write_folder(texts, short, tmp_path)
     with pytest.raises(DataError) as caught:
-        texts.load(data_dir=tmp_path)
+        assemble(texts.read(tmp_path))
     assert str(caught.value) == (
         f"{tmp_path}/yelp_review_full_csv/train.csv is not the published file of yelp_full: its classes have 12, 12, "
         "12, 11, 11 rows where 12 each are expected. A folder of your own is read without this check if you give its "
@@ -131,7 +132,7 @@ def test_a_file_that_is_not_the_published_one_is_refused_and_not_kept(tmp_path, 
     with pytest.raises(
         DataError, match=r"train.csv line 61 has the class number 6; yelp_full has 5 classes\. A folder"
     ):
-        texts.load(data_dir=tmp_path)
+        assemble(texts.read(tmp_path))
 
 
 def test_a_changed_file_with_the_right_counts_is_known_by_its_sum(tmp_path):
@@ -139,33 +140,33 @@ def test_a_changed_file_with_the_right_counts_is_known_by_its_sum(tmp_path):
     for form, change in {"same": b"word1", "changed": b"ward1"}.items():
         content = files["test.csv"].replace(b"word1", change)
         write_archive(texts, {**files, "test.csv": content}, tmp_path / form / "ag_news_csv.tar.gz")
-    assert "by their MD5." in texts.load(data_dir=tmp_path / "same").notes[0]
+    assert "by their MD5." in assemble(texts.read(tmp_path / "same")).notes[0]
     with pytest.raises(
         DataError, match=r"ag_news_csv.tar.gz/test.csv is not the published file of ag_news: the MD5 of"
     ):
-        texts.load(data_dir=tmp_path / "changed")
+        assemble(texts.read(tmp_path / "changed"))
 
 
 def test_what_the_notes_say_of_an_archive(tmp_path):
     texts, files = make_zhang(YAHOO_ANSWERS)
     archive = write_archive(texts, files, tmp_path / "yahoo_answers_csv.tar.gz")
-    assert "by their numbers of rows and classes." in texts.load(data_dir=tmp_path).notes[0]
+    assert "by their numbers of rows and classes." in assemble(texts.read(tmp_path)).notes[0]
     same = replace(texts, archive_md5=hashlib.md5(archive.read_bytes()).hexdigest())
-    assert "by the archive's MD5." in same.load(data_dir=tmp_path).notes[0]
+    assert "by the archive's MD5." in assemble(same.read(tmp_path)).notes[0]
 
 
 def test_empty_texts_are_kept_and_counted(tmp_path):
     texts, files = make_zhang(YELP_FULL)
     files["test.csv"] = files["test.csv"].replace(files["test.csv"].splitlines()[0], b'"1",""')
     write_folder(texts, files, tmp_path)
-    dataset = texts.load(data_dir=tmp_path)
+    dataset = assemble(texts.read(tmp_path))
     assert "1 text of test.csv is empty, and kept." in dataset.notes
     assert dataset.test.inputs[0] == ""
 
 
 def test_what_is_missing_is_named(tmp_path):
     with pytest.raises(DataError) as caught:
-        YAHOO_ANSWERS.load(data_dir=tmp_path)
+        assemble(YAHOO_ANSWERS.read(tmp_path))
     assert str(caught.value) == (
         "The data set yahoo_answers is neither as yahoo_answers_csv/ (train.csv and test.csv) nor as "
         f"yahoo_answers_csv.tar.gz in {tmp_path}; name the folder that has it with --data-dir, or have it fetched from "
@@ -174,7 +175,7 @@ def test_what_is_missing_is_named(tmp_path):
     write_archive(YAHOO_ANSWERS, {"train.csv": b'"1","a","b","c"\n'}, tmp_path / "yahoo_answers_csv.tgz")
     one = replace(YAHOO_ANSWERS, classes=("only",), per_class={"train": 1, "test": 1})
     with pytest.raises(DataError, match=r"The archive .*yahoo_answers_csv.tgz has no test.csv\."):
-        one.load(data_dir=tmp_path)
+        assemble(one.read(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -198,7 +199,7 @@ def test_a_broken_archive_is_said_to_be_so(tmp_path):
     archive = write_archive(texts, files, tmp_path / "yelp_review_full_csv.tar.gz")
     archive.write_bytes(archive.read_bytes()[:-300])
     with pytest.raises(DataError, match=r"yelp_review_full_csv.tar.gz/(train|test).csv cannot be read: "):
-        texts.load(data_dir=tmp_path)
+        assemble(texts.read(tmp_path))
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(files["test.csv"])[:-9])
     with pytest.raises(DataError, match=r"x.csv.gz cannot be read: "):
         stored_rows(Source(tmp_path / "x.csv.gz"), Style(1), lambda rows: None)

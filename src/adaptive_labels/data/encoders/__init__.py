@@ -1,19 +1,17 @@
-"""Which encoder makes what a network reads, and which of a model's options are its encoder's."""
+"""Encoders: what a network reads, made from texts or images, as whole batches of tensors."""
 
+import importlib
+import pkgutil
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
-from torch import Tensor
-
-from adaptive_labels.data.dataset import Examples, ImageFiles
-from adaptive_labels.data.encoders.image_files import EncodedFiles
-from adaptive_labels.data.encoders.ngrams import HashedNgrams, ImageEncoder, ImageTensors, RaggedIds
-from adaptive_labels.data.encoders.stored import encode_stored, fit_stored
-from adaptive_labels.data.encoders.words import CharacterIds, PaddedIds, WordIds
-from adaptive_labels.data.stored_texts import StoredTexts
+from adaptive_labels.data.dataset import Examples
+from adaptive_labels.data.encoders.registry import ENCODERS, EncodedExamples, Encoder, register_encoder
+from adaptive_labels.data.encoders.text import length_notes
+from adaptive_labels.errors import UserError, did_you_mean
 
 __all__ = [
+    "ENCODERS",
     "EncodedExamples",
     "Encoder",
     "encode",
@@ -21,24 +19,12 @@ __all__ = [
     "encoder_options",
     "encoder_to_dict",
     "fit_encoder",
+    "length_notes",
+    "register_encoder",
 ]
 
-Encoder = HashedNgrams | WordIds | CharacterIds | ImageEncoder
-EncodedExamples = RaggedIds | PaddedIds | ImageTensors | EncodedFiles
-
-# By the name under which a run stores them; "text" is the oldest of the text encoders.
-_STORED: dict[str, type[Encoder]] = {
-    "text": HashedNgrams,
-    "words": WordIds,
-    "characters": CharacterIds,
-    "image": ImageEncoder,
-}
-_OPTIONS = {
-    "features": frozenset(field.name for field in fields(HashedNgrams)),
-    "words": frozenset({"vocabulary_size", "min_count", "max_words", "max_length", "lowercase", "normalise"}),
-    "characters": frozenset({"alphabet", "length", "reverse", "lowercase", "normalise"}),
-    "pixels": frozenset[str](),
-}
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
 
 
 def encoder_options(reads: str) -> frozenset[str]:
@@ -47,42 +33,35 @@ def encoder_options(reads: str) -> frozenset[str]:
     >>> sorted(encoder_options("words"))
     ['lowercase', 'max_length', 'max_words', 'min_count', 'normalise', 'vocabulary_size']
     """
-    return _OPTIONS[reads]
+    return _find(reads).options
 
 
 def fit_encoder(reads: str, examples: Examples, settings: Mapping[str, Any]) -> Encoder:
     """Return the encoder for a network that reads features, words, characters or pixels, fitted on these examples."""
-    inputs = examples.inputs
-    if isinstance(inputs, Tensor):
-        return ImageEncoder.fit(inputs)
-    if isinstance(inputs, ImageFiles):
-        return ImageEncoder.for_files(inputs)
-    if reads == "features":
-        return HashedNgrams.from_dict(settings)
-    kind = WordIds if reads == "words" else CharacterIds
-    return fit_stored(kind, inputs, settings) if isinstance(inputs, StoredTexts) else kind.fit(inputs, **settings)
+    return _find(reads).fit(examples.inputs, **settings)
 
 
 def encode(encoder: Encoder, examples: Examples) -> EncodedExamples:
     """One split's inputs, ready to give whole batches."""
-    inputs = examples.inputs
-    if isinstance(encoder, ImageEncoder):
-        assert isinstance(inputs, Tensor | ImageFiles)
-        return encoder.encode(inputs)
-    assert isinstance(inputs, list | StoredTexts)
-    return encode_stored(encoder, inputs) if isinstance(inputs, StoredTexts) else encoder.encode(inputs)
+    return encoder.encode(examples.inputs)
 
 
 def encoder_to_dict(encoder: Encoder) -> dict[str, Any]:
     """An encoder as plain data, with its kind."""
-    kind = next(name for name, stored in _STORED.items() if type(encoder) is stored)
-    return {"kind": kind, "settings": encoder.to_dict()}
+    return {"kind": encoder.kind, "settings": encoder.to_dict()}
 
 
 def encoder_from_dict(stored: Mapping[str, Any]) -> Encoder:
     """The encoder that a run has stored, as `encoder_to_dict` gave it.
 
-    >>> encoder_from_dict(encoder_to_dict(HashedNgrams(buckets=10))).buckets
-    10
+    >>> encoder_from_dict({"kind": "text", "settings": {"buckets": 10}}).sizes
+    {'buckets': 10}
     """
-    return _STORED[stored["kind"]].from_dict(stored["settings"])
+    kinds = {encoder.kind: encoder for encoder in ENCODERS.values()}
+    return kinds[stored["kind"]].from_dict(stored["settings"])
+
+
+def _find(reads: str) -> type[Encoder]:
+    if reads not in ENCODERS:
+        raise UserError(f"no encoder makes {reads!r}, only {', '.join(ENCODERS)}{did_you_mean(reads, ENCODERS)}")
+    return ENCODERS[reads]

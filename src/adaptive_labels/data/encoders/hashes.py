@@ -17,19 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "BASE",
-    "Codes",
-    "Int64s",
-    "PolynomialHash",
-    "UInt64s",
-    "Words",
-    "chunks",
-    "code_points",
-    "mix",
-    "word_hashes",
-]
-
 # All of these are part of every trained text model: changing one changes what its features mean.
 BASE = 0x9E3779B97F4A7C15
 _BASE_INVERSE = pow(BASE, -1, 2**64)

@@ -1,21 +1,16 @@
-"""Encoders: what a model reads, made from texts or images, as whole batches of tensors.
+"""Texts as numbers of hashed features, in no order.
 
-Shapes: N examples, M features in all of them, C channels, H × W pixels.
-
-How a text becomes hashed features: a feature is a word, a run of neighbouring words, or a run of characters inside a
-word whose ends are marked. `word_hashes` says what a word is, and how all of them are hashed at once.
+A feature is a word, a run of neighbouring words, or a run of characters inside a word whose ends are marked. `hashes`
+says what a word is, and how all of them are hashed at once.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from adaptive_labels.data.dataset import ImageFiles
 from adaptive_labels.data.encoders.hashes import (
     BASE,
     Codes,
@@ -23,74 +18,22 @@ from adaptive_labels.data.encoders.hashes import (
     PolynomialHash,
     UInt64s,
     Words,
-    chunks,
     code_points,
     mix,
     word_hashes,
 )
-from adaptive_labels.data.encoders.image_files import EncodedFiles, resize_for
+from adaptive_labels.data.encoders.registry import register_encoder
+from adaptive_labels.data.encoders.text import Chunk, RaggedIds, TextEncoder
 
 # These are part of every trained text model: changing one changes what its features mean.
 _RUN_SALT = 0x57A4_0000  # plus the number of words
 _PIECE_SALT = 0x57A5_0000
 _WORD_BEGINS, _WORD_ENDS = 0x110000, 0x110001  # the first two numbers beyond Unicode
 
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # as the field has them
 
-
-@dataclass(frozen=True, eq=False)
-class RaggedIds:
-    """Lists of feature numbers, one list an example, laid end to end.
-
-    Args:
-        values: (M,) int32 or int64, all lists one after the other.
-        offsets: (N+1,) int64; example i owns `values[offsets[i]:offsets[i + 1]]`.
-    """
-
-    values: Tensor
-    offsets: Tensor
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the lists of these examples laid end to end, and where each begins: what `nn.EmbeddingBag` takes.
-
-        >>> ragged = RaggedIds(torch.tensor([5, 6, 7], dtype=torch.int32), torch.tensor([0, 2, 2, 3]))
-        >>> [part.tolist() for part in ragged.batch(torch.tensor([2, 1, 0]))]
-        [[7, 5, 6], [0, 1, 1]]
-        """
-        values, begins, _ = end_to_end(self.values, self.offsets, indices)
-        return values, begins
-
-
-def laid_out(encoded: Iterable[tuple[NDArray[np.int32], Int64s]]) -> tuple[Tensor, Tensor]:
-    """Return chunks of lists, each with the lists' lengths, as all values end to end and the N+1 offsets.
-
-    >>> chunk = np.array([7, 8, 9], np.int32), np.array([1, 2])
-    >>> [part.tolist() for part in laid_out([chunk, chunk])]
-    [[7, 8, 9, 7, 8, 9], [0, 1, 3, 4, 6]]
-    """
-    values, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
-    for chunk_values, chunk_lengths in encoded:
-        values.append(chunk_values)
-        lengths.append(chunk_lengths)
-    return torch.from_numpy(np.concatenate(values)), torch.from_numpy(np.cumsum(np.concatenate(lengths)))
-
-
-def end_to_end(values: Tensor, offsets: Tensor, indices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return some of the lists in `values`, end to end, with where each begins and how long it is."""
-    starts = offsets[indices]
-    lengths = offsets[indices + 1] - starts
-    begins = lengths.cumsum(0) - lengths
-    total = int(lengths.sum())
-    # Position j of the result, in the list that begins at `begins`, comes from `starts` + (j − `begins`).
-    source = torch.arange(total) + (starts - begins).repeat_interleave(lengths, output_size=total)
-    return values[source].long(), begins, lengths
-
-
+@register_encoder("features", kind="text")  # the oldest of the text encoders
 @dataclass(frozen=True)
-class HashedNgrams:
+class HashedNgrams(TextEncoder):
     """Texts to numbers of hashed features: words, runs of neighbouring words, and pieces of words.
 
     Every feature's hash, modulo `buckets`, is its number; no vocabulary is fitted or stored. The hashes are part of a
@@ -115,6 +58,9 @@ class HashedNgrams:
     True
     """
 
+    options = frozenset({"words", "word_ngrams", "char_ngrams", "buckets", "lowercase", "normalise", "max_length"})
+    lists = RaggedIds
+
     words: bool = True
     word_ngrams: int = 2
     char_ngrams: tuple[int, int] | None = (1, 5)
@@ -126,17 +72,13 @@ class HashedNgrams:
     def __post_init__(self) -> None:
         if not 1 <= self.word_ngrams <= 10:
             raise ValueError(f"word_ngrams is {self.word_ngrams}; it must be between 1 and 10")
-        if self.char_ngrams is not None and len(self.char_ngrams) == 0:
-            object.__setattr__(self, "char_ngrams", None)
-        if self.char_ngrams is not None:
-            # JSON and TOML have lists only.
-            bounds: tuple[int, ...] = tuple(self.char_ngrams)
-            object.__setattr__(self, "char_ngrams", bounds)
-            if len(bounds) != 2 or not 1 <= bounds[0] <= bounds[1] <= 32:
-                raise ValueError(
-                    f"char_ngrams is {bounds}; it must be a shortest and a longest length "
-                    "with 1 <= shortest <= longest <= 32, or None"
-                )
+        bounds = tuple(self.char_ngrams or ()) or None  # JSON and TOML have lists only, and no None
+        object.__setattr__(self, "char_ngrams", bounds)
+        if bounds and (len(bounds) != 2 or not 1 <= bounds[0] <= bounds[1] <= 32):
+            raise ValueError(
+                f"char_ngrams is {bounds}; it must be a shortest and a longest length "
+                "with 1 <= shortest <= longest <= 32, or None"
+            )
         if not self.words and self.char_ngrams is None:
             raise ValueError("words is False and char_ngrams is None; at least one of them must give features")
         if not 1 <= self.buckets < 2**31:
@@ -149,30 +91,16 @@ class HashedNgrams:
         """The sizes of a network that its encoder decides."""
         return {"buckets": self.buckets}
 
-    @property
-    def numbers(self) -> int:
-        """How many different numbers a text may be given."""
-        return self.buckets
-
-    def encode(self, texts: Sequence[str]) -> RaggedIds:
-        """Return the numbers of every text's features; a text without a visible character has none."""
-        return RaggedIds(*laid_out(self.encode_chunks(texts)))
-
-    def encode_chunks(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int32], Int64s]]:
-        """Yield the numbers of some texts after the other, end to end, and how many each text has."""
-        for chunk in chunks(texts, max_length=self.max_length, normalise=self.normalise, lowercase=self.lowercase):
-            yield self._encode_chunk(chunk)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain data."""
-        return asdict(self)
-
     @classmethod
-    def from_dict(cls, settings: Mapping[str, Any]) -> "HashedNgrams":
-        """Return the encoder with these settings, as `to_dict` gave them."""
+    def fit(cls, inputs: Sequence[str], **settings: Any) -> "HashedNgrams":
+        """Return the encoder with these settings; nothing is fitted."""
         return cls(**settings)
 
-    def _encode_chunk(self, texts: list[str]) -> tuple[NDArray[np.int32], Int64s]:
+    def encode_chunks(self, texts: Sequence[str]) -> Iterator[Chunk]:
+        """Yield the numbers of some texts after the other; a text without a visible character has none."""
+        return map(self._encode_chunk, self._chunks(texts))
+
+    def _encode_chunk(self, texts: list[str]) -> Chunk:
         """Return the feature numbers of these texts end to end, and how many each text has."""
         codes, text_ends = code_points(texts)
         words = Words.find(codes, text_ends)
@@ -219,7 +147,7 @@ def _pieces(codes: Codes, words: Words, shortest: int, longest: int) -> Iterator
         yield mix(prefix.of(starts, starts + length), _PIECE_SALT), texts[starts]
 
 
-def _join_by_text(kinds: list[tuple[NDArray[np.int32], Int64s]], texts: int) -> tuple[NDArray[np.int32], Int64s]:
+def _join_by_text(kinds: list[tuple[NDArray[np.int32], Int64s]], texts: int) -> Chunk:
     """Bring the features of all kinds together text by text; return the numbers, and how many each text has."""
     counts = np.stack([np.bincount(text_of, minlength=texts) for _, text_of in kinds])  # (kinds, texts)
     lengths = counts.sum(0)
@@ -229,114 +157,3 @@ def _join_by_text(kinds: list[tuple[NDArray[np.int32], Int64s]], texts: int) -> 
         shift = begin - (np.cumsum(count) - count)
         joined[np.arange(len(numbers)) + np.repeat(shift, count)] = numbers
     return joined, lengths
-
-
-@dataclass(frozen=True, eq=False)
-class ImageTensors:
-    """Images that stay bytes until a batch of them is asked for.
-
-    Args:
-        images: (N, C, H, W) uint8.
-        mean: a number for each channel, of pixels between 0 and 1.
-        std: a number for each channel.
-    """
-
-    images: Tensor
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def batch(self, indices: Tensor) -> Tensor:
-        """Return these images as float32 (n, C, H, W), (pixel / 255 − mean) / std.
-
-        >>> ImageTensors(torch.full((2, 1, 1, 1), 255, dtype=torch.uint8), (0.5,), (0.25,)).batch(torch.tensor([1]))
-        tensor([[[[2.]]]])
-        """
-        mean = torch.tensor(self.mean).view(-1, 1, 1)
-        std = torch.tensor(self.std).view(-1, 1, 1)
-        return self.images.index_select(0, indices).div(255).sub_(mean).div_(std)
-
-
-@dataclass(frozen=True)
-class ImageEncoder:
-    """Images of one size to normalised tensors, with the mean and standard deviation of the training images.
-
-    Args:
-        mean: a number for each channel, of pixels between 0 and 1.
-        std: a number for each channel.
-        size: height and width.
-        channels: 1 for grey, 3 for colour.
-        resize: for images that stay files, the length that their shorter side is brought to before the middle is cut
-            out; None for images that come in their size.
-
-    >>> images = torch.tensor([[[[0, 255]]]], dtype=torch.uint8)
-    >>> encoder = ImageEncoder.fit(images)
-    >>> encoder.mean, encoder.std, encoder.encode(images).batch(torch.tensor([0])).tolist()
-    ((0.5,), (0.5,), [[[[-1.0, 1.0]]]])
-    """
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    size: tuple[int, int]
-    channels: int
-    resize: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("mean", "std", "size"):  # JSON and TOML have lists only
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-
-    @classmethod
-    def fit(cls, images: Tensor) -> "ImageEncoder":
-        """Return the encoder for images (N, C, H, W) uint8 like these; a channel without contrast keeps std 1."""
-        if images.ndim != 4 or images.dtype != torch.uint8 or images.numel() == 0:
-            raise ValueError(
-                f"images has shape {tuple(images.shape)} and type {images.dtype}; it must be (N, C, H, W), not empty, "
-                "of type torch.uint8"
-            )
-        examples, channels, height, width = images.shape
-        # Exact sums from a count of the 256 values, without a float copy of all images.
-        counts = torch.stack([torch.bincount(images[:, c].reshape(-1), minlength=256) for c in range(channels)])
-        values = torch.arange(256, dtype=torch.float64) / 255
-        share = counts.double() / (examples * height * width)  # (C, 256)
-        mean = share @ values
-        std = (share * (values - mean[:, None]).square()).sum(1).sqrt()
-        std = torch.where(std < 1e-6, 1.0, std)
-        return cls(tuple(mean.tolist()), tuple(std.tolist()), (height, width), channels)
-
-    @classmethod
-    def for_files(cls, files: ImageFiles) -> "ImageEncoder":
-        """Return the encoder for images that stay files, with the mean and standard deviation of ImageNet's."""
-        size = files.size
-        return cls(IMAGENET_MEAN, IMAGENET_STD, (size, size), 3, resize_for(size))
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The sizes of a network that its encoder decides."""
-        return {"in_channels": self.channels}
-
-    def encode(self, images: Tensor | ImageFiles) -> ImageTensors | EncodedFiles:
-        """Return the images, ready for batches; their shape must be that of the training images."""
-        if isinstance(images, ImageFiles):
-            assert self.resize is not None
-            return EncodedFiles(images, self.size[0], self.resize, self.mean, self.std)
-        expected = (self.channels, *self.size)
-        if images.ndim != 4 or tuple(images.shape[1:]) != expected or images.dtype != torch.uint8:
-            raise ValueError(
-                f"images has shape {tuple(images.shape)} and type {images.dtype}; it must be (N, "
-                f"{', '.join(map(str, expected))}) of type torch.uint8, as in training"
-            )
-        return ImageTensors(images, self.mean, self.std)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain data."""
-        settings = asdict(self)
-        if self.resize is None:
-            del settings["resize"]  # as earlier versions wrote it
-        return settings
-
-    @classmethod
-    def from_dict(cls, settings: Mapping[str, Any]) -> "ImageEncoder":
-        """Return the encoder with these settings, as `to_dict` gave them."""
-        return cls(**settings)

@@ -1,73 +1,37 @@
-"""Encoders that keep the order of a text: numbers of words or of characters, one after the other.
+"""Texts as the numbers of their words, in order.
 
-Shapes: N texts, M words or characters in all of them, L in the longest of a batch.
+Shapes: N texts, M words in all of them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from adaptive_labels.data.encoders.hashes import Codes, Int64s, UInt64s, Words, chunks, code_points, word_hashes
-from adaptive_labels.data.encoders.ngrams import end_to_end, laid_out
+from adaptive_labels.data.encoders.hashes import Codes, Int64s, UInt64s, Words, code_points, word_hashes
+from adaptive_labels.data.encoders.registry import register_encoder
+from adaptive_labels.data.encoders.text import Chunk, TextEncoder
+from adaptive_labels.data.stored_texts import StoredTexts, text_lengths
 
-__all__ = ["ZHANG_ALPHABET", "CharacterIds", "PaddedIds", "WordIds"]
-
-PADDING, UNKNOWN = 0, 1
+UNKNOWN = 1
 _MERGE_AT = 4_000_000
 """Hashes counted before equal ones are brought together: bounds the memory of fitting a vocabulary."""
 
-ZHANG_ALPHABET = (
-    "abcdefghijklmnopqrstuvwxyz0123456789-,;.!?:'\"/\\|_@#$%^&*~`+-=<>()[]{}\n"  # the hyphen is there twice
-)
-"""The 70 characters of Zhang et al. (2015), in their order."""
+COUNTED = 20_000
+"""Of more texts than this in a split, only so many are searched for words, and the number is an estimate."""
 
 
-@dataclass(frozen=True, eq=False)
-class PaddedIds:
-    """Lists of numbers, one list a text, laid end to end; a batch of them is padded with 0 to its longest.
-
-    Args:
-        values: (M,) integers.
-        offsets: (N+1,) int64; text i owns `values[offsets[i]:offsets[i + 1]]`.
-    """
-
-    values: Tensor
-    offsets: Tensor
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    @property
-    def lengths(self) -> Tensor:
-        """How long each list is, (N,)."""
-        return self.offsets.diff()
-
-    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Return these lists (n, L) int64, padded with 0, and how long each is, (n,); an empty list counts as one 0.
-
-        >>> lists = PaddedIds(torch.tensor([5, 6, 7], dtype=torch.int32), torch.tensor([0, 2, 2, 3]))
-        >>> [part.tolist() for part in lists.batch(torch.tensor([2, 1, 0]))]
-        [[[7, 0], [0, 0], [5, 6]], [1, 1, 2]]
-        """
-        values, begins, lengths = end_to_end(self.values, self.offsets, indices)
-        longest = max(1, int(lengths.max())) if len(lengths) else 1
-        # Row i begins at i × `longest` in the padded lists, and at `begins` in those laid end to end.
-        shifts = (torch.arange(len(lengths)) * longest - begins).repeat_interleave(lengths, output_size=len(values))
-        padded = torch.zeros(len(lengths) * longest, dtype=torch.int64)
-        padded[torch.arange(len(values)) + shifts] = values
-        return padded.view(-1, longest), lengths.clamp_min(1)
-
-
+@register_encoder("words")
 @dataclass(frozen=True)
-class WordIds:
+class WordIds(TextEncoder):
     """Texts to the numbers of their words, in order, by a vocabulary that was fitted on the training texts.
 
     A word's number is its place in `words` plus 2; 0 is padding, 1 a word that the vocabulary does not have.
+
+    Fitted, the vocabulary is the `vocabulary_size` (20,000) most frequent words that occur `min_count` (2) times.
 
     Args:
         words: the vocabulary, most frequent first.
@@ -82,6 +46,8 @@ class WordIds:
     >>> WordIds.from_dict(encoder.to_dict()) == encoder
     True
     """
+
+    options = frozenset({"vocabulary_size", "min_count", "max_words", "max_length", "lowercase", "normalise"})
 
     words: tuple[str, ...]
     lowercase: bool = True
@@ -104,17 +70,10 @@ class WordIds:
         object.__setattr__(self, "_numbers", (order + 2).astype(np.int32))
 
     @classmethod
-    def fit(
+    def _fit(
         cls, texts: Sequence[str], *, vocabulary_size: int = 20_000, min_count: int = 2, **settings: Any
     ) -> "WordIds":
-        """Return the encoder with the most frequent words of these texts.
-
-        Args:
-            texts: the training texts.
-            vocabulary_size: how many words at most.
-            min_count: how often a word must occur.
-            settings: the other arguments of the encoder.
-        """
+        """Return the encoder with the most frequent words: so many at most, each occurring so often at least."""
         for name, value in {"vocabulary_size": vocabulary_size, "min_count": min_count}.items():
             if value < 1:
                 raise ValueError(f"{name} is {value}; it must be at least 1")
@@ -135,42 +94,44 @@ class WordIds:
         """The sizes of a network that its encoder decides."""
         return {"vocabulary": self.vocabulary}
 
-    @property
-    def numbers(self) -> int:
-        """How many different numbers a text may be given."""
-        return self.vocabulary
-
-    def encode(self, texts: Sequence[str]) -> PaddedIds:
-        """Return the numbers of every text's words, up to `max_words` of them."""
-        return PaddedIds(*laid_out(self.encode_chunks(texts)))
-
-    def encode_chunks(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int32], Int64s]]:
-        """Yield the numbers of some texts after the other, end to end, and how many each text has."""
+    def encode_chunks(self, texts: Sequence[str]) -> Iterator[Chunk]:
+        """Yield the numbers of some texts' words after the other, up to `max_words` of each text."""
         for _, words, hashes, count in self._read(texts):
             per_text = np.bincount(words.texts, minlength=count)
             first = np.cumsum(per_text) - per_text
             kept = np.arange(len(hashes)) - first[words.texts] < self.max_words
             yield self._look_up(hashes[kept]), np.minimum(per_text, self.max_words)
 
-    def count_words(self, texts: Sequence[str]) -> Iterator[Int64s]:
-        """Yield how many words each text has, within `max_length` characters, some texts after the other."""
-        for chunk in chunks(texts, max_length=self.max_length, normalise=self.normalise, lowercase=self.lowercase):
-            codes, ends = code_points(chunk)
-            yield np.bincount(Words.find(codes, ends).texts, minlength=len(chunk))
+    def limits(self) -> Iterator[tuple[str, str, Callable[[Sequence[str]], tuple[int, bool]]]]:
+        """Yield the limits of characters and of words; see `TextEncoder.limits`.
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings and the vocabulary as plain data."""
-        names = ("words", "lowercase", "normalise", "max_length", "max_words")
-        return {name: list(self.words) if name == "words" else getattr(self, name) for name in names}
+        >>> (_, (option, limit, count)) = WordIds((), max_words=2).limits()
+        >>> option, limit, count(["one", "one two three"])
+        ('max_words', '2 words', (1, True))
+        """
+        yield from super().limits()
+        yield "max_words", f"{self.max_words:,} words", self._count_wordy
 
-    @classmethod
-    def from_dict(cls, settings: Mapping[str, Any]) -> "WordIds":
-        """Return the encoder with these settings, as `to_dict` gave them."""
-        return cls(**settings)
+    def _count_wordy(self, texts: Sequence[str]) -> tuple[int, bool]:
+        """How many texts have more words than are read, and whether all were counted."""
+        # A word has a character at least, so that shorter texts need not be looked at.
+        possible = np.flatnonzero(text_lengths(texts) > self.max_words)
+        every = max(1, -(-len(possible) // COUNTED))
+        looked_at = possible[::every]
+        some = (
+            texts.subset(torch.from_numpy(looked_at))
+            if isinstance(texts, StoredTexts)
+            else [texts[i] for i in looked_at.tolist()]
+        )
+        found = 0
+        for chunk in self._chunks(some):
+            words = Words.find(*code_points(chunk))
+            found += int((np.bincount(words.texts, minlength=len(chunk)) > self.max_words).sum())
+        return (found, True) if every == 1 else (round(found * len(possible) / len(looked_at)), False)
 
     def _read(self, texts: Sequence[str]) -> Iterator[tuple[Codes, Words, UInt64s, int]]:
         """Yield chunks of texts: their characters, their words, the words' hashes, how many texts."""
-        for chunk in chunks(texts, max_length=self.max_length, normalise=self.normalise, lowercase=self.lowercase):
+        for chunk in self._chunks(texts):
             codes, ends = code_points(chunk)
             words = Words.find(codes, ends)
             yield codes, words, word_hashes(codes, words), len(chunk)
@@ -221,102 +182,3 @@ def _merge(hashes: list[UInt64s], counts: list[Int64s]) -> tuple[UInt64s, Int64s
     sums = np.zeros(len(different), np.int64)
     np.add.at(sums, where, np.concatenate(counts))
     return different, sums
-
-
-@dataclass(frozen=True)
-class CharacterIds:
-    """Texts to the numbers of their characters, last character first, as character-level networks read them.
-
-    A character's number is its place in the alphabet plus 1 (the last place, where it is there twice); every other
-    character is 0, and so is padding.
-
-    Args:
-        alphabet: the characters that have a number.
-        length: how many characters of a text are read, from its beginning.
-        lowercase: read capital letters as small ones.
-        normalise: apply Unicode's NFKC first.
-        reverse: last character first: the paper's order, in which the end of a text has a fixed place.
-
-    >>> encoder = CharacterIds(alphabet="abc")
-    >>> encoder.encode(["Ab!", ""]).batch(torch.tensor([0, 1]))[0].tolist()
-    [[0, 2, 1], [0, 0, 0]]
-    """
-
-    alphabet: str = ZHANG_ALPHABET
-    length: int = 1014
-    lowercase: bool = True
-    normalise: bool = False
-    reverse: bool = True
-
-    def __post_init__(self) -> None:
-        if not self.alphabet:
-            raise ValueError("alphabet is empty; at least one character must have a number")
-        if self.length < 1:
-            raise ValueError(f"length is {self.length}; it must be at least 1")
-
-    @classmethod
-    def fit(cls, texts: Sequence[str], *, alphabet: str = "zhang", **settings: Any) -> "CharacterIds":
-        """Return the encoder for these training texts.
-
-        Args:
-            texts: the training texts.
-            alphabet: `"zhang"`, the paper's 70 characters, which are English; or `"train"`, for any language: the up
-                to 1,000 most frequent characters of the texts.
-            settings: the other arguments of the encoder.
-        """
-        if alphabet not in ("zhang", "train"):
-            raise ValueError(f"alphabet is {alphabet!r}; it must be 'zhang' or 'train'")
-        if alphabet == "zhang":
-            return cls(ZHANG_ALPHABET, **settings)
-        reader = cls("?", **settings)
-        counts = np.zeros(0x110000, np.int64)
-        for chunk in reader._chunks(texts):
-            counts += np.bincount(code_points(chunk)[0], minlength=len(counts))
-        frequent = np.argsort(-counts, kind="stable")[:1000]
-        return cls("".join(chr(code) for code in frequent.tolist() if counts[code]) or " ", **settings)
-
-    @property
-    def vocabulary(self) -> int:
-        """How many numbers there are, 0 included."""
-        return len(self.alphabet) + 1
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The sizes of a network that its encoder decides."""
-        return {"vocabulary": self.vocabulary, "length": self.length}
-
-    @property
-    def numbers(self) -> int:
-        """How many different numbers a text may be given."""
-        return self.vocabulary
-
-    def encode(self, texts: Sequence[str]) -> PaddedIds:
-        """Return the numbers of every text's characters."""
-        return PaddedIds(*laid_out(self.encode_chunks(texts)))
-
-    def encode_chunks(self, texts: Sequence[str]) -> Iterator[tuple[NDArray[np.int32], Int64s]]:
-        """Yield the numbers of some texts after the other, end to end, and how many each text has."""
-        table = np.zeros(0x110000, np.int32)
-        for place, character in enumerate(self.alphabet, start=1):
-            table[ord(character)] = place
-        for chunk in self._chunks(texts):
-            codes, ends = code_points(chunk)
-            counts = np.diff(ends, prepend=0)
-            if self.reverse:
-                # Place j of a text that spans s … e is read from s + e − 1 − j.
-                codes = codes[np.repeat(2 * ends - counts - 1, counts) - np.arange(len(codes))]
-            yield table[codes], counts
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain data."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, settings: Mapping[str, Any]) -> "CharacterIds":
-        """Return the encoder with these settings, as `to_dict` gave them."""
-        return cls(**settings)
-
-    def _chunks(self, texts: Sequence[str]) -> Iterator[list[str]]:
-        # Small letters can be more than the capitals they stand for, so that the length is cut again.
-        for chunk in chunks(texts, max_length=self.length, normalise=self.normalise, lowercase=self.lowercase):
-            yield [text[: self.length] for text in chunk]

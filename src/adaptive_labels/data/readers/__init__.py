@@ -1,1 +1,11 @@
-"""Readers: the user's own files by path, and one file for each data set that has a name."""
+"""Readers: the user's own files by path, and one file for each data set (or family) that has a name."""
+
+import importlib
+import pkgutil
+
+from adaptive_labels.data.readers.registry import DATASETS, READERS, register_dataset, register_reader
+
+__all__ = ["DATASETS", "READERS", "register_dataset", "register_reader"]
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

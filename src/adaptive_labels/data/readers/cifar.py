@@ -1,5 +1,7 @@
 """`cifar10` and `cifar100`: 60,000 colour photographs of 32×32 pixels (Krizhevsky 2009), from the official files."""
 
+import io
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +11,40 @@ import numpy as np
 import torch
 
 from adaptive_labels.data.archives import Bundle, fetch, find, read_members
-from adaptive_labels.data.assemble import Part, assemble
-from adaptive_labels.data.dataset import Dataset, Examples
-from adaptive_labels.data.readers.pickles import read_pickle
-from adaptive_labels.data.splits import content_digest
+from adaptive_labels.data.dataset import DataError, Examples, SplitName
+from adaptive_labels.data.readers.registry import register_dataset
+from adaptive_labels.data.splits import Part, RawDataset, content_digests
 
 _SITE = "https://www.cs.toronto.edu/~kriz/"
+
+
+_RECONSTRUCT = np.empty(0).__reduce__()[0]  # numpy's own, wherever this version of numpy keeps it
+# A pickle may name any function to be called; these hold plain values and numpy arrays, and nothing else.
+_ALLOWED = {
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+    ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
+    ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
+}
+
+
+class _ArraysOnly(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which is no part of an array")
+        return _ALLOWED[module, name]
+
+
+def read_pickle(content: bytes, where: str) -> Any:
+    """The value of a pickle, its Python 2 texts as bytes; a DataError that names `where` if it asks for more.
+
+    >>> read_pickle(pickle.dumps({"data": [1, 2]}), "train")
+    {'data': [1, 2]}
+    """
+    try:
+        return _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
+    except Exception as error:  # a broken pickle raises nearly anything
+        raise DataError(f"{where} cannot be opened: {error}.") from error
 
 
 @dataclass(frozen=True)
@@ -34,20 +64,16 @@ class Cifar:
     binary: Bundle | None = None
     binary_classes: tuple[bytes, ...] = ()
 
-    def load(self, *, split_seed: int = 0, train_fraction: float = 1.0, data_dir: Path | None = None) -> Dataset:
+    def read(self, data_dir: Path | None = None) -> RawDataset:
         """Images as uint8 (N, 3, 32, 32), the official test split, and a validation split made from train."""
         files = self._files(data_dir)
-        return assemble(
-            self.bundle.name,
-            "image",
-            [name.decode() for name in files[self.meta][self.classes_key]],
-            self._part("train", [files[name] for name in self.train]),
-            None,
-            self._part("test", [files[self.test]]),
-            notes=["Images are RGB, 32×32 pixels; the files are those that were published (MD5)."],
-            split_seed=split_seed,
-            train_fraction=train_fraction,
-        )
+        classes = [name.decode() for name in files[self.meta][self.classes_key]]
+        parts: dict[SplitName, Part] = {
+            "train": self._part("train", [files[name] for name in self.train]),
+            "test": self._part("test", [files[self.test]]),
+        }
+        note = "Images are RGB, 32×32 pixels; the files are those that were published (MD5)."
+        return RawDataset(self.bundle.name, "image", classes, parts, [note])
 
     def fetch(self, data_dir: Path, progress: Callable[[int, int | None], None]) -> list[str]:
         """Download and unpack what is not in `data_dir` yet; what was done, in sentences."""
@@ -75,15 +101,9 @@ class Cifar:
         rows = files[0][b"data"] if len(files) == 1 else np.concatenate([file[b"data"] for file in files])
         labels = np.concatenate([np.asarray(file[self.labels_key], dtype=np.int64) for file in files])
         names = [name.decode("latin-1") for file in files for name in file[b"filenames"]]
-        return Part(
-            Examples(
-                inputs=torch.from_numpy(rows.reshape(-1, 3, 32, 32)),
-                labels=torch.from_numpy(labels),
-                sources=[f"{split}/{name}" for name in names],
-            ),
-            [content_digest(row) for row in rows],
-            of_pixels=True,
-        )
+        images = torch.from_numpy(rows.reshape(-1, 3, 32, 32))
+        examples = Examples(images, torch.from_numpy(labels), sources=[f"{split}/{name}" for name in names])
+        return Part(examples, content_digests(rows), of_pixels=True)
 
 
 CIFAR10 = Cifar(
@@ -144,3 +164,5 @@ CIFAR100 = Cifar(
     labels_key=b"fine_labels",
     classes_key=b"fine_label_names",
 )
+register_dataset("cifar10", "photographs, 32×32 RGB, 10 classes, 60,000 images", fetch=CIFAR10.fetch)(CIFAR10.read)
+register_dataset("cifar100", "photographs, 32×32 RGB, 100 classes, 60,000 images", fetch=CIFAR100.fetch)(CIFAR100.read)

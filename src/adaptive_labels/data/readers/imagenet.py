@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from adaptive_labels.data.assemble import Part, assemble
-from adaptive_labels.data.dataset import DataError, Dataset, Examples, ImageFiles
-from adaptive_labels.data.encoders.image_files import resize_for
+from adaptive_labels.data.dataset import DataError, Examples, ImageFiles, SplitName
+from adaptive_labels.data.pixels import resize_for
 from adaptive_labels.data.readers.images import is_image
-from adaptive_labels.data.splits import content_digest
+from adaptive_labels.data.readers.registry import register_dataset
+from adaptive_labels.data.splits import Part, RawDataset, content_digests
 
 SIZE = 224
 VALIDATION_FRACTION = 0.02
@@ -23,13 +23,8 @@ _PLACES = ("", "imagenet", "ILSVRC/Data/CLS-LOC", "imagenet/ILSVRC/Data/CLS-LOC"
 _MAPPING, _INDEX = "LOC_synset_mapping.txt", "imagenet_class_index.json"
 
 
-def load_imagenet(
-    *,
-    split_seed: int = 0,
-    train_fraction: float = 1.0,
-    data_dir: Path | None = None,
-    image_size: int | None = None,
-) -> Dataset:
+@register_dataset("imagenet", "photographs of any size, 1,000 classes, 1.3 million images (folders train/ and val/)")
+def read_imagenet(data_dir: Path | None = None, *, image_size: int | None = None) -> RawDataset:
     """List the images; they stay files. val/ is the test split, validation is held out from train by a seeded split.
 
     The classes are in the order of their synset ids, as everywhere. Splits and fingerprint go by the names and sizes of
@@ -37,27 +32,21 @@ def load_imagenet(
     """
     root = Path() if data_dir is None else data_dir.expanduser()
     folder = _find(root, given=data_dir is not None)
-    synsets = _synsets(folder / "train")
-    size = SIZE if image_size is None else image_size
-    train, test = (_part(folder / split, synsets, size) for split in ("train", "val"))
+    synsets = _folders(folder / "train")
+    if len(synsets) < 2:
+        raise DataError(f"{folder / 'train'} has {len(synsets)} class folders; a classifier needs at least two.")
+    size = image_size or SIZE
+    parts: dict[SplitName, Part] = {
+        "train": _part(folder / "train", synsets, size),
+        "test": _part(folder / "val", synsets, size),
+    }
     classes, source = _class_names(folder, root, synsets)
-    resize = resize_for(size)
-    return assemble(
-        "imagenet",
-        "image",
-        classes,
-        train,
-        None,
-        test,
-        notes=[
-            "val/ is the test split, as the field has it. Class names are " + source,
-            f"Images stay files: training sees random parts of them, testing the middle {size}×{size} pixels of the "
-            f"image with its shorter side at {resize}.",
-        ],
-        split_seed=split_seed,
-        train_fraction=train_fraction,
-        validation_fraction=VALIDATION_FRACTION,
-    )
+    notes = [
+        "val/ is the test split, as the field has it. Class names are " + source,
+        f"Images stay files: training sees random parts of them, testing the middle {size}×{size} pixels of the "
+        f"image with its shorter side at {resize_for(size)}.",
+    ]
+    return RawDataset("imagenet", "image", classes, parts, notes, VALIDATION_FRACTION)
 
 
 def _find(root: Path, given: bool) -> Path:
@@ -69,13 +58,6 @@ def _find(root: Path, given: bool) -> Path:
         f"The data set imagenet is not {where}: there are no folders train/ and val/ with a folder of images for each "
         "synset. It cannot be downloaded without an account; name the folder that has it with --data-dir."
     )
-
-
-def _synsets(train: Path) -> list[str]:
-    synsets = _folders(train)
-    if len(synsets) < 2:
-        raise DataError(f"{train} has {len(synsets)} class folders; a classifier needs at least two.")
-    return synsets
 
 
 def _part(folder: Path, synsets: Sequence[str], size: int) -> Part:
@@ -96,12 +78,9 @@ def _part(folder: Path, synsets: Sequence[str], size: int) -> Part:
     if unknown:
         raise DataError(f"{folder} has a folder {unknown[0]}/, which train/ has not.")
     files = ImageFiles(folder, np.array([name.encode() for name in names]), np.array(sizes, dtype=np.int64), size)
-    examples = Examples(
-        inputs=files,
-        labels=torch.tensor(labels, dtype=torch.int64),
-        sources=[f"{folder.name}/{name}" for name in names],
-    )
-    return Part(examples, [content_digest(source.encode()) for source in examples.sources or []])
+    sources = [f"{folder.name}/{name}" for name in names]
+    examples = Examples(files, torch.tensor(labels, dtype=torch.int64), sources=sources)
+    return Part(examples, content_digests(map(str.encode, sources)))
 
 
 def _folders(folder: Path) -> list[str]:

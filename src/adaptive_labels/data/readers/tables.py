@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from adaptive_labels.data.dataset import DataError
-from adaptive_labels.data.readers.header import looks_like_header
+from adaptive_labels.data.dataset import DataError, counted
+from adaptive_labels.data.readers.columns import looks_like_header
 
 DELIMITED_SUFFIXES = (".csv", ".tsv")
 JSON_SUFFIXES = (".jsonl", ".ndjson")
@@ -80,42 +80,42 @@ def is_table(path: Path) -> bool:
     return path.name.lower().endswith(TABLE_SUFFIXES)
 
 
+def tables_in(folder: Path) -> list[Path]:
+    """The tables in a folder, by name."""
+    return sorted(path for path in folder.iterdir() if path.is_file() and is_table(path))
+
+
 def read_table(path: Path, *, header: bool | None = None, known_names: Sequence[str] = ()) -> Table:
     """Read a whole file.
 
     `header` says whether a delimited file's first line names the columns; None looks at the content, where a first line
     that has any of `known_names` in it is a header.
     """
-    name = path.name.lower()
+    name = path.name.lower().removesuffix(".gz")
     if name.endswith(".parquet"):
         table = _read_parquet(path)
-    elif not is_table(path):
-        raise DataError(f"{path} is no table that can be read; its name must end in {', '.join(TABLE_SUFFIXES)}.")
+    elif name.endswith(LABEL_SUFFIX):
+        # TREC's files are Latin-1, which is nothing to remark on.
+        table = _parse_label_lines(path, _read_text(path, "latin-1")[0])
+    elif name.endswith(JSON_SUFFIXES):
+        table = _parse_json_lines(path, *_read_text(path, "cp1252"))
     else:
-        text, notes = _read_text(path)
-        if name.removesuffix(".gz").endswith(JSON_SUFFIXES):
-            table = _parse_json_lines(path, text, notes)
-        elif name.removesuffix(".gz").endswith(LABEL_SUFFIX):
-            table = _parse_label_lines(path, text)
-        else:
-            is_tsv = name.removesuffix(".gz").endswith(".tsv")
-            table = _parse_delimited(path, text, notes, "\t" if is_tsv else None, header, known_names)
+        delimiter = "\t" if name.endswith(".tsv") else None
+        table = _parse_delimited(path, *_read_text(path, "cp1252"), delimiter, header, known_names)
     if len(table.names) < 2:
         raise DataError(f"{path} has one column only ({table.names[0]!r}); a text and a label column are needed.")
     return table
 
 
-def _read_text(path: Path) -> tuple[str, list[str]]:
+def _read_text(path: Path, other_encoding: str) -> tuple[str, list[str]]:
+    """The file's text, and notes on how it was decoded; what is not UTF-8 is read in the other encoding."""
     try:
         raw = path.read_bytes()
         if path.name.lower().endswith(".gz"):
             raw = gzip.decompress(raw)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {error}.") from error
-    # TREC's files are Latin-1, which is nothing to remark on.
-    is_labels = path.name.lower().removesuffix(".gz").endswith(LABEL_SUFFIX)
-    text, notes = _decode(path, raw, others=("latin-1",) if is_labels else ("cp1252",))
-    notes = [] if is_labels else notes
+    text, notes = _decode(path, raw, other_encoding)
     if "\0" in text:
         raise DataError(
             f"{path} holds NUL characters at line {text.count(chr(10), 0, text.index(chr(0))) + 1}: it is no text file."
@@ -125,13 +125,13 @@ def _read_text(path: Path) -> tuple[str, list[str]]:
     return text, notes
 
 
-def _decode(path: Path, raw: bytes, others: Sequence[str]) -> tuple[str, list[str]]:
+def _decode(path: Path, raw: bytes, other_encoding: str) -> tuple[str, list[str]]:
     if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
         try:
             return raw.decode("utf-16"), []
         except UnicodeDecodeError as error:
             raise DataError(f"{path} starts like UTF-16 but is not valid UTF-16 ({error.reason}).") from error
-    for encoding in ("utf-8-sig", *others):
+    for encoding in ("utf-8-sig", other_encoding):
         try:
             text = raw.decode(encoding)
         except UnicodeDecodeError:
@@ -161,16 +161,13 @@ def _parse_delimited(
 
 
 def _parse_rows(path: Path, text: str, delimiter: str) -> tuple[list[list[str]], list[int], str]:
-    first_error: DataError | None = None
+    errors = []
     for description, options in _QUOTING:
         try:
-            rows, places = _rectangle(path, text, delimiter, options)
+            return *_rectangle(path, text, delimiter, options), description
         except DataError as error:
-            first_error = first_error or error
-        else:
-            return rows, places, description
-    assert first_error is not None
-    raise first_error
+            errors.append(error)
+    raise errors[0]
 
 
 def _rectangle(path: Path, text: str, delimiter: str, options: dict[str, Any]) -> tuple[list[list[str]], list[int]]:
@@ -184,7 +181,8 @@ def _rectangle(path: Path, text: str, delimiter: str, options: dict[str, Any]) -
                 if row:  # an empty line is no row
                     if rows and len(row) != len(rows[0]):
                         raise DataError(
-                            f"{path} line {place} has {_fields(len(row))} where line {places[0]} has {len(rows[0])}."
+                            f"{path} line {place} has {counted(len(row), 'field')} "
+                            f"where line {places[0]} has {len(rows[0])}."
                         )
                     rows.append(row)
                     places.append(place)
@@ -193,10 +191,6 @@ def _rectangle(path: Path, text: str, delimiter: str, options: dict[str, Any]) -
             reason = "a quoted field that is never closed" if "unexpected end" in str(error) else str(error)
             raise DataError(f"{path} line {place} cannot be parsed: {reason}.") from error
     return rows, places
-
-
-def _fields(count: int) -> str:
-    return "1 field" if count == 1 else f"{count} fields"
 
 
 @contextmanager
@@ -224,13 +218,16 @@ def _sniff_delimiter(text: str) -> str:
     return ","
 
 
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each line that is not empty, after its number from 1."""
+    # Not splitlines(): that also breaks at characters, such as U+2028, which JSON allows inside a string.
+    return ((place, line) for place, line in enumerate(text.split("\n"), start=1) if line.strip())
+
+
 def _parse_json_lines(path: Path, text: str, notes: list[str]) -> Table:
     records: list[dict[str, object]] = []
     places: list[int] = []
-    # Not splitlines(): that also breaks at characters, such as U+2028, which JSON allows inside a string.
-    for place, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
+    for place, line in _lines(text):
         try:
             record = json.loads(line)
         except json.JSONDecodeError as error:
@@ -253,9 +250,7 @@ def _parse_label_lines(path: Path, text: str) -> Table:
     """
     rows: list[tuple[str, str, str]] = []
     places: list[int] = []
-    for place, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
+    for place, line in _lines(text):
         found = _LABELLED.fullmatch(line.strip())
         if found is None:
             raise DataError(

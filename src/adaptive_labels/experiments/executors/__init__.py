@@ -1,5 +1,207 @@
-"""Lists of runs, onto local processes."""
+"""Where runs are done: any `concurrent.futures.Executor`, or this process.
 
-from adaptive_labels.experiments.executors.pool import Event, Job, Outcome, run_jobs
+An executor of one's own is one file: a function that makes it, under `@register_executor("name")`. It may also have
 
-__all__ = ["Event", "Job", "Outcome", "run_jobs"]
+- ``listen(listener)``: a context in which `tell` reaches the listener from inside the executor's workers;
+- ``restart()``: new workers in the place of dead ones, so that their jobs can be tried again.
+
+This package never imports torch: a worker sets its number of threads before torch starts.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures as futures
+import importlib
+import os
+import pkgutil
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from adaptive_labels.errors import UserError, did_you_mean
+
+__all__ = [
+    "EXECUTORS",
+    "Event",
+    "Job",
+    "Listener",
+    "Outcome",
+    "find_executor",
+    "in_this_process",
+    "register_executor",
+    "run_jobs",
+]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to do: its whole configuration, the folder that run folders go into, and the command to record.
+
+    data: a file with the encoded data, so that workers need not read it again; None if there is none.
+    """
+
+    name: str
+    config: Mapping[str, Any]
+    out: str
+    command: tuple[str, ...]
+    data: str | None = None
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a run tells: where it is, that it ended, or that it failed."""
+
+    job: int
+    kind: Literal["start", "progress", "epoch", "done", "failed"]
+    data: Any = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job ended: the run's folder, or why there is none."""
+
+    job: Job
+    path: str | None
+    error: str | None
+
+
+Listener = Callable[[Event], None]
+Task = Callable[[Job, Any], str]
+"""Does a job, tells a reporter of it, and returns the run's folder."""
+
+EXECUTORS: dict[str, Callable[..., futures.Executor]] = {}
+
+
+def register_executor(name: str) -> Callable[[Callable[..., futures.Executor]], Callable[..., futures.Executor]]:
+    """Add a function that makes an executor from the number of workers and options of its own, by name."""
+
+    def add(make: Callable[..., futures.Executor]) -> Callable[..., futures.Executor]:
+        EXECUTORS[name] = make
+        return make
+
+    return add
+
+
+def find_executor(name: str) -> Callable[..., futures.Executor]:
+    """What makes the executor called ``name``: to be called with the number of workers and its own options."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    if name not in EXECUTORS:
+        known = ", ".join(sorted(EXECUTORS))
+        raise UserError(f"executor is {name!r}: the executors are {known}{did_you_mean(name, EXECUTORS)}")
+    return EXECUTORS[name]
+
+
+class _Teller:
+    """A reporter that passes everything on."""
+
+    def __init__(self, job: int, tell: Listener) -> None:
+        self._job, self._tell = job, tell
+
+    def progress(self, now: Any) -> None:
+        self._tell(Event(self._job, "progress", now))
+
+    def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
+        self._tell(Event(self._job, "epoch", (dict(record), epochs)))
+
+    def close(self) -> None:
+        pass
+
+
+# What a worker tells of its job goes here; an executor that can carry it sets it in its workers.
+tell: Listener | None = None
+
+
+def in_this_process(executor: futures.Executor | None) -> bool:
+    """Whether jobs share this process's memory."""
+    return executor is None or isinstance(executor, futures.ThreadPoolExecutor)
+
+
+def run_jobs(
+    jobs: Sequence[Job], task: Task, listener: Listener, executor: futures.Executor | None = None
+) -> list[Outcome]:
+    """Do all jobs and say how each ended; one that fails does not stop the others.
+
+    Without an executor they are done here, one after the other. Where a worker dies (killed for its memory, say) and
+    the executor can be restarted, the jobs that were under way are tried once more, one at a time, and those that had
+    not begun go on as before.
+    """
+    if executor is None:
+        return [_run_here(number, job, task, listener) for number, job in enumerate(jobs)]
+    restart = getattr(executor, "restart", None)
+    outcomes: dict[int, Outcome] = {}
+    left = dict(enumerate(jobs))
+    while left:
+        begun: set[int] = set()
+
+        def hear(event: Event, begun: set[int] = begun) -> None:
+            begun.add(event.job)
+            listener(event)
+
+        found = _submit(left, task, hear, executor)
+        outcomes |= {number: outcome for number, outcome in found.items() if outcome is not None}
+        lost = [number for number, outcome in found.items() if outcome is None]
+        again = [number for number in lost if number in begun] or lost
+        for number in again:
+            outcome = None
+            if restart is not None:
+                restart()
+                outcome = _submit({number: jobs[number]}, task, listener, executor)[number]
+            outcomes[number] = outcome or _silent_end(number, jobs[number], listener)
+        left = {number: jobs[number] for number in lost if number not in again}
+        if left and restart is not None:
+            restart()
+    return [outcomes[number] for number in sorted(outcomes)]
+
+
+def _silent_end(number: int, job: Job, listener: Listener) -> Outcome:
+    reason = "its process ended without a word: out of memory, or a crash in a library"
+    listener(Event(number, "failed", reason))
+    return Outcome(job, None, reason)
+
+
+def _submit(
+    jobs: Mapping[int, Job], task: Task, listener: Listener, executor: futures.Executor
+) -> dict[int, Outcome | None]:
+    """Outcomes by number; None for jobs whose worker died, or that waited for one that did."""
+    here = in_this_process(executor)
+    listen = getattr(executor, "listen", None)
+    outcomes: dict[int, Outcome | None] = dict.fromkeys(jobs)
+    with nullcontext() if listen is None else listen(listener):
+        waiting: dict[futures.Future[Outcome], int] = {}
+        try:
+            for number, job in jobs.items():
+                call = executor.submit(_run_here, number, job, task, listener if here else None)
+                waiting[call] = number
+            for done in futures.as_completed(waiting):
+                outcomes[waiting[done]] = outcome = done.result()
+                if not here and listen is None:  # nobody has told it
+                    failed = outcome.error is not None
+                    told = outcome.error if failed else outcome.path
+                    listener(Event(waiting[done], "failed" if failed else "done", told))
+        except futures.BrokenExecutor:
+            for call, number in waiting.items():
+                if call.done() and not call.cancelled() and call.exception() is None:
+                    outcomes[number] = call.result()
+        except BaseException:
+            for call in waiting:
+                call.cancel()
+            raise
+    return outcomes
+
+
+def _run_here(number: int, job: Job, task: Task, listener: Listener | None) -> Outcome:
+    say = listener or tell or (lambda event: None)
+    say(Event(number, "start"))
+    try:
+        path = task(job, _Teller(number, say))
+    except Exception as error:
+        if os.environ.get("ALR_DEBUG"):
+            traceback.print_exc()
+        sentence = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        say(Event(number, "failed", sentence))
+        return Outcome(job, None, sentence)
+    say(Event(number, "done", path))
+    return Outcome(job, path, None)

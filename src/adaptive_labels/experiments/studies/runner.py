@@ -16,7 +16,7 @@ from adaptive_labels.analysis.suspects import mean_residual_labels
 from adaptive_labels.config import RunConfig, from_dict, to_dict
 from adaptive_labels.data import Dataset
 from adaptive_labels.experiments import build
-from adaptive_labels.experiments.comparison import Plan, run_plan
+from adaptive_labels.experiments.comparison import Plan, plan_runs, run_plan
 from adaptive_labels.experiments.executors import Event, Outcome
 from adaptive_labels.experiments.studies.records import (
     Records,
@@ -91,7 +91,7 @@ def run_variant(config: RunConfig, variant: Variant, out: Path, listening: Liste
     """One run of a variant on a task's configuration, trained unless it is there already; nothing is recorded."""
     dataset = build.load_data(config.data)
     resolved, choice = build.resolve_for(with_variant(config, variant), dataset)
-    plan = Plan(dataset, choice, (resolved,), out, 1)
+    plan = plan_runs(dataset, choice, [resolved], out)
     with listening(plan) as tell:
         runs, failed = run_plan(plan, tell, sys.argv)
     if failed:
@@ -145,7 +145,7 @@ def _run(
     if not jobs:
         return []
     _, choice = build.resolve_for(jobs[0][1], dataset)
-    plan = Plan(dataset, choice, tuple(config for _, config in jobs), work.out, work.workers)
+    plan = plan_runs(dataset, choice, [config for _, config in jobs], work.out, work.workers)
     variants = {run_id(to_dict(config)): variant for variant, config in jobs}
 
     def record(run: RunFolder) -> None:

@@ -2,19 +2,21 @@
 
 import numpy as np
 
-from adaptive_labels.analysis.calibration import BINS, reliability
 from adaptive_labels.analysis.format import percent
-from adaptive_labels.analysis.selective import confidence_and_correct, risk_coverage
+from adaptive_labels.metrics import BINS, confidence_and_correct, reliability, risk_coverage
 from adaptive_labels.report.charts import line_chart, over_runs, percent_axis, reliability_diagram
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.group_data import GroupData, MethodData
-from adaptive_labels.report.page import columns, framed, heading, paragraph, section
+from adaptive_labels.report.page import columns, framed, heading, paragraph
+from adaptive_labels.report.sections import Context, section
 
 _POINTS = 60
 
 
-def calibration_section(found: GroupData, name: str, figures: Figures) -> str:
+@section(50, title="Can the confidence be believed?", link="calibration")
+def calibration_section(context: Context) -> str:
     """A reliability diagram for each method, before and after scaling, and their risk–coverage curves."""
+    found, figures = context.data, context.figures
     diagrams = "".join(_diagram(method, figures) for method in found.methods if method.predictions)
     if not diagrams:
         return ""
@@ -25,7 +27,7 @@ def calibration_section(found: GroupData, name: str, figures: Figures) -> str:
         "validation. ECE is the mean gap from the dashed line, mean over seeds."
     )
     content = f'<figure><div class="small">{diagrams}</div><figcaption>{paragraph(note)}</figcaption></figure>'
-    return section("Can the confidence be believed?", name, content + columns(_risk(found, figures)))
+    return content + columns(_risk(found, figures))
 
 
 def _diagram(method: MethodData, figures: Figures) -> str:

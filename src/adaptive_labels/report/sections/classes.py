@@ -8,15 +8,18 @@ from adaptive_labels.analysis.summary import baseline_label
 from adaptive_labels.report.charts import class_chart
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.group_data import GroupData, MethodData
-from adaptive_labels.report.page import columns, framed, section
+from adaptive_labels.report.page import columns, framed
+from adaptive_labels.report.sections import Context, section
 from adaptive_labels.report.sections.verdict import main_method
 
 _SHOWN = 24
 _IN_TABLE = 10
 
 
-def classes_section(found: GroupData, name: str, figures: Figures) -> str:
+@section(60, title="Which classes are hard", link="classes")
+def classes_section(context: Context) -> str:
     """The classes with the lowest test accuracy, the best method beside the baseline."""
+    found, figures = context.data, context.figures
     main = main_method(found)
     if main is None or main.classes is None or not main.predictions:
         return ""
@@ -35,7 +38,7 @@ def classes_section(found: GroupData, name: str, figures: Figures) -> str:
     cut = f" The {len(shown)} lowest of {len(order)} classes." if len(order) > len(shown) else ""
     note = f"Percent of a class's test examples that are right, mean over seeds, lowest for {main.label} first.{cut}"
     figure = framed(figures.figure("accuracy-by-class", chart), note, "Accuracy by class")
-    return section("Which classes are hard", name, columns(figure, _table(found, main, accuracy, order, figures)))
+    return columns(figure, _table(found, main, accuracy, order, figures))
 
 
 def _table(

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from adaptive_labels.analysis.confusions import Confusions, groups_sentence, top_pairs
-from adaptive_labels.analysis.confusions_table import one_way_pairs
+from adaptive_labels.analysis.confusions import Confusions, groups_sentence, one_way_pairs, top_pairs
+from adaptive_labels.analysis.confusions_table import pair_cells
 from adaptive_labels.analysis.format import p_value, percent
 from adaptive_labels.analysis.residual_labels import agreement
-from adaptive_labels.analysis.summary import SIGNIFICANCE
+from adaptive_labels.analysis.statistics import SIGNIFICANCE
 from adaptive_labels.report.figures import Figures
-from adaptive_labels.report.group_data import GroupData, MethodData
-from adaptive_labels.report.page import heading, paragraph, section
+from adaptive_labels.report.group_data import MethodData
+from adaptive_labels.report.page import heading, paragraph
+from adaptive_labels.report.sections import Context, section
 from adaptive_labels.report.sections.confusion_maps import shown_first
 
 _PAIRS = 12
@@ -21,21 +22,23 @@ _EXAMPLES = 4
 _DIFFERENCES = 8
 
 
-def pairs_section(found: GroupData, name: str, figures: Figures, *, examples: bool) -> str:
+@section(20, title="The most confused pairs", link="pairs")
+def pairs_section(context: Context) -> str:
     """The pairs with inputs that were taken for one another, the groups, and where the two views differ."""
+    found, figures = context.data, context.figures
     main = shown_first(found)
     confusions = None if main is None else main.confusions
     if main is None or confusions is None:
         return ""
     parts = []
-    if examples and confusions.counts is not None:
+    if context.examples and confusions.counts is not None:
         parts.append(_mistakes(main, confusions))
     parts.append(_pairs_table(main, confusions, figures))
     groups = groups_sentence(confusions)
     parts += [paragraph(groups)] if groups else []
     parts.append(_one_way(main, confusions, figures))
     parts.append(_agreement(main, confusions, figures))
-    return section("The most confused pairs", name, "".join(parts))
+    return "".join(parts)
 
 
 def _mistakes(method: MethodData, confusions: Confusions) -> str:
@@ -101,16 +104,7 @@ def is_png(content: str) -> bool:
 
 def _pairs_table(method: MethodData, confusions: Confusions, figures: Figures) -> str:
     pairs = top_pairs(confusions, _PAIRS)
-    headings, cells = ["class", "taken for"], [[pair.true, pair.taken_for] for pair in pairs]
-    if confusions.residual is not None:
-        headings.append("residual label %")
-        cells = [[*row, percent(pair.residual or 0)] for row, pair in zip(cells, pairs, strict=True)]
-    if confusions.counts is not None:
-        headings += ["test rate %", "test examples"]
-        cells = [
-            [*row, percent(pair.rate or 0), f"{pair.count:.1f}".removesuffix(".0")]
-            for row, pair in zip(cells, pairs, strict=True)
-        ]
+    headings, cells = pair_cells(confusions, pairs)
     runs = max(confusions.residual_runs, confusions.test_runs)
     explained = f"{method.label}, mean over {runs} {'run' if runs == 1 else 'runs'}."
     if confusions.residual is not None:

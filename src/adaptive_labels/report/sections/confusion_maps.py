@@ -13,7 +13,8 @@ from adaptive_labels.analysis.residual_labels import row_entropy
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.group_data import GroupData, MethodData, Residuals
 from adaptive_labels.report.heatmap import Matrix, heat_map, pack
-from adaptive_labels.report.page import data_block, heading, paragraph, section
+from adaptive_labels.report.page import data_block, heading, paragraph
+from adaptive_labels.report.sections import Context, section
 from adaptive_labels.report.sections.verdict import main_method
 from adaptive_labels.report.svg import shorten
 
@@ -23,8 +24,10 @@ _ROW_SHOWN = 5
 _EVEN = 0.98
 
 
-def map_section(found: GroupData, name: str, figures: Figures, budget: int) -> str:
-    """Residual labels beside test errors, with a slider over the epochs, which may take ``budget`` bytes."""
+@section(10, title="What is taken for what", link="confusions")
+def map_section(context: Context) -> str:
+    """Residual labels beside test errors, with a slider over the epochs, which may take ``map_bytes`` bytes."""
+    found, figures, name = context.data, context.figures, context.name
     methods = [method for method in found.methods if method.classes is not None]
     main = shown_first(found)
     if main is None or main.classes is None:
@@ -42,7 +45,7 @@ def map_section(found: GroupData, name: str, figures: Figures, budget: int) -> s
     part = np.ix_(shown, shown)
     order = order_by_similarity(ranking[part])
     names = [main.classes[i] for i in shown]
-    packed, frames_note = _methods_data(methods, shown, budget)
+    packed, frames_note = _methods_data(methods, shown, context.map_bytes)
     notes_below += [frames_note] if frames_note else []
     data: dict[str, Any] = {
         "classes": names,
@@ -65,7 +68,7 @@ def map_section(found: GroupData, name: str, figures: Figures, budget: int) -> s
         f'<div class="explorer" data-source="{name}-data">{controls}'
         f'<div class="readout" aria-live="polite"></div>{maps}</div>{notes}{data_block(data, f"{name}-data")}'
     )
-    return section("What is taken for what", name, content)
+    return content
 
 
 def shown_first(found: GroupData) -> MethodData | None:

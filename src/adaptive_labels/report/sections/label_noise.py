@@ -2,13 +2,14 @@
 
 from adaptive_labels.analysis.format import percent_summary
 from adaptive_labels.analysis.statistics import summarise
-from adaptive_labels.report.figures import Figures
-from adaptive_labels.report.group_data import GroupData
-from adaptive_labels.report.page import paragraph, section
+from adaptive_labels.report.page import paragraph
+from adaptive_labels.report.sections import Context, section
 
 
-def noise_section(found: GroupData, name: str, figures: Figures) -> str:
+@section(70, title="What became of the wrong labels", link="wrong labels")
+def noise_section(context: Context) -> str:
     """Memorised and recovered wrong labels, a row a method; empty for runs without injected noise."""
+    found, figures = context.data, context.figures
     rows, wrong = [], 0.0
     for method in found.methods:
         counted = [record for record in method.records if record.value("train", "wrong_labels")]
@@ -31,4 +32,4 @@ def noise_section(found: GroupData, name: str, figures: Figures) -> str:
     table = figures.table("label-noise", headings, rows, caption)
     least = min(rows, key=lambda row: float(row[2].split()[0]))
     sentence = f"{least[0]} memorised the fewest of the wrong labels: {least[2]}%."
-    return section("What became of the wrong labels", name, paragraph(sentence) + table)
+    return paragraph(sentence) + table

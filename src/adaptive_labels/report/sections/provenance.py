@@ -6,12 +6,15 @@ from html import escape
 from typing import Any
 
 from adaptive_labels.analysis.records import Group, Record, describe, differing_settings, flatten
-from adaptive_labels.report.page import folded, html_table, section
+from adaptive_labels.report.page import folded, html_table
+from adaptive_labels.report.sections import Context, section
 from adaptive_labels.runs import RunError
 
 
-def making_section(group: Group, name: str) -> str:
+@section(90, title="How this was made", link="how it was made")
+def making_section(context: Context) -> str:
     """Commands, environments, what differs between the methods, and what they share."""
+    group = context.data.group
     records = group.records
     differing = [key for key in differing_settings(records) if key != "method.name"]
     parts = [_methods(group, differing)]
@@ -29,7 +32,7 @@ def making_section(group: Group, name: str) -> str:
     if commands:
         items = "".join(f"<li><code>{escape(command)}</code></li>" for command in commands)
         parts.append(folded(f"Commands ({len(commands)})", f"<ul>{items}</ul>", opened=len(commands) <= 3))
-    return section("How this was made", name, "".join(parts))
+    return "".join(parts)
 
 
 def _methods(group: Group, differing: Sequence[str]) -> str:

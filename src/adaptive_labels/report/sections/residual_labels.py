@@ -5,13 +5,15 @@ import numpy as np
 from adaptive_labels.analysis.format import percent
 from adaptive_labels.analysis.residual_labels import consistency, row_entropy
 from adaptive_labels.report.charts import EPOCHS, Axis, Curve, line_chart, over_runs, percent_axis
-from adaptive_labels.report.figures import Figures
-from adaptive_labels.report.group_data import GroupData, Residuals
-from adaptive_labels.report.page import columns, framed, paragraph, section
+from adaptive_labels.report.group_data import Residuals
+from adaptive_labels.report.page import columns, framed, paragraph
+from adaptive_labels.report.sections import Context, section
 
 
-def over_time_section(found: GroupData, name: str, figures: Figures) -> str:
+@section(30, title="Residual labels over time", link="over time")
+def over_time_section(context: Context) -> str:
     """Entropy of the rows, and consistency of the top confusions, for each method that learns residual labels."""
+    found, figures = context.data, context.figures
     learned = {method.label: method.residuals for method in found.methods if method.residuals is not None}
     learned = {label: residuals for label, residuals in learned.items() if len(residuals.runs[0].classes) > 2}
     if not learned:
@@ -39,7 +41,7 @@ def over_time_section(found: GroupData, name: str, figures: Figures) -> str:
         chart = line_chart(correlation, title, EPOCHS, Axis("correlation"), styles=found.styles)
         note = "Mean over the classes of the rank correlation between a row and the same row at the last epoch."
         drawn.append(framed(figures.figure("row-correlation", chart), note, "The whole rows"))
-    return section("Residual labels over time", name, "".join(sentences) + columns(*drawn))
+    return "".join(sentences) + columns(*drawn)
 
 
 def _entropy(residuals: Residuals) -> Curve:

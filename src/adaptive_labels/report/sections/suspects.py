@@ -6,18 +6,21 @@ from html import escape
 from adaptive_labels.analysis.format import percent
 from adaptive_labels.analysis.suspects import Suspect, Suspects
 from adaptive_labels.report.figures import Figures
-from adaptive_labels.report.page import heading, paragraph, section
+from adaptive_labels.report.page import heading, paragraph
+from adaptive_labels.report.sections import Context, section
 from adaptive_labels.report.sections.confused_pairs import is_png
 
 _SHOWN = 24
 
 
-def suspects_section(suspects: Sequence[Suspects], name: str, figures: Figures, *, examples: bool) -> str:
+@section(80, title="Labels that look wrong", link="suspects")
+def suspects_section(context: Context) -> str:
     """The most suspicious labels of each ranking, and how well wrong ones were found where the truth is known."""
+    figures, suspects = context.figures, context.suspects
     content = [_judged(suspects, figures)]
     for ranking in suspects:
         content.append(heading(4, f"{ranking.method}, seed {ranking.seed}"))
-        if examples:
+        if context.examples:
             cards = "".join(_card(suspect) for suspect in ranking.suspects[:_SHOWN])
             content.append(f'<ul class="mistakes">{cards}</ul>')
         shown = min(len(ranking.suspects), _SHOWN)
@@ -29,7 +32,7 @@ def suspects_section(suspects: Sequence[Suspects], name: str, figures: Figures, 
                 "note",
             )
         )
-    return section("Labels that look wrong", name, "".join(content)) if suspects else ""
+    return "".join(content) if suspects else ""
 
 
 def _judged(rankings: Sequence[Suspects], figures: Figures) -> str:

@@ -8,7 +8,8 @@ import numpy as np
 from adaptive_labels.report.charts import EPOCHS, Axis, Curve, line_chart, over_runs, percent_axis, zoom_start
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.group_data import GroupData, MethodData
-from adaptive_labels.report.page import columns, framed, section
+from adaptive_labels.report.page import columns, framed
+from adaptive_labels.report.sections import Context, section
 
 Line = Mapping[str, Any]
 
@@ -16,8 +17,10 @@ Line = Mapping[str, Any]
 _PARTS = {"hard": "hard labels", "residual": "residual", "update": "update of S"}
 
 
-def learning_section(found: GroupData, name: str, figures: Figures) -> str:
+@section(40, title="How training went", link="training")
+def learning_section(context: Context) -> str:
     """Learning curves of all methods, then the insides of those that learn residual labels."""
+    found, figures = context.data, context.figures
     title = found.group.title
     drawn = []
     curves = _curves(found, lambda line: line.get("validation_accuracy"))
@@ -42,7 +45,7 @@ def learning_section(found: GroupData, name: str, figures: Figures) -> str:
         note = "The factor 1 − accuracy on the residual loss: as training gets things right, it lets go."
         drawn.append(framed(figures.figure("residual-weight", chart), note, "Weight on the residual loss"))
     drawn += [_loss_parts(method, figures) for method in found.methods]
-    return section("How training went", name, columns(*drawn))
+    return columns(*drawn)
 
 
 def _loss_parts(method: MethodData, figures: Figures) -> str:

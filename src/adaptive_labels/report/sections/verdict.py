@@ -15,15 +15,18 @@ from adaptive_labels.report.charts import Difference, difference_chart
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.group_data import GroupData, MethodData
 from adaptive_labels.report.page import columns, folded, framed, heading, paragraph
+from adaptive_labels.report.sections import Context, section
 
 _FIRST_PAIRS = 6
 
 
-def answer_section(found: GroupData, name: str, figures: Figures) -> str:
+@section(0, title="", link="answer")
+def answer_section(context: Context) -> str:
     """The verdict, the differences and the first confusions at a glance, then the table with its tests."""
+    found, figures = context.data, context.figures
     group = found.group
     rows = summarise_group(group)
-    parts = [f'<section id="{escape(name)}">', heading(2, group.title), paragraph(verdict(group), "verdict")]
+    parts = [heading(2, group.title), paragraph(verdict(group), "verdict")]
     best = chosen(rows)
     parts.append(columns(_differences(group, rows, best, figures), _first_pairs(found, best)))
     if rows:
@@ -35,7 +38,7 @@ def answer_section(found: GroupData, name: str, figures: Figures) -> str:
     parts.append(_tests(found, rows, figures))
     parts += [paragraph(f"Left out: {sentence}", "note") for sentence in left_out(group)]
     parts += [paragraph(f"Left out of the figures: {sentence}", "note") for sentence in found.problems]
-    return f"{''.join(parts)}</section>"
+    return "".join(parts)
 
 
 def main_method(found: GroupData) -> MethodData | None:

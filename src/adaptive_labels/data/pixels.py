@@ -1,7 +1,6 @@
 """Image files to uint8 pixels of one size: every mode Pillow opens, upright, on white, resized with the aspect kept."""
 
 import io
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from adaptive_labels.data.dataset import DataError
+from adaptive_labels.data.dataset import DataError, counted
 from adaptive_labels.data.splits import content_digest
-from adaptive_labels.data.wording import counted
+from adaptive_labels.machine import usable_cores
 
 LARGEST_NATIVE_SIZE = 64
 DEFAULT_SIZE = 32
@@ -46,18 +45,18 @@ def decode_files(files: Sequence[Path], *, image_size: int | None = None, skip_u
         chunks = pool.map(lambda i: _decode_chunk(files[i : i + _CHUNK], decoded[i:], size), starts)
         results = [result for chunk in chunks for result in chunk]
     bad = [i for i, result in enumerate(results) if isinstance(result, str)]
+    good = {i: result for i, result in enumerate(results) if not isinstance(result, str)}
     if bad and not skip_unreadable:
         others = f", nor can {counted(len(bad) - 1, 'other')}" if len(bad) > 1 else ""
         raise DataError(
             f"The image {files[bad[0]]} cannot be read ({results[bad[0]]}){others}; "
             "remove it, or have unreadable images left out (--skip-unreadable, in Python skip_unreadable)."
         )
-    good = [i for i, result in enumerate(results) if not isinstance(result, str)]
-    is_grey = all(result.is_grey for result in results if not isinstance(result, str))
-    array = decoded if len(good) == len(files) else decoded[good]
+    is_grey = all(grey for _, grey in good.values())
+    array = decoded[list(good)] if bad else decoded
     return Pixels(
         array=np.ascontiguousarray(array[:, :1]) if is_grey else array,
-        digests=[result.digest for result in results if not isinstance(result, str)],
+        digests=[digest for digest, _ in good.values()],
         files=[files[i] for i in good],
         skipped=[files[i] for i in bad],
         note=f"Images are {'greyscale' if is_grey else 'RGB'}, {note}",
@@ -69,6 +68,15 @@ def open_rgb(content: bytes) -> Image.Image:
     with Image.open(io.BytesIO(content)) as image:
         _turn_upright(image)
         return _to_rgb(image)
+
+
+def resize_for(size: int) -> int:
+    """The length of an image's shorter side before its middle is cut out: 256 for 224, and in that proportion.
+
+    >>> resize_for(224), resize_for(64)
+    (256, 73)
+    """
+    return round(size * 256 / 224)
 
 
 def resize_and_cut(image: Image.Image, size: int, resize: int) -> Image.Image:
@@ -125,18 +133,12 @@ def _workers(sizes: Sequence[tuple[int, int]]) -> int:
     # Only the decoding itself runs beside other threads, and with small images it is the least part: 4,000 PNGs of
     # 32×32 took two threads on two cores 2.1 s, one thread 1.3 s.
     mean_area = sum(width * height for width, height in sizes) / max(len(sizes), 1)
-    return min(8, os.cpu_count() or 1) if mean_area > _SMALL_AREA else 1
+    return min(8, usable_cores()) if mean_area > _SMALL_AREA else 1
 
 
-@dataclass(frozen=True)
-class _Decoded:
-    digest: bytes
-    is_grey: bool
-
-
-def _decode_chunk(files: Sequence[Path], out: np.ndarray, size: tuple[int, int]) -> list[_Decoded | str]:
-    """Decode into `out`; for each file what is known of it, or why it cannot be read."""
-    results: list[_Decoded | str] = []
+def _decode_chunk(files: Sequence[Path], out: np.ndarray, size: tuple[int, int]) -> list[tuple[bytes, bool] | str]:
+    """Decode into `out`; return for each file its digest and whether it is grey, or why it cannot be read."""
+    results: list[tuple[bytes, bool] | str] = []
     for i, file in enumerate(files):
         try:
             content = file.read_bytes()
@@ -145,8 +147,7 @@ def _decode_chunk(files: Sequence[Path], out: np.ndarray, size: tuple[int, int])
             results.append(why_unreadable(error))
             continue
         out[i] = pixels.transpose(2, 0, 1)
-        is_grey = bool((pixels == pixels[:, :, :1]).all())
-        results.append(_Decoded(content_digest(content), is_grey))
+        results.append((content_digest(content), bool((pixels == pixels[:, :, :1]).all())))
     return results
 
 
@@ -171,12 +172,10 @@ def _target_size(sizes: Sequence[tuple[int, int]], image_size: int | None) -> tu
     if image_size is not None:
         return (image_size, image_size), f"{image_size}×{image_size} pixels as asked for."
     distinct = set(sizes)
+    before = f"{len(distinct):,} sizes"
     if len(distinct) == 1:
         ((width, height),) = distinct
         if max(width, height) <= LARGEST_NATIVE_SIZE:
             return (width, height), f"{width}×{height} pixels as in the files."
-        return (DEFAULT_SIZE, DEFAULT_SIZE), f"resized from {width}×{height} to {DEFAULT_SIZE}×{DEFAULT_SIZE} pixels."
-    return (
-        DEFAULT_SIZE,
-        DEFAULT_SIZE,
-    ), f"resized from {len(distinct):,} sizes to {DEFAULT_SIZE}×{DEFAULT_SIZE} pixels."
+        before = f"{width}×{height}"
+    return (DEFAULT_SIZE, DEFAULT_SIZE), f"resized from {before} to {DEFAULT_SIZE}×{DEFAULT_SIZE} pixels."

@@ -8,26 +8,24 @@ whole. Shapes: N rows.
 import csv
 import gzip
 import hashlib
-import io
 import json
-import lzma
 import tarfile
-import zlib
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_labels.data.cache import kept, mapped
+from adaptive_labels.data.archives import BROKEN_ARCHIVE
+from adaptive_labels.data.cache import hash_of, kept, mapped
 from adaptive_labels.data.dataset import DataError
 from adaptive_labels.data.readers.tables import fields_of_any_size
 from adaptive_labels.data.splits import text_digest
-from adaptive_labels.data.stored_texts import LineSources, StoredDigests, StoredTexts
+from adaptive_labels.data.stored_texts import StoredTexts
 
 _FORMAT = 1
 """Of the entries in the cache: another number makes all of them anew."""
@@ -81,7 +79,7 @@ class StoredRows:
         texts: N texts; one without any visible character is kept, and empty.
         labels: (N,) int16, class numbers as the file has them, from 1.
         lines: (N,) uint32, the line that each row begins at.
-        digests: N digests of the texts (see `splits.text_digest`).
+        digests: (N, 32), of the texts (see `splits.text_digest`).
         md5: of the CSV itself, decompressed.
         file_md5: of the file that it was read from.
     """
@@ -89,13 +87,9 @@ class StoredRows:
     texts: StoredTexts
     labels: NDArray[np.int16]
     lines: NDArray[np.uint32]
-    digests: StoredDigests
+    digests: NDArray[np.uint8]
     md5: str
     file_md5: str
-
-    def sources(self, file: str) -> LineSources:
-        """Where each row is, for messages."""
-        return LineSources(file, self.lines)
 
 
 def stored_rows(source: Source, style: Style, check: Callable[[StoredRows], None]) -> StoredRows:
@@ -108,8 +102,7 @@ def stored_rows(source: Source, style: Style, check: Callable[[StoredRows], None
     """
     with source.path.open("rb") as file:
         size, md5 = source.path.stat().st_size, hashlib.file_digest(file, "md5").hexdigest()
-    depends_on = [_FORMAT, size, md5, source.member, style.text_columns, style.line_ends]
-    key = hashlib.sha256(json.dumps(depends_on).encode()).hexdigest()[:32]
+    key = hash_of([_FORMAT, size, md5, source.member, style.text_columns, style.line_ends])
 
     def make(folder: Path) -> None:
         _write(folder, source, style)
@@ -129,7 +122,7 @@ def _open(folder: Path, key: str, file_md5: str) -> StoredRows:
         texts,
         mapped(folder / "labels.bin", "<i2"),
         mapped(folder / "lines.bin", "<u4"),
-        StoredDigests(digests),
+        digests,
         about["md5"],
         file_md5,
     )
@@ -163,22 +156,22 @@ def _write(folder: Path, source: Source, style: Style) -> None:
     (folder / "about.json").write_text(json.dumps({"source": str(source), "md5": md5.hexdigest()}), encoding="utf-8")
 
 
-def _rows(source: Source, style: Style, md5: Any) -> Iterator[tuple[int, str, int]]:
+def _rows(source: Source, style: Style, md5: "hashlib._Hash") -> Iterator[tuple[int, str, int]]:
     """Yield label, text and line of each row; the digest gets what is read."""
     place = 1
     try:
         with _content(source) as content, fields_of_any_size(_LONGEST_FIELD):
-            lines = io.TextIOWrapper(io.BufferedReader(_Digested(content, md5), 1 << 20), "utf-8-sig", newline="")
-            reader = csv.reader(lines)
+            reader = csv.reader(_decoded(content, md5))
             for row in reader:
                 if row:
-                    yield _label(row, source, place, style), _joined(row[1:], style), place
+                    parts = (style.unescape(part).strip() for part in row[1:])
+                    yield _label(row, source, place, style), " ".join(part for part in parts if part), place
                 place = reader.line_num + 1
     except csv.Error as error:
         raise DataError(f"{source} line {place} cannot be parsed: {error}.") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{source} is not UTF-8 text ({error.reason}, after line {place}).") from error
-    except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+    except BROKEN_ARCHIVE as error:
         raise DataError(f"{source} cannot be read: {error}.") from error
 
 
@@ -193,8 +186,13 @@ def _label(row: list[str], source: Source, place: int, style: Style) -> int:
     return int(label)
 
 
-def _joined(parts: list[str], style: Style) -> str:
-    return " ".join(part for part in (style.unescape(part).strip() for part in parts) if part)
+def _decoded(content: Iterable[bytes], md5: "hashlib._Hash") -> Iterator[str]:
+    """Yield the lines as text; the digest gets what is read."""
+    encoding = "utf-8-sig"
+    for line in content:
+        md5.update(line)
+        yield line.decode(encoding)
+        encoding = "utf-8"
 
 
 @contextmanager
@@ -216,19 +214,3 @@ def _content(source: Source) -> Iterator[IO[bytes] | gzip.GzipFile]:
             return
         with gzip.open(plain) as unpacked:
             yield unpacked
-
-
-class _Digested(io.RawIOBase):
-    """A stream of bytes whose content goes into a digest as it is read."""
-
-    def __init__(self, stream: IO[bytes] | gzip.GzipFile, digest: Any) -> None:
-        self.stream, self.digest = stream, digest
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        content = self.stream.read(len(buffer))
-        self.digest.update(content)
-        buffer[: len(content)] = content
-        return len(content)

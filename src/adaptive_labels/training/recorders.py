@@ -1,15 +1,30 @@
-"""A run's history for TensorBoard, where it is installed."""
+"""Where a run's history goes: what the loop asks of a recorder, and one that writes for TensorBoard too."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from adaptive_labels.config import ConfigError
-from adaptive_labels.training.contracts import Recorder
 
-__all__ = ["TensorBoardRecorder"]
+__all__ = ["Recorder", "TensorBoardRecorder"]
+
+
+class Recorder(Protocol):
+    """Where a run's history goes."""
+
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        """Keep the plain numbers of a finished epoch."""
+        ...
+
+    def residual_labels(self, epoch: int, matrix: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+        """Keep the criterion's class similarities (K, K) after an epoch."""
+        ...
+
+    def rewind(self, epoch: int) -> None:
+        """Forget what was kept of later epochs: the run goes on after this one."""
+        ...
 
 
 class TensorBoardRecorder:

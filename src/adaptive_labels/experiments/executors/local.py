@@ -1,0 +1,122 @@
+"""Processes of this machine that share its cores and tell of their progress."""
+
+from __future__ import annotations
+
+import concurrent.futures as futures
+import multiprocessing as mp
+import os
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import wait
+from typing import Any
+
+from adaptive_labels.experiments import executors
+from adaptive_labels.experiments.executors import Listener, register_executor
+from adaptive_labels.machine import usable_cores
+
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@register_executor("local")
+class LocalExecutor(futures.Executor):
+    """A pool of processes that can be restarted when one of them is killed, and whose progress can be heard.
+
+    Args:
+        workers: processes at a time.
+        cores: to be shared by them; all that this process may use unless given.
+    """
+
+    def __init__(self, workers: int, cores: int | None = None) -> None:
+        self.workers = workers
+        self.threads = max(1, (cores or usable_cores()) // workers)
+        self._context = mp.get_context("spawn")  # a forked copy of torch's threads would hang
+        self._events: Any = self._context.Queue()
+        self._pool = self._new_pool()
+
+    def _new_pool(self) -> futures.ProcessPoolExecutor:
+        return futures.ProcessPoolExecutor(
+            self.workers, self._context, initializer=_start_worker, initargs=(self._events,)
+        )
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
+        """As any executor's; a worker that is started by it has its share of the threads."""
+        with _for_children(self.threads):
+            return self._pool.submit(call, *args, **kwargs)
+
+    def restart(self) -> None:
+        """New workers, also after one of the old ones was killed."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool = self._new_pool()
+
+    @contextmanager
+    def listen(self, listener: Listener) -> Iterator[None]:
+        """A context in which the listener hears what workers tell."""
+        listening = threading.Thread(target=_pass_on, args=(self._events, listener), daemon=True)
+        listening.start()
+        try:
+            yield
+        finally:
+            self._events.put(None)
+            listening.join(timeout=5)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """As any executor's."""
+        self._pool.shutdown(wait=wait, cancel_futures=cancel_futures)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:  # nobody waits for what is under way
+            for process in list((self._pool._processes or {}).values()):
+                process.terminate()
+        self.shutdown(wait=True, cancel_futures=True)
+
+
+def _pass_on(events: Any, listener: Listener) -> None:
+    while True:
+        try:
+            event = events.get(timeout=1)
+        except queue.Empty:
+            continue
+        except (EOFError, OSError):
+            return
+        if event is None:
+            return
+        listener(event)
+
+
+def _start_worker(events: Any) -> None:
+    executors.tell = events.put
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it is gone, killed perhaps: nobody waits for its work any more."""
+    parent = mp.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+@contextmanager
+def _for_children(threads: int) -> Iterator[None]:
+    """What processes started meanwhile find from their first moment: so many threads, and no Ctrl-C.
+
+    A script that imports torch at its top does so in every worker before any code of ours runs there. Ctrl-C reaches
+    all processes of a terminal, and the one that started the others decides.
+    """
+    before = {name: os.environ.get(name) for name in _THREADS}
+    os.environ.update(dict.fromkeys(_THREADS, str(threads)))
+    in_main = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
+    try:
+        yield
+    finally:
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
