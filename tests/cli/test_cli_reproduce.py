@@ -21,9 +21,9 @@ def process(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_table_is_filled_once_and_drawn_from_what_is_there(alr: Alr, tmp_path: Path) -> None:
-    done = process(tmp_path, *CELLS, "--json")
-    assert done.returncode == 0, done.stderr
-    (column, other) = json.loads(done.stdout)["columns"]
+    done = alr(*CELLS, "--json")
+    assert done.status == 0, done.err
+    (column, other) = done.json["columns"]
     ours = {cell["method"]: cell["ours"] for cell in column["cells"]}
     assert ours["baseline"]["n"] == ours["alr"]["n"] == 1
     assert ours["slr"] is ours["alr-s"] is None  # not asked for: empty, beside the paper's

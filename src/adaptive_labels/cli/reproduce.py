@@ -91,7 +91,9 @@ def _fill(reproduction: "Reproduction", choice: Any, seeds: int | None, work: An
     failed = 0
     for task, variants in choose(reproduction, choice):
         study = limited(reproduction.study, variants, seeds)
-        failed += run_missing(reproduction.column(task).heading, study, task, work, dry_run, quiet)
+        failed += run_missing(
+            f"{reproduction.column(task).heading}, {work.recorded_as(study, task)}", study, task, work, dry_run, quiet
+        )
         for variant in variants if dry_run else ():
             words = check_cell(study.config(task), variant)
             if not quiet:

@@ -39,7 +39,7 @@ def run(
         if task not in study.tasks:
             raise StudyError(f"on: {task!r} is none of the study's tasks ({', '.join(study.tasks)})")
     work = Work(out, results, data_dir, workers or usable_cores())
-    end_with_failures(sum(run_missing(study.title, study, task, work, dry_run) for task in tasks))
+    end_with_failures(sum(run_missing(f"{study.title}, on {task}", study, task, work, dry_run) for task in tasks))
 
 
 def run_missing(
@@ -50,7 +50,7 @@ def run_missing(
 
     wanted, done = count_runs(study, task, work)
     if not quiet:
-        prose(f"{heading}, {work.recorded_as(study, task)}: {counted(wanted, 'run')}, {done} recorded already.")
+        prose(f"{heading}: {counted(wanted, 'run')}, {done} recorded already.")
     if dry_run or done >= wanted:
         return 0
     open_output(work.out)

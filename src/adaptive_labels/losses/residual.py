@@ -17,80 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from adaptive_labels.functional.targets import erase, is_index, restore, smooth_labels
-
-
-def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    r"""Cross entropy, unreduced: :math:`-\sum_i t_i \log p_i`.
-
-    Args:
-        logits: (N, K).
-        target: class indices (N,) or class probabilities (N, K).
-
-    Returns:
-        (N,).
-
-    >>> cross_entropy(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
-    tensor([0.1269])
-    >>> cross_entropy(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.5, 0.5]]))
-    tensor([1.1269])
-
-    Reference: the paper's section 3, without its factor 1/K (``normalization="literal"`` has it).
-    """
-    if is_index(target):
-        return F.cross_entropy(logits, target, reduction="none")
-    return -(target.to(logits.dtype) * F.log_softmax(logits, dim=1)).sum(1)
-
-
-def hard_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.0, smooth_over: str = "all") -> Tensor:
-    r"""L_hard: cross entropy with the label, or with the smoothed label (ALR-S).
-
-    .. math:: L_{hard} = -\sum_i t'_i \log p_i, \qquad t' = \text{smooth_labels}(t, ε)
-
-    Args:
-        logits: (N, K).
-        target: class indices (N,) or class probabilities (N, K).
-        label_smoothing: ε in [0, 1]; 0 is plain cross entropy.
-        smooth_over: ``"all"`` K classes, or the K−1 ``"others"``.
-
-    Returns:
-        (N,).
-
-    >>> z, y = torch.tensor([[2.0, 0.0, -1.0]]), torch.tensor([0])
-    >>> hard_loss(z, y), hard_loss(z, y, label_smoothing=0.1)
-    (tensor([0.1698]), tensor([0.3365]))
-
-    Reference: the paper's section 3.2; the gradient is :func:`hard_loss_gradient`.
-    """
-    hard = cross_entropy(logits, target)
-    if label_smoothing == 0.0:
-        return hard
-    share = smoothing_share(label_smoothing, smooth_over, logits.shape[1])
-    return (1 - share) * hard - share * F.log_softmax(logits, dim=1).mean(1)
-
-
-def smoothing_share(label_smoothing: float, smooth_over: str, num_classes: int) -> float:
-    """The share ε' that makes one formula of both ways to smooth: t' = (1 − ε')t + ε'/K.
-
-    >>> smoothing_share(0.1, "all", 5), smoothing_share(0.1, "others", 5)
-    (0.1, 0.125)
-    """
-    return label_smoothing if smooth_over == "all" else label_smoothing * num_classes / (num_classes - 1)
-
-
-def hard_loss_gradient(
-    logits: Tensor, target: Tensor, label_smoothing: float = 0.0, smooth_over: str = "all"
-) -> Tensor:
-    r"""The gradient of :func:`hard_loss` with respect to the logits: :math:`p_i - t'_i`.
-
-    >>> hard_loss_gradient(torch.tensor([[0.0, 0.0]]), torch.tensor([0]))
-    tensor([[-0.5000,  0.5000]])
-
-    Reference: the paper's section 3.2, the equation after L_t.
-    """
-    return F.softmax(logits, dim=1) - smooth_labels(
-        target, logits.shape[1], label_smoothing, smooth_over, dtype=logits.dtype
-    )
+from adaptive_labels.losses.targets import erase, is_index, logsumexp_without_each, restore
 
 
 def residual_loss(logits: Tensor, target: Tensor, residual_logits: Tensor, attraction: float = 1.0) -> Tensor:
@@ -238,34 +165,9 @@ def residual_logits_from_labels(labels: Tensor, floor: float = 1e-3) -> Tensor:
     return logits - logits.mean(1, keepdim=True)
 
 
-def hits(logits: Tensor, target: Tensor) -> Tensor:
-    """How right each prediction is, (N,): the target's probability of the class with the largest logit.
-
-    >>> hits(torch.tensor([[2., 0.], [2., 0.]]), torch.tensor([0, 1])).tolist()
-    [1.0, 0.0]
-    """
-    predicted = logits.argmax(1)
-    if is_index(target):
-        return (predicted == target).to(logits.dtype)
-    return target.gather(1, predicted.unsqueeze(1)).squeeze(1).to(logits.dtype)
-
-
 def _all_rows(rows: Tensor) -> Tensor:
     """Full coordinates of one row a class, (K, K−1) → (K, K) with a zero diagonal."""
     return restore(rows, torch.arange(rows.shape[0], device=rows.device))
-
-
-def logsumexp_without_each(logits: Tensor) -> Tensor:
-    """The log-sum-exp over all classes but k, for each k: (N, K).
-
-    For all but the largest logit p_k ≤ 1/2, so lse + log(1 − p_k) loses nothing. For the largest it would lose
-    everything as p_k → 1, and the sum is taken afresh.
-    """
-    top = logits.argmax(1, keepdim=True)
-    log_p = F.log_softmax(logits, dim=1)
-    lse = torch.logsumexp(logits, dim=1, keepdim=True)
-    without = lse + torch.log1p(-log_p.exp().scatter(1, top, 0.0))
-    return without.scatter(1, top, torch.logsumexp(erase(logits, top.squeeze(1)), dim=1, keepdim=True))
 
 
 def _residual_parts(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
