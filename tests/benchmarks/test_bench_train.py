@@ -147,7 +147,7 @@ def test_the_command_of_the_first_step_runs_and_a_dry_run_imports_no_compiler() 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["train", "--networks", "resnet33"], "there is no model 'resnet33'; there are airbench, "),
+        (["train", "--networks", "resnet33"], "did you mean resnet32?"),
         (["data", "--csv", "table.txt"], "table.txt: must be a file .csv"),
         (["data", "--texts", "0"], "texts"),
     ],
