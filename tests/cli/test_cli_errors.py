@@ -48,7 +48,7 @@ BAD_DATA = {
     "a label that train never saw": (["split"], "The label 'unheard' at split/test.csv line 3 (1 in the file) never "),
 }
 BAD_SETTINGS = {
-    "unknown method": (["--method", "arl"], "method: unknown method 'arl': did you mean 'alr'? the methods are "),
+    "unknown method": (["--method", "arl"], "method: unknown method 'arl'; did you mean alr? (the methods are "),
     "a teacher that is not there": (
         ["--method", "kd", "--set", "method.options.teacher=nowhere"],
         "method.options.teacher: there is no folder nowhere",
@@ -63,10 +63,10 @@ BAD_SETTINGS = {
     ),
     "a misspelt option of a teacher": (
         ["--method", "kd", "--set", "method.options.techer=empty"],
-        "unknown option 'techer' of method 'kd': did you mean 'teacher'?",
+        "unknown option 'techer' of method 'kd'; did you mean teacher?",
     ),
     "a single peer": (["--method", "dml", "--set", "method.options.peers=1"], "method.options.peers is 1: allowed is"),
-    "unknown method option": (["--set", "method.options.atraction=1"], "did you mean 'attraction'?"),
+    "unknown method option": (["--set", "method.options.atraction=1"], "did you mean attraction?"),
     "unknown model": (["--model", "fastext"], "model: there is no model 'fastext'; there are airbench, "),
     "unknown model option": (
         ["--set", "model.options.char_ngram=3"],
@@ -92,7 +92,7 @@ ELSEWHERE = {
     "no inner command": (["runs"], "missing command; see `alr runs --help`"),
     "no data": (["train"], "missing argument 'DATA'; see `alr train --help`"),
     "unknown list": (["list", "methds"], "there is no list of 'methds'; there are methods, models, datasets"),
-    "misspelt method among others": (["compare", "good.csv", "--methods", "baseline,arl"], "did you mean 'alr'?"),
+    "misspelt method among others": (["compare", "good.csv", "--methods", "baseline,arl"], "did you mean alr?"),
     "no methods": (["compare", "good.csv", "--methods", ","], "methods is empty; give at least one"),
     "no seeds": (["compare", "good.csv", "--seeds", "0"], "invalid value for '--seeds': 0 is below 1"),
     "one seed for many runs": (["compare", "good.csv", "--set", "seed=4"], "seed is 4: here --seeds N makes runs with"),

@@ -61,9 +61,10 @@ def test_other_data_stands_in_for_a_table_s(alr: Alr, tmp_path: Path) -> None:
     done = alr("reproduce", *cell, "--seeds", "1", "--workers", "1", "--from", "ag_news=my_news", "--json")
     assert done.status == 0, done.err
     columns = {column["recipe"]: column for column in done.json["columns"]}
-    shown = columns["ag_news-fasttext-short"]
+    shown = columns["ag_news-fasttext-short@my_news"]
     assert shown["how"].startswith("my_news; fasttext: 4 epochs")
     assert shown["cells"][0]["ours"]["n"] == 1
+    assert columns["ag_news-fasttext-short"]["cells"][0]["ours"] is None  # that is what only AG News itself can fill
     assert columns["yelp_full-fasttext-short"]["cells"][0]["ours"] is None
 
 

@@ -56,7 +56,7 @@ def test_a_failed_run_is_raised_and_the_others_are_kept(texts, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"methods": ["arl"]}, "unknown method 'arl': did you mean 'alr'?"),
+        ({"methods": ["arl"]}, "unknown method 'arl'; did you mean alr?"),
         ({"methods": []}, "there is nothing to compare: 0 methods and 3 seeds are given"),
         ({"seeds": 0}, "there is nothing to compare: 4 methods and 0 seeds are given"),
         ({"settings": {"training": {"epoch": 1}}}, "training.epoch"),

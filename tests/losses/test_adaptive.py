@@ -406,9 +406,16 @@ def test_parts_add_up_to_the_loss() -> None:
 
 def test_repr_shows_what_differs_from_the_defaults() -> None:
     text = repr(AdaptiveLabelLoss(10, 0.1, attraction=-2.0, weight=torch.ones(10), reduction="sum"))
-    for expected in ("10", "label_smoothing=0.1", "attraction=-2.0", "weight=…", "reduction='sum'", "'running'"):
+    for expected in ("10", "label_smoothing=0.1", "attraction=-2.0", "weight=…", "reduction='sum'"):
         assert expected in text
-    assert "rank" not in text
+    options = {"normalization": "literal", "update": "self", "residual_lr": 0.3, "accuracy_momentum": 0.9, "rank": 2}
+    options |= {"residual_weight": "epoch", "residual_reduction": "batch", "fused": False, "check_finite": True}
+    text = repr(AdaptiveLabelLoss(10, **options))
+    for name, value in options.items():
+        assert f"{name}={value!r}" in text
+    assert "initial_labels=…" in repr(AdaptiveLabelLoss(3, initial_labels=torch.ones(3, 3)))
+    assert repr(AdaptiveLabelLoss(10)).splitlines()[1] == "  10"
+    assert repr(create_loss("kd", 10, temper_student=False)) == "Distillation(10, temper_student=False)"
 
 
 def test_residual_labels_and_most_confused() -> None:

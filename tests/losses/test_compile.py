@@ -20,7 +20,8 @@ CASES = [(name, {}) for name in METHODS if name != "disturb-label"] + [
 
 def compare(name: str, options: dict, backend: str) -> None:
     torch._dynamo.reset()
-    eager = create_loss(name, K, weight=torch.rand(K), ignore_index=1, **options)
+    ignored = -1  # class probabilities allow none from 0 on
+    eager = create_loss(name, K, weight=torch.rand(K), ignore_index=ignored, **options)
     if hasattr(eager, "residual_logits"):
         torch.nn.init.normal_(eager.residual_logits)
     compiled = copy.deepcopy(eager)
@@ -28,7 +29,7 @@ def compare(name: str, options: dict, backend: str) -> None:
     for mixed in (False, True):
         for _ in range(3):
             z = torch.randn(6, K)
-            y = torch.rand(6, K).softmax(1) if mixed else torch.randint(K, (6,))
+            y = torch.rand(6, K).softmax(1) if mixed else torch.randint(ignored, K, (6,))
             guide = torch.randn(6, K) if eager.needs_guide else None
             results = []
             for criterion in (eager, run):

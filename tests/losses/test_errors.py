@@ -94,7 +94,7 @@ CONSTRUCTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"label_smoothing": -0.1}, ValueError, "label_smoothing must be in [0, 1], got -0.1"),
     ({"label_smoothing": float("nan")}, ValueError, "label_smoothing must be in [0, 1], got nan"),
     ({"label_smoothing": "0.1"}, TypeError, "label_smoothing must be a number, got str"),
-    ({"reduction": "avg"}, ValueError, "reduction must be one of ('mean', 'sum', 'none'), got 'avg'"),
+    ({"reduction": "avg"}, ValueError, "reduction must be one of 'mean', 'sum', 'none', got 'avg'"),
     ({"weight": torch.ones(3)}, ValueError, "weight must have shape (4,), got (3,)"),
     ({"weight": torch.tensor([1.0, -1, 1, 1])}, ValueError, "weight must be finite and at least 0 for every class"),
     ({"weight": [1.0] * 4}, TypeError, "weight must be a floating-point torch.Tensor of shape (4,), got list"),
@@ -106,7 +106,12 @@ CONSTRUCTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"update": "none"}, ValueError, "update must be one of 'optimizer', 'self', got 'none'"),
     ({"smooth_over": "K"}, ValueError, "smooth_over must be one of 'all', 'others', got 'K'"),
     ({"accuracy_momentum": 1.0}, ValueError, "accuracy_momentum must be in [0, 1), got 1.0"),
-    ({"residual_lr": -1}, ValueError, "residual_lr must be finite and at least 0, got -1"),
+    (
+        {"residual_lr": 0.5},
+        ValueError,
+        "residual_lr is the step of update='self'; with update='optimizer' give the rate",
+    ),
+    ({"residual_lr": -1, "update": "self"}, ValueError, "residual_lr must be finite and at least 0, got -1"),
     ({"residual_reduction": "sum"}, ValueError, "residual_reduction must be one of 'batch', 'class', got 'sum'"),
     ({"sparse": True, "update": "self"}, ValueError, "sparse=True is for optimizers"),
     ({"fused": 1}, TypeError, "fused must be None, True or False, got 1"),
@@ -147,10 +152,12 @@ def test_other_criteria() -> None:
 
 
 def test_registry_suggests_the_nearest_name() -> None:
-    with pytest.raises(ValueError, match="unknown method 'arl': did you mean 'alr'"):
+    with pytest.raises(
+        ValueError, match=r"unknown method 'arl'; did you mean alr\? \(the methods are baseline, slr, alr, alr-s,"
+    ):
         find_method("arl")
     with pytest.raises(
-        ValueError, match="unknown option 'label_smothing' of method 'alr': did you mean 'label_smoothing'"
+        ValueError, match=r"unknown option 'label_smothing' of method 'alr'; did you mean label_smoothing\?"
     ):
         create_loss("alr", K, label_smothing=0.1)
 

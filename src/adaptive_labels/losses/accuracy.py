@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from adaptive_labels.losses.arguments import check_number
-
-Number = TypeVar("Number", float, Tensor)
+from adaptive_labels.losses.batch import numbers, over
 
 RESIDUAL_WEIGHTS = ("running", "batch", "epoch", "waiting")
 
@@ -53,71 +50,45 @@ class TrainingAccuracy(nn.Module):
         self.register_buffer("last_epoch", torch.zeros(()))
 
     @torch.no_grad()
-    def weight(self, counts: Tensor, shared: bool) -> Tensor:
-        """Take a batch's counts (hits, samples) and return the weight for its L_res.
+    def weight(self, of_batch: Tensor | float | None = None) -> Tensor | float:
+        """The weight on L_res of the step that begins; a number on the CPU.
 
-        ``shared``: the counts are already summed over all processes.
+        ``of_batch``: the batch's own accuracy, which only ``residual_weight="batch"`` needs.
         """
-        counts = counts.detach().to(self.pending_counts.dtype)
         if not self.held:
             self.fold()
-        if isinstance(self.residual_weight, str):
-            weight = self._weight_at(_rate(counts) if self.residual_weight == "batch" else self._known_accuracy())
-        else:
-            weight = torch.full_like(self.running, self.residual_weight)
-        self.pending_counts += counts
-        self.epoch_counts += counts
-        self.pending_global = shared
-        return weight
-
-    @torch.no_grad()
-    def weight_as_number(self, of_batch: float | None = None) -> float:
-        """:meth:`weight` for the CPU, where a few numbers cost less than a dozen tiny operations.
-
-        Call :meth:`count` afterwards. ``of_batch``: the batch's own accuracy, for ``residual_weight="batch"``.
-        """
-        if not self.held:
-            hits, samples = self.pending_counts.tolist()
-            if samples > 0:
-                running = self.momentum * self.running.item() + (1 - self.momentum) * (hits / samples)
-                self.running.fill_(running)
-                self.pending_counts.zero_()
         if not isinstance(self.residual_weight, str):
             return self.residual_weight
         if self.residual_weight == "batch":
-            return self._weight_at(of_batch or 0.0)
-        return self._weight_at(float(self._known_accuracy().item()))
-
-    def _known_accuracy(self) -> Tensor:
-        """What is known before the batch is seen."""
-        return self.last_epoch if self.residual_weight == "epoch" else self.running
-
-    def _weight_at(self, accuracy: Number) -> Number:
-        if self.residual_weight != "waiting":
-            return 1 - accuracy
-        if isinstance(accuracy, Tensor):
-            return torch.minimum(accuracy, 1 - accuracy)
-        return min(accuracy, 1 - accuracy)
+            assert of_batch is not None
+            return 1 - of_batch
+        known = self.last_epoch if self.residual_weight == "epoch" else self.running
+        (accuracy,) = numbers(known.reshape(1))
+        # waiting: min(acc, 1 − acc), of numbers and tensors alike
+        weight: Tensor | float = 0.5 - abs(accuracy - 0.5) if self.residual_weight == "waiting" else 1 - accuracy
+        return weight
 
     @torch.no_grad()
-    def count(self, hits: float, samples: float) -> None:
-        """Take a batch's counts, which no other process has a share in."""
-        counts = self.pending_counts.new_tensor([hits, samples])
+    def count(self, counts: Tensor, shared: bool) -> None:
+        """Take a batch's counts (hits, samples); ``shared``: they are summed over all processes already."""
         self.pending_counts += counts
         self.epoch_counts += counts
-        self.pending_global = False
+        self.pending_global = shared
 
     @torch.no_grad()
     def fold(self) -> None:
         """Take the counts of the last step into the running average; a step without samples leaves it alone."""
-        new = self.momentum * self.running + (1 - self.momentum) * _rate(self.pending_counts)
-        self.running.copy_(torch.where(self.pending_counts[1] > 0, new, self.running))
+        hits, samples = numbers(self.pending_counts)
+        (running,) = numbers(self.running.reshape(1))
+        share = (1 - self.momentum) * (samples > 0)
+        self.running.fill_((1 - share) * running + share * over(hits, samples))
         self.pending_counts.zero_()
 
     @torch.no_grad()
     def epoch_end(self) -> None:
         """Keep the accuracy of the epoch that ends, and begin to count the next."""
-        self.last_epoch.copy_(torch.where(self.epoch_counts[1] > 0, _rate(self.epoch_counts), self.last_epoch))
+        hits, samples = self.epoch_counts
+        self.last_epoch.copy_(torch.where(samples > 0, over(hits, samples), self.last_epoch))
         self.epoch_counts.zero_()
 
     def make_global(self, group: dist.ProcessGroup | None) -> None:
@@ -126,7 +97,3 @@ class TrainingAccuracy(nn.Module):
         dist.all_reduce(self.pending_counts, group=group)
         self.epoch_counts += self.pending_counts - mine
         self.pending_global = True
-
-
-def _rate(counts: Tensor) -> Tensor:
-    return counts[0] / torch.where(counts[1] > 0, counts[1], 1.0)

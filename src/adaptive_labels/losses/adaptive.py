@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from numbers import Integral
 from typing import Self, final
 
 import torch
@@ -12,22 +13,48 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from adaptive_labels import functional as AF
 from adaptive_labels.losses.accuracy import TrainingAccuracy
 from adaptive_labels.losses.arguments import check_choice, check_number
-from adaptive_labels.losses.base import Criterion, Terms, over
-from adaptive_labels.losses.batch import Batch
+from adaptive_labels.losses.base import Criterion, Terms
+from adaptive_labels.losses.batch import Batch, numbers, over
 from adaptive_labels.losses.confusions import Confusion, largest
-from adaptive_labels.losses.fused.dispatch import fused_loss
+from adaptive_labels.losses.fused.dispatch import against_fusing, fused_loss
+from adaptive_labels.losses.label_smoothing import hard_loss
 from adaptive_labels.losses.memory import check_dense_fits, check_table_fits
+from adaptive_labels.losses.registry import register_method
+from adaptive_labels.losses.residual import (
+    residual_logits_from_labels,
+    residual_loss,
+    residual_loss_of_rows,
+    update_gradient_of_rows,
+    update_loss,
+    update_loss_gradient,
+    update_loss_of_rows,
+)
+from adaptive_labels.losses.targets import erase, hits, is_index, restore
 
 NORMALIZATIONS = ("sum", "literal", "hybrid")
 SMOOTH_OVER = ("all", "others")
 UPDATES = ("optimizer", "self")
 RESIDUAL_REDUCTIONS = ("batch", "class")
-FORWARDS_BEFORE_WARNING = 100
+STEPS_BEFORE_WARNING = 100
 
 
+@register_method(
+    "alr-wait",
+    "adaptive label regularisation that waits until something is learned",
+    options={"residual_weight": "waiting"},
+    main_option="attraction",
+    search=(-8.0, 1.0),
+)
+@register_method(
+    "alr-s",
+    "adaptive label regularisation with label smoothing",
+    options={"label_smoothing": 0.1},
+    main_option="label_smoothing",
+    search=(0.02, 0.5),
+)
+@register_method("alr", "adaptive label regularisation", main_option="attraction", search=(-8.0, 1.0))
 @final
 class AdaptiveLabelLoss(Criterion):
     r"""Adaptive label regularisation (ALR); with ``label_smoothing`` ALR-S.
@@ -61,12 +88,12 @@ class AdaptiveLabelLoss(Criterion):
         sparse: row-sparse gradients for S, as ``torch.nn.Embedding`` has them, for optimizers that take them.
         rank: S as a product of two (K, rank) factors, for many classes; ``None`` is the dense S.
         fused: the value and all gradients in one pass, for class indices and ``reduction`` "mean" or "sum": ``None``
-            where it can be; ``True`` demands it, with an error that says why it cannot be; ``False`` never. It has no
-            second derivative. It uses the compiled kernel if that was built (see docs/speed.md), else torch's own
-            operations. Inside ``torch.compile`` the compiler does the fusing.
+            on the CPU where it can be; ``True`` demands it, on any device, with an error that says why it cannot be;
+            ``False`` never. It has no second derivative. It uses the compiled kernel if that was built (see
+            docs/speed.md), else torch's own operations. Inside ``torch.compile`` the compiler does the fusing.
         smooth_over: spread the smoothing over ``"all"`` K classes, or over the K−1 ``"others"``.
         accuracy_momentum: of the running average, which starts at 0: old · m + batch · (1 − m).
-        residual_lr: the step of ``update="self"``.
+        residual_lr: the step of ``update="self"``, 0.1 unless given; the optimizer's groups have rates of their own.
         residual_reduction: ``"batch"``: L_upd is a mean over the samples, so the gradient of a row of S shrinks as 1/K;
             ``"class"``: a mean over the samples of each class, summed over classes, so that it does not. ``None`` is
             ``"batch"`` with the optimizer (the paper's one total loss) and ``"class"`` with ``update="self"``.
@@ -86,13 +113,15 @@ class AdaptiveLabelLoss(Criterion):
     >>> criterion(z, y)
     tensor(1.9259, grad_fn=<FusedLossBackward>)
     >>> {name: round(value.item(), 4) for name, value in criterion.parts.items()}
-    {'hard': 0.4795, 'residual': 0.7532, 'weight': 1.0, 'accuracy': 1.0, 'update': 0.6931}
+    {'hard': 0.4795, 'residual': 0.7532, 'update': 0.6931, 'accuracy': 1.0, 'weight': 1.0}
 
     Reference: Ding et al. 2019, Adaptive Regularization of Labels, section 3.2.
     """
 
     stateful = True
     residual_logits: nn.Parameter
+    residual_left: nn.Parameter
+    residual_right: nn.Parameter
 
     def __init__(
         self,
@@ -111,7 +140,7 @@ class AdaptiveLabelLoss(Criterion):
         fused: bool | None = None,
         smooth_over: str = "all",
         accuracy_momentum: float = 0.99,
-        residual_lr: float = 0.1,
+        residual_lr: float | None = None,
         residual_reduction: str | None = None,
         initial_labels: Tensor | None = None,
         frozen: bool = False,
@@ -133,22 +162,32 @@ class AdaptiveLabelLoss(Criterion):
         self.attraction = check_number("attraction", attraction)
         self.update = check_choice("update", update, UPDATES)
         self.smooth_over = check_choice("smooth_over", smooth_over, SMOOTH_OVER)
-        self.residual_lr = check_number("residual_lr", residual_lr, 0)
-        if residual_reduction is None:
-            residual_reduction = "batch" if update == "optimizer" else "class"
-        self.residual_reduction = check_choice("residual_reduction", residual_reduction, RESIDUAL_REDUCTIONS)
+        if residual_lr is not None and update != "self":
+            raise ValueError(
+                "residual_lr is the step of update='self'; with update='optimizer' give the rate to the optimizer: "
+                f"parameter_groups(lr={residual_lr})"
+            )
+        self.residual_lr = residual_lr
+        self.step_size = check_number("residual_lr", 0.1 if residual_lr is None else residual_lr, 0)
+        self.residual_reduction = residual_reduction
+        if residual_reduction is not None:
+            check_choice("residual_reduction", residual_reduction, RESIDUAL_REDUCTIONS)
+        self.class_mean = (residual_reduction or {"optimizer": "batch", "self": "class"}[update]) == "class"
         if sparse and update == "self":
             raise ValueError("sparse=True is for optimizers; update='self' needs no gradient of S at all")
         if fused is not None and not isinstance(fused, bool):
             raise TypeError(f"fused must be None, True or False, got {fused!r}")
         self.sparse, self.rank, self.fused = sparse, rank, fused
         self.frozen = frozen
+        self.residual_weight, self.accuracy_momentum = residual_weight, accuracy_momentum
+        self.initial_labels = None if initial_labels is None else ...  # that they were given
         self.accuracy = TrainingAccuracy(residual_weight, accuracy_momentum)
         self._create_residual_parameters(initial_labels)
         self.fused_path: str | None = None
         self.fused_reason: str | None = None
-        self._gradients_seen = 0
-        self._first_fingerprint: Tensor | None = None
+        self._steps_with_gradient: int | None = 0  # None: no longer of interest
+        self._got_gradient = False
+        self._fingerprint: Tensor | None = None
 
     def _create_residual_parameters(self, initial_labels: Tensor | None) -> None:
         classes, trained = self.num_classes, self.update == "optimizer" and not self.frozen
@@ -159,10 +198,11 @@ class AdaptiveLabelLoss(Criterion):
                 start = _checked_initial(initial_labels, classes)
             self.residual_logits = nn.Parameter(start, requires_grad=trained)
             return
-        if isinstance(self.rank, bool) or not isinstance(self.rank, int) or not 1 <= self.rank <= classes:
+        if isinstance(self.rank, bool) or not isinstance(self.rank, Integral) or not 1 <= self.rank <= classes:
             raise ValueError(f"rank must be an int in [1, num_classes = {classes}] or None, got {self.rank!r}")
         if initial_labels is not None:
             raise ValueError("initial_labels needs the dense S: leave rank at None")
+        self.rank = int(self.rank)
         # In full coordinates, since erased columns of different rows would not line up. U = 0 starts uniform; V is
         # scaled so that a step of U moves S = U Vᵀ as far as a step of a dense S would, on average.
         self.residual_left = nn.Parameter(torch.zeros(classes, self.rank), requires_grad=trained)
@@ -180,33 +220,30 @@ class AdaptiveLabelLoss(Criterion):
         hard = 1.0 / self.num_classes if self.normalization == "literal" else 1.0
         return hard, 1.0 if self.normalization == "sum" else 1.0 / (self.num_classes - 1)
 
-    def forward(
-        self,
-        input: Tensor,
-        target: Tensor,
-        sample_weight: Tensor | None = None,
-        guide: Tensor | Sequence[Tensor] | None = None,
-    ) -> Tensor:
-        """The loss; see :meth:`Criterion.forward`."""
-        active = self.training and torch.is_grad_enabled()
+    def _active_loss(self, batch: Batch, world: int) -> Tensor:
         # torch.compile fuses the plain path itself, better than it could call a kernel.
-        if active and not torch.compiler.is_compiling():
-            if self.fused is False or guide is not None:
-                self.fused_path, self.fused_reason = "plain", "fused=False"
-            elif (loss := fused_loss(self, input, target, sample_weight)) is not None:
-                return loss
-        return super().forward(input, target, sample_weight, guide)
+        if torch.compiler.is_compiling():
+            return super()._active_loss(batch, world)
+        self._watch_gradients()
+        reason = against_fusing(self, batch, world)
+        if not reason:
+            return fused_loss(self, batch)
+        if self.fused:
+            raise ValueError(f"fused=True: {reason}")
+        self.fused_path, self.fused_reason = "plain", reason
+        return super()._active_loss(batch, world)
 
     def residual_labels(self, rows: Tensor | Sequence[int] | None = None) -> Tensor:
         """The residual labels as probabilities with a zero diagonal: (K, K), or (len(rows), K) for some classes.
 
-        Row k says where the probability that class k does not get itself goes.
+        Row k: how the probability that a sample of class k gives to other classes is divided among them.
         """
+        self._warn_if_still()
         device = self.residual_parameters()[0].device
         labels = torch.arange(self.num_classes, device=device) if rows is None else torch.as_tensor(rows, device=device)
         check_table_fits(len(labels), self.num_classes)
         with torch.no_grad():
-            return AF.restore(F.softmax(self._rows(labels), dim=1), labels)
+            return restore(F.softmax(self._rows(labels), dim=1), labels)
 
     def most_confused(self, n: int = 10, class_names: Sequence[str] | None = None) -> list[Confusion]:
         """The ``n`` largest entries of the residual labels, largest first.
@@ -221,8 +258,7 @@ class AdaptiveLabelLoss(Criterion):
     def epoch_end(self) -> None:
         """Say that an epoch is over: ``residual_weight="epoch"`` takes its accuracy from here on."""
         self.accuracy.epoch_end()
-        if 2 <= self._gradients_seen < FORWARDS_BEFORE_WARNING:
-            self._warn_if_still()
+        self._warn_if_still()
 
     @contextmanager
     def accumulation(self) -> Iterator[Self]:
@@ -233,6 +269,7 @@ class AdaptiveLabelLoss(Criterion):
         ...     for z, y in [(torch.zeros(2, 3, requires_grad=True), torch.tensor([0, 1]))] * 2:
         ...         (criterion(z, y) / 2).backward()
         """
+        self._watch_gradients()
         self.accuracy.fold()
         self.accuracy.held = True
         try:
@@ -259,7 +296,7 @@ class AdaptiveLabelLoss(Criterion):
         world = dist.get_world_size(group)
         mine = 1.0 / world
         if not was_global and self.update == "optimizer" and self.reduction == "mean":
-            if self.residual_reduction == "class":
+            if self.class_mean:
                 raise ValueError("sync with residual_reduction='class' needs synchronize=True, which shares the counts")
             mine = float(over(local, self.accuracy.pending_counts[1]))
         for parameter in self.residual_parameters():
@@ -268,76 +305,76 @@ class AdaptiveLabelLoss(Criterion):
                 shared.mul_(mine if self.update == "optimizer" else 1.0 / world)
                 dist.all_reduce(shared, group=group)
 
+    def shares(self, batch: Batch, world: int) -> tuple[Tensor | float, Tensor | float]:
+        """Each sample's share in L_hard and L_res, and in L_upd; see :meth:`Criterion.shares`."""
+        prediction, own = super().shares(batch, world)
+        if self.class_mean and self.reduction == "mean":
+            own = world * self.mean_share(batch, world)[0]
+        return prediction, own
+
+    def mean_share(self, batch: Batch, world: int) -> tuple[Tensor | float, Tensor | float]:
+        """Each sample's share in the mean of L_upd over the batch, or over each class and summed over classes.
+
+        The second value is what mixed targets (M, K) are multiplied by first.
+        """
+        own = batch.sample_weight
+        if not self.class_mean:
+            samples = batch.sum(own)
+            return over(own, samples if world == 1 else self._all_reduce(batch.vector(samples), world)), 1.0
+        y = batch.target
+        each = own if isinstance(own, Tensor) else batch.logits.new_ones(len(y))
+        totals = torch.bincount(y, each, self.num_classes).to(each.dtype) if is_index(y) else each @ y  # (K,)
+        totals = self._all_reduce(totals, world)
+        return (over(own, totals[y]), 1.0) if is_index(y) else (own, over(1.0, totals))
+
     def _terms(self, batch: Batch, world: int) -> Terms:
-        self.watch_gradients()
         z, y = batch.logits, batch.target
-        right = AF.hits(z.detach(), y)
-        counts = self._all_reduce(torch.stack([(right * batch.sample_weight).sum(), batch.sample_weight.sum()]), world)
-        a = self.accuracy.weight(counts, shared=world > 1).to(z.dtype)
-        learns = self.learns
-        hard = AF.hard_loss(z, y, self.label_smoothing, self.smooth_over)
-        if AF.is_index(y):
-            rows = self._rows(y).to(z.dtype)  # (M, K−1)
-            residual = AF.residual_loss_of_rows(z, y, rows, self.attraction)
-            update = AF.update_loss_of_rows(z, y, rows) if learns else None
-        else:
-            rows = self._rows(torch.arange(self.num_classes, device=z.device)).to(z.dtype)  # (K, K−1)
-            residual = AF.residual_loss(z, y, rows, self.attraction)
-            update = AF.update_loss(z, y, rows) if learns else None
+        right = hits(z.detach(), y) * batch.sample_weight
+        counts = self._all_reduce(batch.vector(right.sum(), batch.sum(batch.sample_weight)), world)
+        accuracy = over(*numbers(counts))
+        weight = self.accuracy.weight(accuracy)
+        self.accuracy.count(counts, shared=world > 1)
+        hard = hard_loss(z, y, self.label_smoothing, self.smooth_over)
+        index = is_index(y)
+        rows = self._rows(y if index else torch.arange(self.num_classes, device=z.device)).to(z.dtype)
+        residual = (residual_loss_of_rows if index else residual_loss)(z, y, rows, self.attraction)
         hard_factor, factor = self.factors()
-        parts = {"hard": hard, "residual": residual, "weight": a, "accuracy": over(counts[0], counts[1])}
-        terms = Terms(hard_factor * hard + a * factor * residual, parts=parts)
-        if update is not None:
+        parts: dict[str, Tensor | float] = {"hard": hard, "residual": residual}
+        parts |= {"weight": weight, "accuracy": accuracy}
+        terms = Terms(hard_factor * hard + weight * factor * residual, parts=parts)
+        if self.learns:
+            parts["update"] = update = (update_loss_of_rows if index else update_loss)(z, y, rows)
+            share, scale = self.mean_share(batch, world)
+            if isinstance(scale, Tensor) and self.reduction == "mean":
+                update = update_loss(z, y * scale, rows)
             terms.own = factor * update
-            parts["update"] = update
-            totals = self._class_totals(batch, world) if self.residual_reduction == "class" else None
-            if totals is not None:
-                terms.own_mean = factor * self._class_mean(batch, rows, update, totals)
             if self.update == "self":
-                self._move(batch, rows.detach(), counts[1] if totals is None else totals, factor, world)
+                self._move(batch, rows.detach(), factor * share, scale, world)
+            elif rows.requires_grad and not torch.compiler.is_compiling():
+                rows.register_hook(self.notice_gradient)  # type: ignore[no-untyped-call]
         return terms
 
-    def _class_totals(self, batch: Batch, world: int) -> Tensor:
-        """How many samples each class has in the batch, (K,)."""
-        if AF.is_index(batch.target):
-            totals = batch.logits.new_zeros(self.num_classes).index_add(0, batch.target, batch.sample_weight)
-        else:
-            totals = batch.sample_weight @ batch.target
-        return self._all_reduce(totals, world)
-
-    def _class_mean(self, batch: Batch, rows: Tensor, update: Tensor, totals: Tensor) -> Tensor:
-        """L_upd as a mean over the samples of each class, summed over classes."""
-        shares = over(torch.ones_like(totals), totals)  # (K,)
-        if AF.is_index(batch.target):
-            return (batch.sample_weight * shares[batch.target] * update).sum()
-        scaled = batch.sample_weight.unsqueeze(1) * batch.target * shares
-        return AF.update_loss(batch.logits, scaled, rows).sum()
-
     @torch.no_grad()
-    def _move(self, batch: Batch, rows: Tensor, totals: Tensor, factor: float, world: int) -> None:
+    def _move(self, batch: Batch, rows: Tensor, share: Tensor | float, scale: Tensor | float, world: int) -> None:
         """``update="self"``: one step of S along its closed-form gradient, whatever the upstream gradient will be."""
         z, y = batch.logits.detach(), batch.target
-        shares = over(torch.ones_like(totals), totals)  # scalar, or (K,) for class means
-        step = -self.residual_lr * factor
-        if AF.is_index(y):
-            each = batch.sample_weight * (shares[y] if shares.dim() else shares)  # (M,)
-            moves = step * each.unsqueeze(1) * AF.update_gradient_of_rows(z, y, rows)  # (M, K−1)
-            where = y
+        each = share.unsqueeze(1) if isinstance(share, Tensor) else share  # (M, 1), or one number for all
+        if is_index(y):
+            moves, where = each * update_gradient_of_rows(z, y, rows), y  # (M, K−1)
         else:
-            scaled = batch.sample_weight.unsqueeze(1) * y * shares
-            moves = step * AF.update_loss_gradient(z, scaled, rows)  # (K, K−1)
+            moves = update_loss_gradient(z, each * y * scale, rows)  # (K, K−1)
             where = torch.arange(self.num_classes, device=z.device)
         if self.rank is None:
             self._add(self.residual_logits, where, moves, world)
             return
-        full = AF.restore(moves, where)  # (M or K, K)
+        full = restore(moves, where)  # (M or K, K)
         left, right = self.residual_left.detach().clone(), self.residual_right.detach().clone()
         every = torch.arange(self.num_classes, device=z.device)
         self._add(self.residual_left, where, full @ right.to(full.dtype), world)
         self._add(self.residual_right, every, full.T @ left[where].to(full.dtype), world)
 
     def _add(self, parameter: nn.Parameter, rows: Tensor, moves: Tensor, world: int) -> None:
-        moves = moves.to(parameter.dtype)
+        moves = -self.step_size * moves.to(parameter.dtype)
         if world == 1:
             parameter.index_add_(0, rows, moves)
         else:
@@ -348,57 +385,45 @@ class AdaptiveLabelLoss(Criterion):
         if self.rank is None:
             return F.embedding(labels, self.residual_logits, sparse=self.sparse)
         left = F.embedding(labels, self.residual_left, sparse=self.sparse)
-        return AF.erase(left @ self.residual_right.T, labels)
+        return erase(left @ self.residual_right.T, labels)
 
     def residual_parameters(self) -> list[nn.Parameter]:
         """S, or its two factors."""
         return [self.residual_logits] if self.rank is None else [self.residual_left, self.residual_right]
 
-    def watch_gradients(self) -> None:
-        """Notice, from one active forward to the next, an S that gathers gradients and never moves.
+    def sparse_parameters(self) -> list[nn.Parameter]:
+        """The parameters that get sparse gradients: S, or of its two factors the left one."""
+        return self.residual_parameters()[:1] if self.sparse else []
 
-        It was left out of the optimizer.
-        """
-        if torch.compiler.is_compiling() or self.update == "self" or self._gradients_seen >= FORWARDS_BEFORE_WARNING:
+    def notice_gradient(self, gradient: Tensor) -> None:
+        """Remember that S got a gradient, whether or not it is there when the next step begins."""
+        if self._steps_with_gradient is not None and not self._got_gradient:
+            self._got_gradient = bool(gradient.any())
+
+    def _watch_gradients(self) -> None:
+        """Count, as a step begins, the steps in which S got a gradient; micro-batches are no steps."""
+        if self._steps_with_gradient is None or self.update == "self" or self.accuracy.held:
             return
-        first = self.residual_parameters()[0]
-        if first.grad is None:
-            return
-        if self._gradients_seen == 0:
-            self._first_fingerprint = first.detach().abs().sum()
-        self._gradients_seen += 1
-        if self._gradients_seen == FORWARDS_BEFORE_WARNING:
+        if self._fingerprint is None:
+            self._fingerprint = self.residual_parameters()[0].detach().abs().sum()
+        self._steps_with_gradient += self._got_gradient
+        self._got_gradient = False
+        if self._steps_with_gradient >= STEPS_BEFORE_WARNING:
             self._warn_if_still()
 
     def _warn_if_still(self) -> None:
-        first = self.residual_parameters()[0]
-        still = self._first_fingerprint is not None and bool(first.detach().abs().sum() == self._first_fingerprint)
-        if still and self.learns and first.grad is not None and bool(first.grad.abs().sum() > 0):
-            self._gradients_seen = FORWARDS_BEFORE_WARNING  # say it once
+        """Warn once if S got gradients in several steps and never moved: it was left out of the optimizer."""
+        steps = (self._steps_with_gradient or 0) + self._got_gradient
+        if self._steps_with_gradient is None or self._fingerprint is None or steps < 2 or not self.learns:
+            return
+        self._steps_with_gradient = None
+        if bool(self.residual_parameters()[0].detach().abs().sum() == self._fingerprint):
             warnings.warn(
                 "AdaptiveLabelLoss: the residual labels receive gradients but never change: their parameter was left "
                 "out of the optimizer. Give it criterion.parameter_groups() beside the model's parameters, or "
                 "construct the criterion with update='self' or frozen=True.",
-                stacklevel=2,
+                stacklevel=3,
             )
-
-    def _own_repr(self) -> list[str]:
-        defaults = {
-            "label_smoothing": 0.0,
-            "normalization": "sum",
-            "attraction": 1.0,
-            "update": "optimizer",
-            "sparse": False,
-            "rank": None,
-            "fused": None,
-            "smooth_over": "all",
-            "frozen": False,
-        }
-        shown = [f"residual_weight={self.accuracy.residual_weight!r}"]
-        shown += [
-            f"{name}={getattr(self, name)!r}" for name, default in defaults.items() if getattr(self, name) != default
-        ]
-        return shown
 
 
 def _checked_initial(labels: Tensor, classes: int) -> Tensor:
@@ -408,4 +433,4 @@ def _checked_initial(labels: Tensor, classes: int) -> Tensor:
         raise ValueError(f"initial_labels must have shape ({classes}, {classes}), got {tuple(labels.shape)}")
     if not bool(torch.isfinite(labels.float()).all()) or bool((labels < 0).any()):
         raise ValueError("initial_labels must be finite and at least 0: probabilities or counts of confusions")
-    return AF.residual_logits_from_labels(labels.detach().float())
+    return residual_logits_from_labels(labels.detach().float())

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, Self
 
 import torch
@@ -15,16 +17,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from adaptive_labels import functional as AF
+from adaptive_labels.losses.arguments import check_choice
 from adaptive_labels.losses.batch import (
     REDUCTIONS,
     Batch,
-    all_are_classes,
+    are_classes,
     check_class_weight,
     check_shapes,
     full_precision,
+    over,
     prepare,
 )
+from adaptive_labels.losses.targets import cross_entropy
 
 
 @dataclass
@@ -32,14 +36,14 @@ class Terms:
     """A criterion's unreduced loss, in the two parts that are averaged differently.
 
     ``prediction`` (M,) trains the network, and class weights apply to it. ``own`` (M,) trains the criterion's
-    parameters, and they do not; ``own_mean`` is its mean where that is not the mean over the samples. ``parts`` are the
-    pieces worth logging, each (M,) or a scalar.
+    parameters, and they do not; ``own_share`` is each sample's share in its mean, unless all count as their weights
+    say. ``parts`` are the pieces worth logging, each (M,) or a scalar.
     """
 
     prediction: Tensor
     own: Tensor | None = None
-    own_mean: Tensor | None = None
-    parts: dict[str, Tensor] = field(default_factory=dict)
+    own_share: Tensor | float | None = None
+    parts: Mapping[str, Tensor | float] = field(default_factory=dict)
 
 
 class Criterion(nn.Module, ABC):
@@ -51,7 +55,7 @@ class Criterion(nn.Module, ABC):
     Args:
         num_classes: K ≥ 2.
         weight: class weights (K,). A sample's weight multiplies its whole loss, so that it never distorts a smoothed
-            target; ``torch.nn.CrossEntropyLoss`` weighs the classes *inside* the smoothed target instead.
+            target; ``torch.nn.CrossEntropyLoss`` weighs the classes *inside* the target instead.
         ignore_index: the label to leave out.
         reduction: ``"mean"`` (weighted by ``weight``), ``"sum"`` or ``"none"``. A mean over nothing is 0, not NaN.
         check_inputs: check the values of the targets. ``None``: on CPU tensors only, where it costs no synchronisation.
@@ -68,11 +72,18 @@ class Criterion(nn.Module, ABC):
     torch_smoothing: float | None = None
     #: Whether the criterion's parameters are trained as the network's are: at its rate, with its weight decay.
     like_network = False
-    #: How many guides (teacher's or peers' logits) a call needs at least.
+    #: Whether a call needs a guide: the logits of a teacher or of peers.
     needs_guide = False
 
+    num_classes: int
     weight: Tensor | None
+    ignore_index: int
+    reduction: str
+    check_inputs: bool | None
+    check_finite: bool
+    synchronize: bool | None
     parts: Mapping[str, Tensor]
+    _warned_bare: bool
 
     def __init__(
         self,
@@ -86,19 +97,17 @@ class Criterion(nn.Module, ABC):
         synchronize: bool | None = None,
     ) -> None:
         super().__init__()
-        if isinstance(num_classes, bool) or not isinstance(num_classes, int):
+        if isinstance(num_classes, bool) or not isinstance(num_classes, Integral):
             raise TypeError(f"num_classes must be an int, got {type(num_classes).__name__}")
         if num_classes < 2:
             raise ValueError(f"num_classes must be at least 2, got {num_classes}")
-        if reduction not in REDUCTIONS:
-            raise ValueError(f"reduction must be one of {REDUCTIONS}, got {reduction!r}")
-        self.num_classes = num_classes
+        self.num_classes = int(num_classes)
         self.ignore_index = ignore_index
-        self.reduction = reduction
+        self.reduction = check_choice("reduction", reduction, REDUCTIONS)
         self.check_inputs = check_inputs
         self.check_finite = check_finite
         self.synchronize = synchronize
-        self.register_buffer("weight", check_class_weight(weight, num_classes))
+        self.register_buffer("weight", check_class_weight(weight, self.num_classes))
         self.parts = {}
         self._warned_bare = False
 
@@ -140,12 +149,15 @@ class Criterion(nn.Module, ABC):
             look_for_nan=self.check_finite and not compiling,
         )
         with full_precision(input.device.type):
-            if not active:
-                return self._reduce(Terms(AF.cross_entropy(batch.logits, batch.target)), batch, world=1)
-            world = self.world()
-            terms = self._terms(batch, world)
-            self.parts = {name: _logged(part, batch) for name, part in terms.parts.items()}
-            return self._reduce(terms, batch, world)
+            if active:
+                return self._active_loss(batch, self.world())
+            return self._reduce(Terms(cross_entropy(batch.logits, batch.target)), batch, world=1)
+
+    def _active_loss(self, batch: Batch, world: int) -> Tensor:
+        """The loss of an active forward."""
+        terms = self._terms(batch, world)
+        self.parts = {name: _logged(part, batch) for name, part in terms.parts.items()}
+        return self._reduce(terms, batch, world)
 
     @abstractmethod
     def _terms(self, batch: Batch, world: int) -> Terms:
@@ -173,7 +185,7 @@ class Criterion(nn.Module, ABC):
             and len(target) == len(input)
             and input.shape[1] == self.num_classes
             and input.device.type == target.device.type == "cpu"
-            and all_are_classes(target, self.num_classes, self.ignore_index)
+            and are_classes(target, self.num_classes, self.ignore_index)
             and self.world() == 1
         )
 
@@ -207,18 +219,15 @@ class Criterion(nn.Module, ABC):
         """
 
     def extra_repr(self) -> str:
-        """The arguments that differ from their defaults."""
+        """The arguments that differ from their defaults; tensors as "…"."""
         shown = [str(self.num_classes)]
-        if self.weight is not None:
-            shown.append("weight=…")
-        if self.ignore_index != -100:
-            shown.append(f"ignore_index={self.ignore_index}")
-        if self.reduction != "mean":
-            shown.append(f"reduction={self.reduction!r}")
-        return ", ".join(shown + self._own_repr())
-
-    def _own_repr(self) -> list[str]:
-        return []
+        for name, default in options_of(type(self)).items():
+            value = getattr(self, name, default)
+            if value is ... or isinstance(value, Tensor):
+                shown.append(f"{name}=…")
+            elif value != default:
+                shown.append(f"{name}={value!r}")
+        return ", ".join(shown)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """``.half()`` and ``.bfloat16()`` of a model around it leave the criterion's numbers in float32."""
@@ -239,24 +248,25 @@ class Criterion(nn.Module, ABC):
         if self.needs_guide and active and (guide is None or len(guide) == 0) and not isinstance(guide, Tensor):
             raise ValueError(f"guide: {name} needs the logits of a teacher or of peers while training")
 
+    def shares(self, batch: Batch, world: int) -> tuple[Tensor | float, Tensor | float]:
+        """Each sample's share in the loss, (M,) or one number for all: in what trains the network, and in the rest.
+
+        The one place where losses are normalised. DDP averages gradients over the processes: times their number, the
+        sum of the shares is the mean of the whole batch.
+        """
+        if self.reduction != "mean":
+            return batch.weight, batch.sample_weight
+        total, samples = batch.sum(batch.weight), batch.sum(batch.sample_weight)
+        if world > 1:
+            total, samples = self._all_reduce(batch.vector(total, samples), world)
+        return over(world * batch.weight, total), over(world * batch.sample_weight, samples)
+
     def _reduce(self, terms: Terms, batch: Batch, world: int) -> Tensor:
-        if batch.even and self.reduction == "mean" and world == 1:
-            loss = terms.prediction.mean()
-            if terms.own is not None:
-                loss = loss + (terms.own.mean() if terms.own_mean is None else terms.own_mean)
-            return loss
-        weighted = batch.weight * terms.prediction
-        own = None if terms.own is None else batch.sample_weight * terms.own
-        if self.reduction == "none":
-            return (weighted if own is None else weighted + own).reshape(batch.shape)
-        if self.reduction == "sum":
-            return weighted.sum() if own is None else weighted.sum() + own.sum()
-        totals = self._all_reduce(torch.stack([batch.weight.sum(), batch.sample_weight.sum()]), world)
-        # DDP averages gradients over the processes: times their number, the sum of shares is the mean of the whole.
-        loss = over(weighted.sum(), totals[0])
-        if own is not None:
-            loss = loss + (over(own.sum(), totals[1]) if terms.own_mean is None else terms.own_mean)
-        return loss if world == 1 else world * loss
+        prediction_share, own_share = self.shares(batch, world)
+        loss = prediction_share * terms.prediction
+        if terms.own is not None:
+            loss = loss + (own_share if terms.own_share is None else terms.own_share) * terms.own
+        return loss.reshape(batch.shape) if self.reduction == "none" else loss.sum()
 
     def _all_reduce(self, counts: Tensor, world: int) -> Tensor:
         """The sum of ``counts`` over the processes; ``counts`` itself when there is one."""
@@ -267,9 +277,9 @@ class Criterion(nn.Module, ABC):
 
     def world(self) -> int:
         """How many processes share this batch, as far as this call may rely on all of them taking part in it."""
-        if torch.compiler.is_compiling() and self.synchronize is None:
-            return 1
         if self.synchronize is False or not (dist.is_available() and dist.is_initialized()):
+            return 1
+        if torch.compiler.is_compiling() and self.synchronize is None:
             return 1
         world = dist.get_world_size()
         if world == 1 or self.synchronize:
@@ -288,14 +298,14 @@ class Criterion(nn.Module, ABC):
         return 1
 
 
-def over(total: Tensor, count: Tensor) -> Tensor:
-    """``total / count``, and 0 where nothing was counted (then the total is 0 as well)."""
-    return total / torch.where(count > 0, count, 1.0)
+def options_of(criterion: type[Criterion]) -> dict[str, Any]:
+    """The arguments of a criterion beside ``num_classes``, the common ones included, with their defaults."""
+    found = {**inspect.signature(criterion).parameters, **inspect.signature(Criterion).parameters}
+    return {name: p.default for name, p in found.items() if p.kind != p.VAR_KEYWORD and name != "num_classes"}
 
 
-def _logged(part: Tensor, batch: Batch) -> Tensor:
+def _logged(part: Tensor | float, batch: Batch) -> Tensor:
     """A part of the loss as a detached scalar: the mean over the samples that count."""
-    part = part.detach()
-    if batch.even and part.dim():
-        return part.mean()
-    return part if part.dim() == 0 else over((part * batch.sample_weight).sum(), batch.sample_weight.sum())
+    if not isinstance(part, Tensor):
+        return batch.vector(part)[0]
+    return part.detach() if part.dim() == 0 else batch.mean(part.detach())

@@ -1,4 +1,4 @@
-"""What every criterion does before and after its formula: read the caller's tensors, check them, reduce once.
+"""The caller's tensors as rows with their weights, checked: what every criterion begins with.
 
 Shapes: the caller's ``input`` is (K,), (N, K) or (N, K, d1, …); inside there are M = N·d1·… rows of K logits.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from adaptive_labels.functional import is_index
+from adaptive_labels.losses.targets import is_index
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -22,23 +23,50 @@ class Batch:
     """The caller's tensors as rows, ready for the functions in :mod:`adaptive_labels.functional`.
 
     ``logits`` (M, K) in float32 or wider; ``target`` (M,) indices, 0 where ignored, or (M, K) probabilities;
-    ``sample_weight`` (M,), 0 where ignored; ``weight`` (M,), the sample's weight times its class weight; ``shape``,
-    that of the unreduced loss; ``guides``, the logits of teachers or peers, (M, K) each; ``even``, that every sample is
-    known to count 1.
+    ``sample_weight`` (M,), 0 where ignored, or 1.0 if every sample counts once; ``weight``, the same times the class
+    weights; ``shape``, that of the unreduced loss; ``guides``, the logits of teachers or peers, (M, K) each.
     """
 
     logits: Tensor
     target: Tensor
-    sample_weight: Tensor
-    weight: Tensor
+    sample_weight: Tensor | float
+    weight: Tensor | float
     shape: torch.Size
     guides: tuple[Tensor, ...] = ()
-    even: bool = False
 
     @property
     def num_classes(self) -> int:
         """K."""
         return self.logits.shape[1]
+
+    def sum(self, each: Tensor | float) -> Tensor | float:
+        """The sum over the samples of a weight (M,), or of one that all have."""
+        return each.sum() if isinstance(each, Tensor) else each * len(self.logits)
+
+    def vector(self, *values: Tensor | float) -> Tensor:
+        """Numbers or scalars as one tensor, of the logits' type and on their device."""
+        like = {"dtype": self.logits.dtype, "device": self.logits.device}
+        if not any(isinstance(value, Tensor) for value in values):
+            return torch.tensor(values, **like)  # type: ignore[arg-type]
+        return torch.stack([torch.as_tensor(value, **like) for value in values])  # type: ignore[arg-type]
+
+    def mean(self, part: Tensor) -> Tensor:
+        """The mean of something (M,) over the samples that count."""
+        mean: Tensor = over((part * self.sample_weight).sum(), self.sum(self.sample_weight))
+        return mean
+
+
+def over(total: Any, count: Any) -> Any:
+    """``total / count``, and 0 where nothing was counted (then the total is 0 as well); of tensors or numbers."""
+    return total / (count + (count == 0))
+
+
+def numbers(values: Tensor) -> Sequence[Any]:
+    """The entries of a vector: as numbers on the CPU, where they cost less than tiny tensors; else as scalars."""
+    if values.device.type == "cpu" and not torch.compiler.is_compiling():
+        found: list[float] = values.tolist()
+        return found
+    return values.unbind()
 
 
 def prepare(
@@ -57,30 +85,31 @@ def prepare(
     shape = sample_shape(input)
     if look_for_nan:
         check_finite(logits)
-    even = False
+    own: Tensor | float = 1.0
     if is_index(target):
         rows = target.reshape(-1).long()
-        if check_values and all_are_classes(rows, logits.shape[1], ignore_index):
-            own = logits.new_ones(len(rows))  # the usual case, in a third of the operations
-            even = class_weight is None and sample_weight is None
-        else:
+        if not (check_values and are_classes(rows, logits.shape[1], ignore_index)):
             kept = rows != ignore_index
             if check_values:
-                check_labels(rows, kept, logits.shape[1], ignore_index, shape)
+                _check_labels(rows, kept, logits.shape[1], ignore_index, shape)
             rows = torch.where(kept, rows, 0)
             own = kept.to(logits.dtype)
-        class_share = own if class_weight is None else own * class_weight.to(logits.dtype)[rows]
     else:
+        if ignore_index >= 0:
+            raise ValueError(
+                f"ignore_index={ignore_index} is for class indices; with class probabilities as targets leave it at "
+                "its default, and give the rows to be left out a sample_weight of 0"
+            )
         rows = to_rows(target).to(logits.dtype)
         if check_values:
-            _check_probabilities(rows)
-        own = logits.new_ones(logits.shape[0])
-        class_share = own if class_weight is None else rows @ class_weight.to(logits.dtype)
+            _check_probabilities(rows, target.dtype)
     if sample_weight is not None:
-        given = check_sample_weights(sample_weight, shape, check_values).to(logits.dtype)
-        own, class_share = own * given, class_share * given
-    guides = _guides(guide, input)
-    return Batch(logits, rows, own, class_share, shape, guides, even)
+        own = own * _sample_weights(sample_weight, shape, check_values).to(logits.dtype)
+    weight = own
+    if class_weight is not None:
+        class_weight = class_weight.to(logits.dtype)
+        weight = own * (class_weight[rows] if is_index(target) else rows @ class_weight)
+    return Batch(logits, rows, own, weight, shape, _guides(guide, input))
 
 
 def to_rows(x: Tensor) -> Tensor:
@@ -157,7 +186,7 @@ def check_class_weight(weight: Tensor | None, num_classes: int) -> Tensor | None
         raise TypeError(f"weight must be a floating-point torch.Tensor of shape ({num_classes},), got {got}")
     if weight.shape != (num_classes,):
         raise ValueError(f"weight must have shape ({num_classes},), got {tuple(weight.shape)}")
-    if not bool(torch.isfinite(weight).all()) or bool((weight < 0).any()):
+    if not weight.is_meta and not bool((torch.isfinite(weight) & (weight >= 0)).all()):
         raise ValueError("weight must be finite and at least 0 for every class")
     return weight.detach().clone()
 
@@ -170,7 +199,7 @@ def _position(flat: int, shape: torch.Size) -> str:
     return str(where[0]) if len(where) == 1 else str(tuple(reversed(where)))
 
 
-def all_are_classes(rows: Tensor, num_classes: int, ignore_index: int) -> bool:
+def are_classes(rows: Tensor, num_classes: int, ignore_index: int) -> bool:
     """Whether every label is a class and counts."""
     if 0 <= ignore_index < num_classes or rows.numel() == 0:
         return False
@@ -178,7 +207,7 @@ def all_are_classes(rows: Tensor, num_classes: int, ignore_index: int) -> bool:
     return int(low) >= 0 and int(high) < num_classes
 
 
-def check_labels(rows: Tensor, kept: Tensor, num_classes: int, ignore_index: int, shape: torch.Size) -> None:
+def _check_labels(rows: Tensor, kept: Tensor, num_classes: int, ignore_index: int, shape: torch.Size) -> None:
     """Raise unless the labels that are ``kept`` are classes; ``shape`` is that of the caller's target."""
     wrong = kept & ((rows < 0) | (rows >= num_classes))
     if bool(wrong.any()):
@@ -190,9 +219,10 @@ def check_labels(rows: Tensor, kept: Tensor, num_classes: int, ignore_index: int
         )
 
 
-def _check_probabilities(rows: Tensor) -> None:
+def _check_probabilities(rows: Tensor, dtype: torch.dtype) -> None:
+    """Raise unless the rows are distributions, as far as ``dtype``, that of the caller, can say."""
     totals = rows.sum(1)
-    tolerance = 1e-3 + 1e-5 * rows.shape[1]  # half-precision mixtures of many classes do not sum to 1 exactly
+    tolerance = max(1e-3, 4 * torch.finfo(dtype).eps) + 1e-5 * rows.shape[1]
     wrong = ~((totals - 1).abs() <= tolerance) | (rows < 0).any(1)
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0])
@@ -213,7 +243,7 @@ def check_finite(logits: Tensor) -> None:
         raise ValueError(f"input has NaN or infinite logits in {len(rows)} of {len(logits)} rows: {shown}")
 
 
-def check_sample_weights(sample_weight: Tensor, shape: torch.Size, check_values: bool) -> Tensor:
+def _sample_weights(sample_weight: Tensor, shape: torch.Size, check_values: bool) -> Tensor:
     """The weights of the samples as a detached row (M,), or an error that says what is wrong with them."""
     if not isinstance(sample_weight, Tensor):
         raise TypeError(f"sample_weight must be a torch.Tensor, got {type(sample_weight).__name__}")

@@ -1,28 +1,16 @@
-"""The criteria by the names that commands and configurations use."""
+"""The methods by name, as commands and configurations use them."""
 
 from __future__ import annotations
 
-import difflib
-import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
 
-from adaptive_labels.errors import UserError
-from adaptive_labels.losses.adaptive import AdaptiveLabelLoss
-from adaptive_labels.losses.base import Criterion
-from adaptive_labels.losses.learned import LabelSmoothingPlusPlus, OnlineLabelSmoothing
-from adaptive_labels.losses.peers import (
-    ComplementEntropy,
-    ConfidencePenalty,
-    CrossEntropy,
-    Distillation,
-    DisturbLabel,
-    LabelSmoothing,
-    MaxSup,
-    MutualLearning,
-    TeacherFree,
-)
+from adaptive_labels.errors import UserError, did_you_mean
+from adaptive_labels.losses.base import Criterion, options_of
+
+Guide = Literal["teacher", "peers", "generations"]
+C = TypeVar("C", bound=Criterion)
 
 _NETWORK_OPTIONS = {
     "teacher": ("teacher", "teacher_run", "teacher_model", "teacher_options"),
@@ -33,17 +21,19 @@ _NETWORK_OPTIONS = {
 
 @dataclass(frozen=True)
 class Method:
-    """A criterion with the options that its name stands for, and the one option worth tuning."""
+    """A criterion with the options that its name stands for, and the one option worth tuning.
+
+    ``search``: the lowest and highest value of the main option; steps are logarithmic if the lowest is above 0.
+    ``guide``: what the network follows beside the labels.
+    """
 
     name: str
     description: str
-    criterion: Callable[..., Criterion]
-    options: dict[str, Any]
+    criterion: type[Criterion]
+    options: dict[str, Any] = field(default_factory=dict)
     main_option: str | None = None
-    search: tuple[
-        float, ...
-    ] = ()  # (lowest, highest) of the main option, in logarithmic steps if the lowest is above 0
-    guide: Literal["teacher", "peers", "generations"] | None = None  # what is followed beside the labels
+    search: tuple[float, ...] = ()
+    guide: Guide | None = None
 
     @property
     def network_options(self) -> tuple[str, ...]:
@@ -67,77 +57,32 @@ class Method:
         return self.main_option, [float(f"{value:.3g}") for value in values]
 
 
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        Method("baseline", "plain cross entropy", CrossEntropy, {}),
-        Method("slr", "label smoothing", LabelSmoothing, {"label_smoothing": 0.1}, "label_smoothing", (0.02, 0.5)),
-        Method("alr", "adaptive label regularisation", AdaptiveLabelLoss, {}, "attraction", (-8.0, 1.0)),
-        Method(
-            "alr-s",
-            "adaptive label regularisation with label smoothing",
-            AdaptiveLabelLoss,
-            {"label_smoothing": 0.1},
-            "label_smoothing",
-            (0.02, 0.5),
-        ),
-        Method(
-            "alr-wait",
-            "adaptive label regularisation that waits until something is learned",
-            AdaptiveLabelLoss,
-            {"residual_weight": "waiting"},
-            "attraction",
-            (-8.0, 1.0),
-        ),
-        Method(
-            "disturb-label",
-            "a share of the labels drawn at random in each step",
-            DisturbLabel,
-            {},
-            "disturbance",
-            (0.02, 0.5),
-        ),
-        Method("confidence-penalty", "confident predictions penalised", ConfidencePenalty, {}, "strength", (0.02, 1.0)),
-        Method("kd", "knowledge distillation from a teacher", Distillation, {}, "alpha", (0.1, 0.9), "teacher"),
-        Method("dml", "deep mutual learning with a peer", MutualLearning, {}, "strength", (0.1, 2.0), "peers"),
-        Method("label-refinery", "labels refined by the generation before", CrossEntropy, {}, guide="generations"),
-        Method(
-            "ols",
-            "online label smoothing: mean correct predictions",
-            OnlineLabelSmoothing,
-            {},
-            "hard_share",
-            (0.1, 0.9),
-        ),
-        Method(
-            "ls++",
-            "Label Smoothing++: a fixed mass, divided as learned",
-            LabelSmoothingPlusPlus,
-            {},
-            "mass",
-            (0.02, 0.5),
-        ),
-        Method("tf-kd", "teacher-free distillation from a virtual teacher", TeacherFree, {}, "alpha", (0.02, 0.9)),
-        Method(
-            "complement-entropy",
-            "entropy over the wrong classes maximised",
-            ComplementEntropy,
-            {},
-            "strength",
-            (0.1, 10.0),
-        ),
-        Method("max-sup", "the largest logit suppressed", MaxSup, {}, "strength", (0.02, 0.5)),
-    )
-}
+METHODS: dict[str, Method] = {}
+
+
+def register_method(
+    name: str,
+    description: str,
+    *,
+    options: dict[str, Any] | None = None,
+    main_option: str | None = None,
+    search: tuple[float, ...] = (),
+    guide: Guide | None = None,
+) -> Callable[[type[C]], type[C]]:
+    """A decorator that makes a criterion known by ``name``; the arguments are those of :class:`Method`."""
+
+    def register(criterion: type[C]) -> type[C]:
+        METHODS[name] = Method(name, description, criterion, options or {}, main_option, search, guide)
+        return criterion
+
+    return register
 
 
 def find_method(name: str) -> Method:
-    """The method called ``name``, or a ``ValueError`` with the nearest name."""
+    """The method called ``name``, or a :class:`UserError` with the nearest name."""
     if name in METHODS:
         return METHODS[name]
-    near = difflib.get_close_matches(name, METHODS, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise UserError(f"unknown method {name!r}: {hint}the methods are {', '.join(METHODS)}")
+    raise UserError(f"unknown method {name!r}{did_you_mean(name, METHODS)} (the methods are {', '.join(METHODS)})")
 
 
 def create_loss(name: str, num_classes: int, **options: Any) -> Criterion:
@@ -145,21 +90,19 @@ def create_loss(name: str, num_classes: int, **options: Any) -> Criterion:
 
     >>> create_loss("alr-s", 10)
     AdaptiveLabelLoss(
-      10, residual_weight='running', label_smoothing=0.1
+      10, label_smoothing=0.1
       (accuracy): TrainingAccuracy()
     )
     """
     method = find_method(name)
-    known = set(inspect.signature(method.criterion).parameters) | set(inspect.signature(Criterion).parameters)
-    known -= {"common", "num_classes"}
+    known = options_of(method.criterion)
     for option in options:
         if option in method.network_options:
             raise UserError(
                 f"option {option!r} of method {name!r} is for training; its criterion is called with guide="
             )
         if option not in known:
-            known |= set(method.network_options)
-            near = difflib.get_close_matches(option, known, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise UserError(f"unknown option {option!r} of method {name!r}: {hint}it takes {', '.join(sorted(known))}")
+            names = sorted({*known, *method.network_options})
+            hint = did_you_mean(option, names)
+            raise UserError(f"unknown option {option!r} of method {name!r}{hint} (it takes {', '.join(names)})")
     return method.criterion(num_classes, **{**method.options, **options})

@@ -53,13 +53,17 @@ class Optimizers:
 
 
 def sparse_parameters(module: nn.Module) -> set[Tensor]:
-    """The parameters that get sparse gradients: those held by a module whose `sparse` is True, as `nn.Embedding`'s."""
-    return {
-        parameter
-        for part in module.modules()
-        if getattr(part, "sparse", False) is True
-        for parameter in part.parameters(recurse=False)
-    }
+    """The parameters that get sparse gradients.
+
+    They are those held by a module whose `sparse` is True, as `nn.Embedding`'s, or those that it names by its method
+    `sparse_parameters`: of a low-rank S only one factor is sparse.
+    """
+    found: set[Tensor] = set()
+    for part in module.modules():
+        if getattr(part, "sparse", False) is True:
+            named = getattr(part, "sparse_parameters", None)
+            found.update(part.parameters(recurse=False) if named is None else named())
+    return found
 
 
 def make_optimizers(objective: Objective, config: TrainingConfig) -> Optimizers:

@@ -1,1 +1,1 @@
-"""The fused path of the adaptive loss: the compiled kernel, the same step in torch operations, and the choice."""
+"""The fused path of AdaptiveLabelLoss: the compiled kernel, the same in torch's operations, and the choice."""

@@ -10,19 +10,14 @@ def main(arguments: list[str]) -> int:
     from adaptive_labels.losses.fused.build import build
     from adaptive_labels.losses.fused.kernel import find
 
-    if arguments == ["build"]:
-        try:
-            print(f"built {build()}")
-        except ValueError as error:
-            print(f"adaptive_labels.losses.fused.kernel: {error}", file=sys.stderr)
-            return 2
-        return 0
-    if not arguments:
-        kernel, reason = find()
-        print("the kernel is there" if kernel is not None else reason)
-        return 0
-    print("adaptive_labels.losses.fused.kernel: the one command is `build`", file=sys.stderr)
-    return 2
+    try:
+        if arguments not in ([], ["build"]):
+            raise ValueError("the one command is `build`")
+        print(f"built {build()}" if arguments else find()[1] or "the kernel is there")
+    except ValueError as error:
+        print(f"adaptive_labels.losses.fused: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 if __name__ == "__main__":

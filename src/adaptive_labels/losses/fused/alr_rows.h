@@ -6,19 +6,20 @@
  *   TARGET       an attribute that names the instruction set, or nothing
  *
  * Every loop runs over the classes but the own one y: [0, y) and then (y, K). In a row of S the own column is erased, so
- * the second part begins one column earlier there ("erased coordinates"); in a row of a low-rank S it does not.
+ * the second part begins one column earlier there; in a row of a low-rank S it does not.
  *
  * Sums are taken in blocks: inside a block in REAL, one per vector lane, and over the blocks in double.
  */
 
 enum { NAME(BLOCK) = 2048 };
 
-static TARGET REAL NAME(largest)(const REAL *x, int64_t n)
+/* The largest of scale * x. */
+static TARGET REAL NAME(largest)(const REAL *x, REAL scale, int64_t n)
 {
     REAL most = -INFINITY;
 #pragma omp simd reduction(max : most)
     for (int64_t i = 0; i < n; i++)
-        most = x[i] > most ? x[i] : most;
+        most = scale * x[i] > most ? scale * x[i] : most;
     return most;
 }
 
@@ -27,7 +28,7 @@ static TARGET double NAME(exponentials)(const REAL *x, REAL scale, REAL top, REA
 {
     double total = 0;
     for (int64_t from = 0; from < n; from += NAME(BLOCK)) {
-        int64_t to = from + NAME(BLOCK) < n ? from + NAME(BLOCK) : n;
+        const int64_t to = from + NAME(BLOCK) < n ? from + NAME(BLOCK) : n;
         REAL sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (int64_t i = from; i < to; i++) {
@@ -45,32 +46,21 @@ typedef struct {
     double e, d, aim_d, e_s;
 } NAME(Sums);
 
-/* One part of a sample's row: e goes to `out`, the sums are added to. `s` may be NULL. */
+/* One part of a sample's row: e goes to `out`, the sums are added to. */
 static TARGET void NAME(sums)(
     const REAL *z, REAL top, const REAL *aim, const REAL *s, REAL s_top, REAL *out, int64_t n, NAME(Sums) *sums)
 {
     for (int64_t from = 0; from < n; from += NAME(BLOCK)) {
-        int64_t to = from + NAME(BLOCK) < n ? from + NAME(BLOCK) : n;
+        const int64_t to = from + NAME(BLOCK) < n ? from + NAME(BLOCK) : n;
         REAL sum_e = 0, sum_d = 0, sum_aim = 0, sum_s = 0;
-        if (s) {
 #pragma omp simd reduction(+ : sum_e, sum_d, sum_aim, sum_s)
-            for (int64_t i = from; i < to; i++) {
-                REAL d = z[i] - top, e = EXP(d);
-                out[i] = e;
-                sum_e += e;
-                sum_d += d;
-                sum_aim += aim[i] * d;
-                sum_s += e * (s[i] - s_top);
-            }
-        } else {
-#pragma omp simd reduction(+ : sum_e, sum_d, sum_aim)
-            for (int64_t i = from; i < to; i++) {
-                REAL d = z[i] - top, e = EXP(d);
-                out[i] = e;
-                sum_e += e;
-                sum_d += d;
-                sum_aim += aim[i] * d;
-            }
+        for (int64_t i = from; i < to; i++) {
+            REAL d = z[i] - top, e = EXP(d);
+            out[i] = e;
+            sum_e += e;
+            sum_d += d;
+            sum_aim += aim[i] * d;
+            sum_s += e * (s[i] - s_top);
         }
         sums->e += (double)sum_e;
         sums->d += (double)sum_d;
@@ -79,56 +69,30 @@ static TARGET void NAME(sums)(
     }
 }
 
-/* The gradient of the logits from e, in place: by_e * e - constant - by_aim * aim. */
-static TARGET void NAME(gradient)(
-    REAL *dz, const REAL *aim, REAL by_e, REAL constant, REAL by_aim, int64_t n)
+/* From e in dz: dz = by_e * e - constant - by_aim * aim, and the row's gradient loses share * e. */
+static TARGET void NAME(gradients)(
+    REAL *dz, const REAL *aim, REAL *row, REAL by_e, REAL constant, REAL by_aim, REAL share, int64_t n)
 {
 #pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        dz[i] = by_e * dz[i] - constant - by_aim * aim[i];
-}
-
-/* The same, and `mean` gains share * e, or becomes it if this is the first sample of its class. */
-static TARGET void NAME(gradient_and_mean)(
-    REAL *dz, const REAL *aim, REAL *mean, int first, REAL by_e, REAL constant, REAL by_aim, REAL share, int64_t n)
-{
-    if (first) {
-#pragma omp simd
-        for (int64_t i = 0; i < n; i++) {
-            REAL e = dz[i];
-            mean[i] = share * e;
-            dz[i] = by_e * e - constant - by_aim * aim[i];
-        }
-    } else {
-#pragma omp simd
-        for (int64_t i = 0; i < n; i++) {
-            REAL e = dz[i];
-            mean[i] += share * e;
-            dz[i] = by_e * e - constant - by_aim * aim[i];
-        }
+    for (int64_t i = 0; i < n; i++) {
+        REAL e = dz[i];
+        row[i] -= share * e;
+        dz[i] = by_e * e - constant - by_aim * aim[i];
     }
 }
 
-/* The gradient of a row of S from the mean of p_res, in place: weight * q - mean. */
-static TARGET void NAME(row_gradient)(REAL *mean, const REAL *q, REAL weight, int64_t n)
+/* to = keep * to + scale * x, where keep is 0 or 1. */
+static TARGET void NAME(put)(REAL *to, int keep, const REAL *x, REAL scale, int64_t n)
 {
+    if (keep) {
 #pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        mean[i] = weight * q[i] - mean[i];
-}
-
-static TARGET void NAME(add)(REAL *to, const REAL *x, REAL scale, int64_t n)
-{
+        for (int64_t i = 0; i < n; i++)
+            to[i] += scale * x[i];
+    } else {
 #pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        to[i] += scale * x[i];
-}
-
-static TARGET void NAME(set)(REAL *to, const REAL *x, REAL scale, int64_t n)
-{
-#pragma omp simd
-    for (int64_t i = 0; i < n; i++)
-        to[i] = scale * x[i];
+        for (int64_t i = 0; i < n; i++)
+            to[i] = scale * x[i];
+    }
 }
 
 /* A row of S as its class needs it: q and the aim of L_res as exponentials with the factors that make them sum to 1. */
@@ -139,145 +103,91 @@ typedef struct {
     const REAL *left, *right; /* the row itself: before the own column, and after it */
 } NAME(Label);
 
-static TARGET void NAME(read_label)(
-    NAME(Label) *label, const REAL *row, int64_t y, int64_t k, int full, double attraction)
+static TARGET void NAME(read_label)(NAME(Label) *label, const REAL *row, int64_t y, const Call *call)
 {
-    const int64_t after = k - 1 - y;
+    const int64_t after = call->k - 1 - y;
     label->left = row;
-    label->right = row + y + (full ? 1 : 0);
-    REAL a = NAME(largest)(label->left, y), b = NAME(largest)(label->right, after);
-    label->top = a > b ? a : b;
-    double sum = NAME(exponentials)(label->left, 1, label->top, label->q, y);
-    sum += NAME(exponentials)(label->right, 1, label->top, label->q + y, after);
-    label->log_sum = log(sum);
-    label->q_factor = label->aim_factor = 1 / sum;
-    if (label->aim == label->q)
-        return;
-    /* The largest of attraction * s: at the smallest s when the attraction is negative, so it is found afresh. */
-    REAL tau = (REAL)attraction, top = -INFINITY;
-    for (int part = 0; part < 2; part++) {
-        const REAL *x = part ? label->right : label->left;
-        int64_t n = part ? after : y;
-#pragma omp simd reduction(max : top)
-        for (int64_t i = 0; i < n; i++)
-            top = tau * x[i] > top ? tau * x[i] : top;
+    label->right = row + y + (call->low_rank ? 1 : 0);
+    for (int aim = label->aim != label->q; aim >= 0; aim--) { /* the aim first, so that top is q's at the end */
+        const REAL scale = aim ? (REAL)call->attraction : 1;
+        REAL *out = aim ? label->aim : label->q;
+        const REAL a = NAME(largest)(label->left, scale, y), b = NAME(largest)(label->right, scale, after);
+        label->top = a > b ? a : b;
+        const double sum = NAME(exponentials)(label->left, scale, label->top, out, y) +
+                           NAME(exponentials)(label->right, scale, label->top, out + y, after);
+        label->log_sum = log(sum);
+        label->q_factor = 1 / sum;
+        if (aim || label->aim == label->q)
+            label->aim_factor = 1 / sum;
     }
-    sum = NAME(exponentials)(label->left, tau, top, label->aim, y);
-    sum += NAME(exponentials)(label->right, tau, top, label->aim + y, after);
-    label->aim_factor = 1 / sum;
 }
 
-/* What a sample's row gives beside its gradient. */
-typedef struct {
-    double hard, residual, update;
-    int right;
-} NAME(Values);
-
-/* The values and the gradient of one sample.
+/* The losses and the gradient of sample n, whose share in the gradient of its row goes to `row`.
  *
  * With top the largest of the other logits, sum = sum of e over the others, and M = max(z_y, top):
  *   p_res_i = e_i / sum,   p_i = e_i * exp(top - M) / Z,   Z = exp(z_y - M) + exp(top - M) * sum.
  * 1 - p_y is formed as the others' share of Z: as a difference it would lose everything when p_y is near 1.
  */
-static TARGET NAME(Values) NAME(sample)(const Call *call, const REAL *z, REAL *dz, int64_t y, const NAME(Label) *label,
-                                        REAL *mean, int first, double weight, double own_weight, double a)
+static TARGET void NAME(sample)(const Call *call, int64_t n, int64_t y, const NAME(Label) *label, REAL *row)
 {
     const int64_t k = call->k, after = k - 1 - y;
-    const double hard_factor = call->hard_factor, factor = call->factor, smoothing = call->smoothing;
-    const int learns = call->learns;
-    NAME(Values) values = {0, 0, 0, 0};
+    const REAL *z = (const REAL *)call->z + n * k;
+    REAL *dz = (REAL *)call->dz + n * k;
     NAME(Sums) sums = {0, 0, 0, 0};
-    REAL before_top = NAME(largest)(z, y), after_top = NAME(largest)(z + y + 1, after);
-    REAL top = before_top > after_top ? before_top : after_top;
-    NAME(sums)(z, top, label->aim, learns ? label->left : NULL, label->top, dz, y, &sums);
-    NAME(sums)(z + y + 1, top, label->aim + y, learns ? label->right : NULL, label->top, dz + y + 1, after, &sums);
+    const REAL before_top = NAME(largest)(z, 1, y), after_top = NAME(largest)(z + y + 1, 1, after);
+    const REAL top = before_top > after_top ? before_top : after_top;
+    NAME(sums)(z, top, label->aim, label->left, label->top, dz, y, &sums);
+    NAME(sums)(z + y + 1, top, label->aim + y, label->right, label->top, dz + y + 1, after, &sums);
 
-    double own = (double)z[y], most = own > (double)top ? own : (double)top, gap = (double)top - most;
-    double others = exp(gap), total = exp(own - most) + others * sums.e, log_total = log(total);
-    double log_own = (own - most) - log_total;
-    values.right = z[y] > before_top && z[y] >= after_top; /* the first of equals is the prediction, as in argmax */
-    values.hard = -log_own;
-    if (smoothing != 0) {
-        double mean_log = (sums.d + (double)(k - 1) * gap + (own - most)) / (double)k - log_total;
-        values.hard = -(1 - smoothing) * log_own - smoothing * mean_log;
-    }
-    values.residual = log(sums.e) - label->aim_factor * sums.aim_d;
-    values.update = learns ? label->log_sum - sums.e_s / sums.e : 0;
+    const double own = (double)z[y], most = own > (double)top ? own : (double)top, gap = (double)top - most;
+    const double others = exp(gap), total = exp(own - most) + others * sums.e, log_total = log(total);
+    const double smoothing = call->smoothing, log_own = (own - most) - log_total;
+    const double mean_log = (sums.d + (double)(k - 1) * gap + (own - most)) / (double)k - log_total;
+    double *values = call->values + 4 * n;
+    values[0] = smoothing != 0 ? -(1 - smoothing) * log_own - smoothing * mean_log : -log_own;
+    values[1] = log(sums.e) - label->aim_factor * sums.aim_d;
+    values[2] = label->log_sum - sums.e_s / sums.e;
+    values[3] = z[y] > before_top && z[y] >= after_top; /* the first of equals is the prediction, as in argmax */
 
-    REAL by_e = (REAL)(weight * (hard_factor * others / total + a * factor / sums.e));
-    REAL constant = (REAL)(weight * hard_factor * smoothing / (double)k);
-    REAL by_aim = (REAL)(weight * a * factor * label->aim_factor);
-    REAL share = (REAL)(own_weight / sums.e);
-    if (learns) {
-        NAME(gradient_and_mean)(dz, label->aim, mean, first, by_e, constant, by_aim, share, y);
-        NAME(gradient_and_mean)(dz + y + 1, label->aim + y, mean + y, first, by_e, constant, by_aim, share, after);
-    } else {
-        NAME(gradient)(dz, label->aim, by_e, constant, by_aim, y);
-        NAME(gradient)(dz + y + 1, label->aim + y, by_e, constant, by_aim, after);
-    }
-    dz[y] = (REAL)(weight * hard_factor * (smoothing - smoothing / (double)k - others * sums.e / total));
-    return values;
+    const double weight = call->weights ? call->weights[n] : call->weight;
+    const double hard = weight * call->hard, residual = weight * call->residual;
+    const REAL by_e = (REAL)(hard * others / total + residual / sums.e);
+    const REAL constant = (REAL)(hard * smoothing / (double)k), by_aim = (REAL)(residual * label->aim_factor);
+    const REAL share = (REAL)(own_share(call, n) / sums.e);
+    NAME(gradients)(dz, label->aim, row, by_e, constant, by_aim, share, y);
+    NAME(gradients)(dz + y + 1, label->aim + y, row + y, by_e, constant, by_aim, share, after);
+    dz[y] = (REAL)(hard * (smoothing - smoothing / (double)k - others * sums.e / total));
 }
 
-/* Whether the own class has the largest logit, the first of equals. */
-static TARGET int NAME(is_right)(const REAL *z, int64_t y, int64_t k)
-{
-    return z[y] > NAME(largest)(z, y) && z[y] >= NAME(largest)(z + y + 1, k - 1 - y);
-}
-
-/* Samples [from, to) of the order by class: values, gradients, and the classes' rows of S. */
-static TARGET void NAME(share_of_batch)(
-    const Call *call, const Plan *plan, int64_t from, int64_t to, double a, void *memory, Share *share)
+/* Samples [from, to) of the order by class: losses, gradients, and the classes' rows of S. */
+static TARGET void NAME(part_of_batch)(const Call *call, const Plan *plan, int64_t from, int64_t to, Part *part)
 {
     const int64_t k = call->k, width = k - 1;
-    const REAL *z = call->z, *class_weight = call->class_weight;
-    REAL *dz = call->dz, *s = call->s, *ds = call->ds, *scratch = memory;
+    REAL *scratch = part->memory, *s = call->s;
     NAME(Label) label = {scratch, call->attraction == 1 ? scratch : scratch + width, 0, 0, 0, 0, NULL, NULL};
-    REAL *first_mean = scratch + 2 * width, *other_mean = scratch + 3 * width;
-    int64_t at = from;
-    while (at < to) {
+    for (int64_t at = from, end; at < to; at = end) {
         const int64_t y = call->y[plan->order[at]];
-        int64_t end = at;
-        if (call->low_rank)
-            end = at + 1;
-        else
-            while (end < to && call->y[plan->order[end]] == y)
-                end++;
         REAL *row = s + (call->low_rank ? plan->order[at] * k : y * width);
-        REAL *mean = at == from ? first_mean : other_mean;
-        NAME(read_label)(&label, row, y, k, call->low_rank, call->attraction);
-        double own_total = 0;
-        for (int64_t i = at; i < end; i++) {
-            const int64_t n = plan->order[i];
-            const double kept = plan->kept[n], by_class = class_weight ? (double)class_weight[y] : 1;
-            const double weight = kept * by_class * plan->scale;
-            const double of_class = plan->class_scale ? plan->class_scale[y] : plan->own_scale;
-            const double own_weight = kept * of_class;
-            NAME(Values) v = NAME(sample)(call, z + n * k, dz + n * k, y, &label, mean, i == at, weight, own_weight, a);
-            own_total += own_weight;
-            share->loss += weight * (call->hard_factor * v.hard + a * call->factor * v.residual);
-            share->own += (call->sum ? kept : own_weight) * v.update;
-            share->hard += kept * v.hard;
-            share->residual += kept * v.residual;
-            share->update += kept * v.update;
-            share->hits += v.right ? kept : 0;
+        REAL *gradient = scratch + (at == from ? 2 : 3) * width; /* the first may have to wait, see below */
+        double shares = 0;
+        for (end = at; end < to && call->y[plan->order[end]] == y && (end == at || !call->low_rank); end++)
+            shares += own_share(call, plan->order[end]);
+        NAME(read_label)(&label, row, y, call);
+        NAME(put)(gradient, 0, label.q, (REAL)(shares * label.q_factor), width);
+        for (int64_t i = at; i < end; i++)
+            NAME(sample)(call, plan->order[i], y, &label, gradient);
+        if (call->low_rank) {
+            NAME(put)(row, 0, gradient, 1, y);
+            row[y] = 0;
+            NAME(put)(row + y + 1, 0, gradient + y, 1, width - y);
+        } else if ((at == from && from > 0 && call->y[plan->order[at - 1]] == y) ||
+                   (end == to && to < plan->count && call->y[plan->order[to]] == y)) {
+            /* Another thread still reads this row, or has a part in it: wait for all. */
+            part->waiting[part->waits++] = (Waiting){y, gradient};
+        } else if (call->ds) {
+            NAME(put)((REAL *)call->ds + plan->place[y] * width, 0, gradient, 1, width);
+        } else if (call->step != 0) {
+            NAME(put)(row, 1, gradient, (REAL)-call->step, width);
         }
-        if (call->learns) {
-            NAME(row_gradient)(mean, label.q, (REAL)(own_total * label.q_factor), width);
-            const int shared = !call->low_rank && ((at == from && from > 0 && call->y[plan->order[at - 1]] == y) ||
-                                                   (end == to && to < plan->count && call->y[plan->order[to]] == y));
-            if (call->low_rank) {
-                NAME(set)(row, mean, (REAL)call->factor, y);
-                row[y] = 0;
-                NAME(set)(row + y + 1, mean + y, (REAL)call->factor, width - y);
-            } else if (shared) { /* another thread still reads this row, or has a part in it: wait for all */
-                share->waiting[share->waits++] = (Waiting){y, mean};
-            } else if (ds) {
-                NAME(set)(ds + plan->place[y] * width, mean, (REAL)call->factor, width);
-            } else {
-                NAME(add)(row, mean, (REAL)(-call->step * call->factor), width);
-            }
-        }
-        at = end;
     }
 }

@@ -1,32 +1,24 @@
 """The fused path of AdaptiveLabelLoss: the loss and all its gradients in one pass, which ``backward`` only scales.
 
-Two engines compute the same step: the compiled kernel for tensors on the CPU, and torch's own operations (`onepass`)
-where there is no kernel. The plain path, which autograd differentiates, is for everything else.
+Two engines compute the same step: the compiled kernel for tensors on the CPU, and torch's own operations where there is
+no kernel. The plain path, which autograd differentiates, is for everything else.
 
 Shapes: M rows of K logits; S (K, K−1), or its factors U and V (K, rank).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-from adaptive_labels.losses.batch import (
-    check_finite,
-    check_sample_weights,
-    check_shapes,
-    full_precision,
-    to_rows,
-    widen,
-)
+from adaptive_labels.losses.batch import Batch, numbers, over
 from adaptive_labels.losses.fused import kernel as kernels
-from adaptive_labels.losses.fused.kernel_step import kernel_step
-from adaptive_labels.losses.fused.step import Step
-from adaptive_labels.losses.fused.tensor_step import tensor_step
+from adaptive_labels.losses.fused.tensors import Factors, Step, tensor_step
+from adaptive_labels.losses.label_smoothing import smoothing_share
+from adaptive_labels.losses.targets import hits, is_index
 
 if TYPE_CHECKING:
     from adaptive_labels.losses.adaptive import AdaptiveLabelLoss
@@ -38,33 +30,164 @@ TWICE = (
 _PLAIN_TYPES = (Tensor, nn.Parameter)
 
 
+def against_fusing(criterion: AdaptiveLabelLoss, batch: Batch, world: int) -> str:
+    """Why this call takes the plain path, or nothing."""
+    z = batch.logits
+    if criterion.fused is False:
+        return "fused=False"
+    if not is_index(batch.target):
+        return "targets of class probabilities take the plain path; the fused one is for class indices"
+    if criterion.reduction == "none":
+        return "reduction='none' takes the plain path; the fused one is for 'mean' and 'sum'"
+    if type(z) not in _PLAIN_TYPES or type(batch.target) is not Tensor:
+        return f"a {type(z).__name__} takes the plain path; the fused one is for ordinary tensors"
+    if world > 1:
+        return "several processes that share a batch take the plain path"
+    if z.device.type != "cpu" and not criterion.fused:
+        return f"on {z.device.type} the plain path is the default; fused=True asks for the fused one"
+    return ""
+
+
+def fused_loss(criterion: AdaptiveLabelLoss, batch: Batch) -> Tensor:
+    """The loss by the fused path."""
+    z, y, accuracy = batch.logits, batch.target, criterion.accuracy
+    kernel, reason = kernels.find() if z.device.type == "cpu" else (None, f"the kernel is for the CPU, not {z.device}")
+    if kernel is not None:
+        reason = _against_kernel(criterion, z)
+    criterion.fused_path, criterion.fused_reason = "tensors" if reason else "kernel", reason or None
+    samples = batch.sum(batch.sample_weight)
+    of_batch = None
+    if accuracy.residual_weight == "batch":
+        of_batch = over(numbers((hits(z, y) * batch.sample_weight).sum(0, keepdim=True))[0], samples)
+    weight = accuracy.weight(of_batch)
+    hard, factor = criterion.factors()
+    prediction, own = criterion.shares(batch, 1)
+    factors = Factors(
+        smoothing=smoothing_share(criterion.label_smoothing, criterion.smooth_over, criterion.num_classes),
+        attraction=criterion.attraction,
+        hard=hard,
+        residual=factor * weight,
+        prediction=prediction,
+        own=factor * (criterion.mean_share(batch, 1)[0] if criterion.update == "self" else own),
+    )
+
+    def run(z: Tensor) -> tuple[Tensor, Step]:
+        if reason or kernel is None:
+            step = tensor_step(criterion, z, y, factors)
+        else:
+            step = kernels.kernel_step(criterion, kernel, z, y, factors)
+        if criterion.update == "self" and step.rows:
+            _move(criterion, step.rows)
+        by_prediction, by_own, by_sample = _totals(step.values, prediction, own, batch.sample_weight)
+        loss = hard * by_prediction[0] + factors.residual * by_prediction[1]
+        parts = dict(
+            zip(("hard", "residual", "update", "accuracy"), (over(x, samples) for x in by_sample), strict=True)
+        )
+        parts["weight"] = weight
+        if criterion.learns:
+            loss = loss + factor * by_own[2]
+        else:
+            del parts["update"]
+        accuracy.count(batch.vector(by_sample[3], samples), shared=False)
+        criterion.parts = Parts(parts, z)
+        return torch.as_tensor(loss, dtype=z.dtype, device=z.device), step
+
+    loss: Tensor = FusedLoss.apply(criterion, run, z, *criterion.residual_parameters())  # type: ignore[no-untyped-call]
+    return loss
+
+
+def _against_kernel(criterion: AdaptiveLabelLoss, z: Tensor) -> str:
+    """Why this call needs torch's operations rather than the kernel, or nothing."""
+    for parameter in criterion.residual_parameters():
+        if parameter.dtype != z.dtype or parameter.device != z.device or not parameter.is_contiguous():
+            return f"the kernel needs S contiguous, in the logits' dtype {z.dtype} and on their device"
+    return ""
+
+
+def _totals(values: Tensor, *shares: Tensor | float) -> Iterator[list[Any]]:
+    """The sums of the columns of ``values`` (M, 4), the samples weighed by each of the ``shares`` in turn."""
+    sums = numbers(values.sum(0))
+    for share in shares:
+        if isinstance(share, Tensor):
+            yield list(numbers(share.to(values.dtype) @ values))
+        else:
+            yield [share * value for value in sums]
+
+
+def _move(criterion: AdaptiveLabelLoss, rows: tuple[Tensor, ...]) -> None:
+    """``update="self"``: one step of S along its gradient."""
+    first, *rest = (parameter.detach() for parameter in criterion.residual_parameters())
+    first.index_add_(0, rows[-1], rows[0].to(first.dtype), alpha=-criterion.step_size)
+    if rest:
+        rest[0].add_(rows[1], alpha=-criterion.step_size)
+
+
+class Parts(Mapping[str, Tensor]):
+    """The parts of a loss, which become scalar tensors when someone looks: most steps of a training nobody does."""
+
+    def __init__(self, parts: dict[str, Any], like: Tensor) -> None:
+        self.parts, self.dtype, self.device = parts, like.dtype, like.device
+
+    def __getitem__(self, name: str) -> Tensor:
+        return torch.as_tensor(self.parts[name], dtype=self.dtype, device=self.device)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.parts)
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+
 class FusedLoss(torch.autograd.Function):
     """A loss whose gradients are known with its value."""
 
     @staticmethod
-    def forward(ctx: Any, step_of: Callable[[Tensor], Step], z: Tensor, first: Tensor, second: Tensor | None) -> Tensor:
-        """Run the step and keep its gradients. ``first`` and ``second`` are the parameters of S."""
-        step = step_of(z)
-        ctx.save_for_backward(step.dz, *step.rows)
-        ctx.spread = step.spread
-        return step.loss
+    def forward(
+        ctx: Any,
+        criterion: AdaptiveLabelLoss,
+        run: Callable[[Tensor], tuple[Tensor, Step]],
+        z: Tensor,
+        *parameters: Tensor,
+    ) -> Tensor:
+        """Run the step and keep its gradients. ``parameters`` are those of S."""
+        loss, step = run(z)
+        ctx.save_for_backward(step.dz, *(step.rows if criterion.update == "optimizer" else ()))
+        ctx.criterion, ctx.distinct = criterion, step.distinct
+        return loss
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the gradients."""
         (scale,) = upstream
         dz, *rows = ctx.saved_tensors
+        criterion: AdaptiveLabelLoss = ctx.criterion
         twice = torch.is_grad_enabled()  # create_graph=True
-        first = second = None
+        of_s: list[Tensor | None] = [None] * len(criterion.residual_parameters())
         with torch.no_grad():
             # On the CPU it costs nothing to look at the factor, and it is almost always 1.
             by = None if scale.device.type == "cpu" and scale.item() == 1.0 else scale
-            if ctx.spread is not None:
-                first, second = ctx.spread(tuple(rows), by)
+            if rows:
+                criterion.notice_gradient(rows[0])
+                scaled = rows if by is None else [*(row * by for row in rows[:-1]), rows[-1]]
+                of_s = [_spread(criterion, scaled[0], rows[-1], ctx.distinct), *scaled[1:-1]]
             gradient = dz if by is None else dz * by
         if twice:
             gradient = _OnlyOnce.apply(gradient, torch.zeros((), requires_grad=True))  # type: ignore[no-untyped-call]
-        return None, gradient, first, second
+        return None, None, gradient, *of_s
+
+
+def _spread(criterion: AdaptiveLabelLoss, rows: Tensor, labels: Tensor, distinct: bool) -> Tensor:
+    """The gradient of S, or of U, from the gradients of its rows; ``distinct``: each label once, in order."""
+    first = criterion.residual_parameters()[0]
+    rows = rows.to(first.dtype)
+    if criterion.sparse:
+        return torch.sparse_coo_tensor(
+            labels.unsqueeze(0), rows, first.shape, is_coalesced=distinct, check_invariants=False
+        )
+    if distinct and len(labels) == len(first):
+        return rows
+    whole = rows.new_zeros(first.shape)
+    return whole.index_copy_(0, labels, rows) if distinct else whole.index_add_(0, labels, rows)
 
 
 class _OnlyOnce(torch.autograd.Function):
@@ -79,69 +202,3 @@ class _OnlyOnce(torch.autograd.Function):
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
         """Refuse."""
         raise RuntimeError(TWICE)
-
-
-def fused_loss(
-    criterion: AdaptiveLabelLoss, input: Tensor, target: Tensor, sample_weight: Tensor | None
-) -> Tensor | None:
-    """The loss by the fused path, or None if the plain path must compute it; the criterion then knows the reason."""
-    check_shapes(input, target, criterion.num_classes)
-    reason = _against_fusing(criterion, input, target)
-    if reason:
-        if criterion.fused:
-            raise ValueError(f"fused=True: {reason}")
-        criterion.fused_path, criterion.fused_reason = "plain", reason
-        return None
-    criterion.watch_gradients()
-    z = widen(to_rows(input))
-    y = target.reshape(-1).long()
-    shape = target.shape
-    if criterion.check_finite:
-        check_finite(z.detach())
-    weight = None
-    if sample_weight is not None:
-        checked = input.device.type == "cpu" if criterion.check_inputs is None else criterion.check_inputs
-        weight = check_sample_weights(sample_weight, shape, checked).to(z.dtype)
-    kernel, reason = kernels.find() if z.device.type == "cpu" else (None, f"the kernel is for the CPU, not {z.device}")
-    parameters = criterion.residual_parameters()
-    if kernel is not None:
-        reason = _against_kernel(criterion, z, parameters)
-    criterion.fused_path, criterion.fused_reason = "tensors" if reason else "kernel", reason or None
-
-    def step_of(z: Tensor) -> Step:
-        if reason or kernel is None:
-            step = tensor_step(criterion, z, y, weight, shape)
-        else:
-            step = kernel_step(criterion, kernel, z, y, weight, shape)
-        criterion.parts = step.parts
-        return step
-
-    second = parameters[1] if len(parameters) > 1 else None
-    with full_precision(input.device.type):
-        loss: Tensor = FusedLoss.apply(step_of, z, parameters[0], second)  # type: ignore[no-untyped-call]
-    return loss
-
-
-def _against_fusing(criterion: AdaptiveLabelLoss, input: Tensor, target: Tensor) -> str:
-    """Why this call needs the plain path, or nothing."""
-    if target.is_floating_point():
-        return "targets of class probabilities take the plain path; the fused one is for class indices"
-    if criterion.reduction == "none":
-        return "reduction='none' takes the plain path; the fused one is for 'mean' and 'sum'"
-    if type(input) not in _PLAIN_TYPES or type(target) is not Tensor:
-        return f"a {type(input).__name__} takes the plain path; the fused one is for ordinary tensors"
-    if dist.is_available() and dist.is_initialized() and criterion.world() > 1:
-        return "several processes that share a batch take the plain path"
-    return ""
-
-
-def _against_kernel(criterion: AdaptiveLabelLoss, z: Tensor, parameters: list[nn.Parameter]) -> str:
-    """Why this call needs torch's operations rather than the kernel, or nothing."""
-    for parameter in parameters:
-        if parameter.dtype != z.dtype or parameter.device != z.device or not parameter.is_contiguous():
-            return f"the kernel needs S contiguous, in the logits' dtype {z.dtype} and on their device"
-    if criterion.accuracy.running.dtype != z.dtype:
-        return f"the kernel needs the accuracy's buffers in the logits' dtype {z.dtype}"
-    if criterion.weight is not None and criterion.weight.dtype != z.dtype:
-        return f"the kernel needs the class weights in the logits' dtype {z.dtype}"
-    return ""

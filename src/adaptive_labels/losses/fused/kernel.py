@@ -12,17 +12,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from adaptive_labels.losses.fused.tensors import Factors, Step
+
+if TYPE_CHECKING:
+    from adaptive_labels.losses.adaptive import AdaptiveLabelLoss
 
 FOLDER = Path(__file__).parent
 NAME = "_alr"
-INTERFACE = 2  # the same number stands in alr.c: a library that was built from other sources is not called
+INTERFACE = 3  # the same number stands in alr.c: a library that was built from other sources is not called
 OK, NO_MEMORY, BAD_LABEL = 0, -1, 1
-MODES = {"constant": 0, "running": 1, "batch": 2, "epoch": 3, "waiting": 4}
 BUILD = "python -m adaptive_labels.losses.fused build"
 
-_integers = "n k ignore_index threads is_double low_rank learns sum by_class moves mode held"
-_numbers = "smoothing hard_factor factor attraction step weight momentum"
-_addresses = "z y class_weight sample_weight s dz ds labels running pending epoch last_epoch"
+_integers = "n k threads is_double low_rank"
+_numbers = "smoothing attraction hard residual weight own step"
+_addresses = "z y weights owns s dz ds labels values"
 
 
 class Call(ctypes.Structure):
@@ -32,13 +40,11 @@ class Call(ctypes.Structure):
         *((name, ctypes.c_int64) for name in _integers.split()),
         *((name, ctypes.c_double) for name in _numbers.split()),
         *((name, ctypes.c_void_p) for name in _addresses.split()),
-        ("values", ctypes.c_double * 6),
         ("count", ctypes.c_int64),
     )
 
 
 Kernel = Callable[[Call], int]
-
 
 _off = False
 
@@ -74,12 +80,7 @@ def _built() -> tuple[Kernel | None, str]:
 
 
 def load(path: Path) -> Kernel:
-    """The kernel in a library, or a ``ValueError`` if it is of another interface.
-
-    torch must have been imported: the library uses its threads.
-    """
-    import torch  # noqa: F401
-
+    """The kernel in a library, or a ``ValueError`` if it is of another interface. It uses the threads of torch."""
     library = ctypes.CDLL(str(path))
     found = ctypes.c_int.in_dll(library, "adaptive_labels_interface").value  # a ValueError if there is no such name
     if found != INTERFACE:
@@ -88,3 +89,65 @@ def load(path: Path) -> Kernel:
     function.argtypes, function.restype = [ctypes.POINTER(Call)], ctypes.c_int
     kernel: Kernel = function
     return kernel
+
+
+def kernel_step(criterion: AdaptiveLabelLoss, kernel: Kernel, z: Tensor, y: Tensor, factors: Factors) -> Step:
+    """A step by the kernel. A dense S of ``update="self"`` is moved by it."""
+    z, y, dz = z.contiguous(), y.contiguous(), torch.empty_like(z, memory_format=torch.contiguous_format)
+    values = torch.empty(len(y), 4, dtype=torch.float64, device=z.device)
+    weights, weight = _array(factors.prediction)
+    owns, own = _array(factors.own)
+    call = Call(
+        n=len(y),
+        k=z.shape[1],
+        threads=torch.get_num_threads(),
+        is_double=z.dtype == torch.float64,
+        low_rank=criterion.rank is not None,
+        smoothing=factors.smoothing,
+        attraction=factors.attraction,
+        hard=factors.hard,
+        residual=factors.residual,
+        weight=weight,
+        own=own,
+        z=z.data_ptr(),
+        y=y.data_ptr(),
+        weights=None if weights is None else weights.data_ptr(),
+        owns=None if owns is None else owns.data_ptr(),
+        dz=dz.data_ptr(),
+        values=values.data_ptr(),
+    )
+    first, *rest = (parameter.detach() for parameter in criterion.residual_parameters())
+    rows: tuple[Tensor, ...] = ()
+    if rest:
+        left_rows = first[y]
+        gradient = left_rows @ rest[0].T  # (M, K): the samples' rows of S, which the kernel turns into their gradients
+        call.s = gradient.data_ptr()
+        _run(kernel, call)
+        rows = (gradient @ rest[0], gradient.T @ left_rows, y) if criterion.learns else ()
+        return Step(values, dz, rows)
+    call.s = first.data_ptr()
+    if not criterion.learns:
+        _run(kernel, call)
+    elif criterion.update == "self":
+        call.step = criterion.step_size
+        _run(kernel, call)
+        torch.autograd.graph.increment_version(first)  # autograd cannot see that the kernel has moved it
+    else:
+        most = min(len(y), z.shape[1])
+        ds, labels = z.new_empty(most, z.shape[1] - 1), y.new_empty(most)
+        call.ds, call.labels = ds.data_ptr(), labels.data_ptr()
+        _run(kernel, call)
+        rows = (ds[: call.count], labels[: call.count])
+    return Step(values, dz, rows, distinct=True)
+
+
+def _array(share: Tensor | float) -> tuple[Tensor | None, float]:
+    return (share.double().contiguous(), 0.0) if isinstance(share, Tensor) else (None, share)
+
+
+def _run(kernel: Kernel, call: Call) -> None:
+    status = kernel(call)
+    if status == BAD_LABEL:
+        raise ValueError(f"target must be in [0, {call.k - 1}] or ignore_index; check_inputs=True says where it is not")
+    if status != OK:
+        raise MemoryError("AdaptiveLabelLoss: no memory for the kernel's rows")

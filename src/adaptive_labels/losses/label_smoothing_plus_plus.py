@@ -1,0 +1,103 @@
+"""Label Smoothing++: a fixed mass on the other classes, divided as learned."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, final
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from adaptive_labels.losses.arguments import check_number
+from adaptive_labels.losses.base import Criterion, Terms
+from adaptive_labels.losses.batch import Batch, over
+from adaptive_labels.losses.registry import register_method
+from adaptive_labels.losses.residual import residual_labels
+from adaptive_labels.losses.targets import is_index, restore
+
+
+def label_smoothing_plus_plus_losses(
+    logits: Tensor, target: Tensor, residual_logits: Tensor, mass: float = 0.1
+) -> tuple[Tensor, Tensor]:
+    r"""Label Smoothing++: a fixed mass α on the other classes, divided among them as learned.
+
+    .. math:: u = (1-α)\,\text{onehot}(y) + α\,\text{softmax}(C_y) \text{ elsewhere}, \qquad
+        L_{net} = -\sum_i \text{stop}(u_i) \log p_i, \qquad L_C = -\sum_i \text{stop}(p_i) \log u_i
+
+    Args:
+        logits: (N, K).
+        target: class indices (N,) or class probabilities (N, K), taken as a mixture of labels.
+        residual_logits: C (K, K−1), own column erased.
+        mass: α in (0, 1).
+
+    Returns:
+        L_net, which moves the network, and L_C, which moves C; each (N,).
+
+    >>> z, y = torch.tensor([[2.0, 0.0, 0.0]]), torch.tensor([0])
+    >>> net, own = label_smoothing_plus_plus_losses(z, y, torch.zeros(3, 2))
+    >>> net, own
+    (tensor([0.4395]), tensor([0.7210]))
+
+    Reference: Chhabra et al. 2024, section 3.
+    """
+    log_p = F.log_softmax(logits, dim=1)
+    labels = target if is_index(target) else torch.arange(logits.shape[1], device=logits.device)
+    log_rows = F.log_softmax(residual_logits[labels], dim=1) + math.log(mass)  # (N or K, K−1)
+    log_u = restore(log_rows, labels, fill=math.log(1 - mass))  # (N or K, K)
+    if is_index(target):
+        return -(log_u.detach().exp() * log_p).sum(1), -(log_p.detach().exp() * log_u).sum(1)
+    network = -((target @ log_u.detach().exp()) * log_p).sum(1)
+    return network, -(target * (log_p.detach().exp() @ log_u.T)).sum(1)
+
+
+@register_method("ls++", "Label Smoothing++: a fixed mass, divided as learned", main_option="mass", search=(0.02, 0.5))
+@final
+class LabelSmoothingPlusPlus(Criterion):
+    """Label Smoothing++: a fixed mass on the other classes, its division among them learned by the optimizer.
+
+    See :func:`label_smoothing_plus_plus_losses`. The parameter must be given to the optimizer; as in the
+    original, the optimizer treats it like the network's parameters: the same rate, the same weight decay.
+
+    Args:
+        num_classes: K.
+        mass: α in (0, 1).
+        **common: see :class:`Criterion`.
+    """
+
+    stateful = True
+    like_network = True
+
+    def __init__(self, num_classes: int, mass: float = 0.1, **common: Any) -> None:
+        super().__init__(num_classes, **common)
+        self.mass = check_number("mass", mass, 0, 1, open_low=True)
+        if self.mass == 1:
+            raise ValueError("mass must be in (0, 1), got 1: the label itself would get nothing")
+        self.residual_logits = nn.Parameter(torch.zeros(num_classes, num_classes - 1))
+        self._samples = 0.0
+        self._shared = False
+
+    def _terms(self, batch: Batch, world: int) -> Terms:
+        rows = self.residual_logits.to(batch.logits.dtype)
+        network, own = label_smoothing_plus_plus_losses(batch.logits, batch.target, rows, self.mass)
+        if dist.is_available() and dist.is_initialized():  # what sync() weighs the gradients by
+            self._samples, self._shared = float(batch.sum(batch.sample_weight)), world > 1
+        return Terms(network, own, parts={"hard": network, "update": own})
+
+    def residual_labels(self) -> Tensor:
+        """The learned division of the mass as probabilities, (K, K) with a zero diagonal."""
+        return residual_labels(self.residual_logits.detach())
+
+    @torch.no_grad()
+    def sync(self, group: dist.ProcessGroup | None = None) -> None:
+        """Make the table's gradient that of the whole batch; after ``backward()``, before the optimizer's step."""
+        gradient = self.residual_logits.grad
+        if gradient is None:
+            return
+        share = torch.tensor(self._samples, device=gradient.device)
+        total = share.clone()
+        dist.all_reduce(total, group=group)
+        weighed = not self._shared and self.reduction == "mean"
+        gradient.mul_(over(share, total) if weighed else 1.0 / dist.get_world_size(group))
+        dist.all_reduce(gradient, group=group)

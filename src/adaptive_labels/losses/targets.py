@@ -1,0 +1,100 @@
+"""What all methods share: forms of targets, the cross entropy with them, and the coordinates of residual labels.
+
+Shapes: N samples, K classes. ``target`` is class indices (N,) or class probabilities (N, K).
+A *residual* row leaves out the sample's own class: K−1 entries, the own column erased.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def is_index(target: Tensor) -> bool:
+    """Whether ``target`` holds class indices (integers) rather than class probabilities (floats)."""
+    return not target.is_floating_point()
+
+
+def as_probabilities(target: Tensor, num_classes: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Class probabilities (N, K) of ``target``; a class index becomes its one-hot row.
+
+    ``dtype`` is float32 for indices and the target's own for probabilities, unless given.
+
+    >>> as_probabilities(torch.tensor([2, 0]), 3).tolist()
+    [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    """
+    if is_index(target):
+        return F.one_hot(target, num_classes).to(dtype or torch.float32)
+    return target.to(dtype or target.dtype)
+
+
+def erase(x: Tensor, index: Tensor) -> Tensor:
+    """Erase from each row of ``x`` the column that ``index`` names, (N, K) → (N, K−1).
+
+    This is the operation written (x) with an overlined subscript in section 3.2 of the paper.
+
+    >>> erase(torch.tensor([[1., 2., 3.], [4., 5., 6.]]), torch.tensor([0, 2])).tolist()
+    [[2.0, 3.0], [4.0, 5.0]]
+    """
+    after = torch.arange(x.shape[1] - 1, device=x.device) >= index.unsqueeze(1)  # (N, K−1)
+    return torch.where(after, x[:, 1:], x[:, :-1])  # a tenth of the time of gathering by index
+
+
+def restore(x: Tensor, index: Tensor, fill: float = 0.0) -> Tensor:
+    """Put a column of ``fill`` back where :func:`erase` took one out, (N, K−1) → (N, K).
+
+    >>> restore(torch.tensor([[2., 3.], [4., 5.]]), torch.tensor([0, 2])).tolist()
+    [[0.0, 2.0, 3.0], [4.0, 5.0, 0.0]]
+    """
+    columns = torch.arange(x.shape[1], device=x.device)
+    columns = columns + (columns >= index.unsqueeze(1))  # (N, K−1)
+    full = x.new_full((x.shape[0], x.shape[1] + 1), fill)
+    return full.scatter(1, columns, x)
+
+
+def hits(logits: Tensor, target: Tensor) -> Tensor:
+    """How right each prediction is, (N,): the target's probability of the class with the largest logit.
+
+    >>> hits(torch.tensor([[2., 0.], [2., 0.]]), torch.tensor([0, 1])).tolist()
+    [1.0, 0.0]
+    """
+    predicted = logits.argmax(1)
+    if is_index(target):
+        return (predicted == target).to(logits.dtype)
+    return target.gather(1, predicted.unsqueeze(1)).squeeze(1).to(logits.dtype)
+
+
+def logsumexp_without_each(logits: Tensor) -> Tensor:
+    """The log-sum-exp over all classes but k, for each k: (N, K).
+
+    For all but the largest logit p_k ≤ 1/2, so lse + log(1 − p_k) loses nothing. For the largest it would lose
+    everything as p_k → 1, and the sum is taken afresh.
+    """
+    top = logits.argmax(1, keepdim=True)
+    log_p = F.log_softmax(logits, dim=1)
+    lse = torch.logsumexp(logits, dim=1, keepdim=True)
+    without = lse + torch.log1p(-log_p.exp().scatter(1, top, 0.0))
+    return without.scatter(1, top, torch.logsumexp(erase(logits, top.squeeze(1)), dim=1, keepdim=True))
+
+
+def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    r"""Cross entropy, unreduced: :math:`-\sum_i t_i \log p_i`.
+
+    Args:
+        logits: (N, K).
+        target: class indices (N,) or class probabilities (N, K).
+
+    Returns:
+        (N,).
+
+    >>> cross_entropy(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))
+    tensor([0.1269])
+    >>> cross_entropy(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.5, 0.5]]))
+    tensor([1.1269])
+
+    Reference: the paper's section 3, without its factor 1/K (``normalization="literal"`` has it).
+    """
+    if is_index(target):
+        return F.cross_entropy(logits, target, reduction="none")
+    return -(target.to(logits.dtype) * F.log_softmax(logits, dim=1)).sum(1)
