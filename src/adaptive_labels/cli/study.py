@@ -13,8 +13,8 @@ from adaptive_labels.cli.progress import make_listener
 from adaptive_labels.machine import usable_cores
 
 if TYPE_CHECKING:
-    from adaptive_labels.experiments.studies.study import Study
     from adaptive_labels.experiments.studies.runner import Work
+    from adaptive_labels.experiments.studies.study import Study
 
 group = add_group("study", "Experiments of many variants: run, tables.")
 
