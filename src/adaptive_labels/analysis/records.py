@@ -186,11 +186,13 @@ def _with_labels(records: list[Record]) -> list[Record]:
     for record in records:
         variants.setdefault(_variant_key(record), []).append(record)
     keys = {key: _differing([record.options for record in members]) for key, members in variants.items()}
-    return [
-        replace(record, label=f"{record.method} ({describe(record.options, differing)})") if differing else record
-        for record in records
-        for differing in [keys[_variant_key(record)]]
-    ]
+    labelled = []
+    for record in records:
+        given = [key for key in keys[_variant_key(record)] if record.options.get(key) is not None]
+        labelled.append(
+            replace(record, label=f"{record.method} ({describe(record.options, given)})") if given else record
+        )
+    return labelled
 
 
 def _variant_key(record: Record) -> tuple[str, str]:
