@@ -24,18 +24,18 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 import torch
 
-from adaptive_labels.benchmarks.results import as_csv, described
+from adaptive_labels.benchmarks.measure import as_csv, described
 from adaptive_labels.benchmarks.train import NoRecorder
-from adaptive_labels.config import RunConfig, load_toml
+from adaptive_labels.config import RunConfig
 from adaptive_labels.data import Dataset, Examples
 from adaptive_labels.data.encoders.hashes import Words, code_points
 from adaptive_labels.experiments import build
-from adaptive_labels.paper.printed import RECIPES
+from adaptive_labels.paper.recipes import load_reproduction
 from adaptive_labels.training.evaluation import predict_logits
 from adaptive_labels.training.loop import fit
 from adaptive_labels.training.progress import SilentReporter
 
-RECIPE = RECIPES / "tasks" / "ag_news-fasttext-short.toml"
+TASK = "ag_news-fasttext-short"
 # Those of the C++ program's paper for this data but for more dimensions and epochs, by which it gains.
 CPP = {"dim": 50, "epoch": 10, "wordNgrams": 2, "lr": 0.5, "minCount": 1, "bucket": 2_000_000, "verbose": 0}
 
@@ -43,7 +43,7 @@ CPP = {"dim": 50, "epoch": 10, "wordNgrams": 2, "lr": 0.5, "minCount": 1, "bucke
 def ours(folder: Path, seed: int) -> tuple[float, float, float]:
     """Accuracy, seconds from the files to the trained network, and those of them that were training."""
     began = time.perf_counter()
-    config = load_toml(RECIPE)
+    config = load_reproduction("text", "short").study.config(TASK)
     given = dataclasses.replace(config, data=dataclasses.replace(config.data, name=str(folder)), seed=seed)
     dataset, resolved = _load(given)
     prepared = build.prepare(resolved, dataset)
@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    config = load_toml(RECIPE)
+    config = load_reproduction("text", "short").study.config(TASK)
     dataset, _ = _load(dataclasses.replace(config, data=dataclasses.replace(config.data, name=str(options.folder))))
     test = as_words(dataset.test)
     rows: list[dict[str, Any]] = []
@@ -123,7 +123,7 @@ def main() -> None:
     ratios = [b["seconds"] / a["seconds"] for a, b in zip(rows[::2], rows[1::2], strict=True)]
     print(f"{statistics.median(ratios):.2f} times the C++ program's time ({', '.join(f'{r:.2f}' for r in ratios)})")
     if options.csv is not None:
-        options.csv.write_text(as_csv(described(rows, {})), encoding="utf-8")
+        options.csv.write_text(as_csv(described(rows)), encoding="utf-8")
 
 
 if __name__ == "__main__":

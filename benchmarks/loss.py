@@ -14,9 +14,10 @@ from typing import Any
 
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
+from adaptive_labels import tables
 from adaptive_labels.benchmarks.growth import bench_growth, draw
 from adaptive_labels.benchmarks.loss import REFERENCE, as_text, bench_loss
-from adaptive_labels.benchmarks.results import as_csv
+from adaptive_labels.benchmarks.measure import as_csv
 
 COLUMNS = {
     "F.cross_entropy": "`F.cross_entropy`",
@@ -32,8 +33,8 @@ PICTURE = Path(__file__).parent.parent / "docs" / "images" / "loss-growth.svg"
 
 
 def markdown(rows: list[dict[str, Any]], figure: str) -> str:
-    """A table for docs/speed.md: a row a shape, a column a loss; ``figure`` is "ratio" or "memory"."""
-    lines = [f"| N × K | reference, µs | {' | '.join(COLUMNS.values())} |", "|---" * (len(COLUMNS) + 2) + "|"]
+    """A table for docs/speed.md: one row per shape, one column per loss; ``figure`` is "ratio" or "memory"."""
+    lines = []
     for n, k in dict.fromkeys((row["n"], row["k"]) for row in rows):
         here = {row["loss"]: row for row in rows if (row["n"], row["k"]) == (n, k)}
         cells = [f"{n} × {k:,}", f"{here[REFERENCE]['microseconds']:,.0f}"]
@@ -42,8 +43,8 @@ def markdown(rows: list[dict[str, Any]], figure: str) -> str:
             if row is None and f"{name}, sparse" in here:
                 row, note = here[f"{name}, sparse"], " (sparse)"
             cells.append("–" if row is None else f"{row[figure]:.2f}{note}")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append(cells)
+    return "\n".join(tables.markdown(["N × K", "reference, µs", *COLUMNS.values()], lines, left=None))
 
 
 def main() -> None:

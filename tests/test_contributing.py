@@ -99,3 +99,15 @@ def test_commands_know_it_by_name(focal: ModuleType, tmp_path: Path) -> None:
     assert run.result is not None
     assert run.result["status"] == "finished"
     assert run.result["method"] == "focal"
+
+
+def test_the_decorators_of_the_other_rooms_are_there() -> None:
+    """Each row of the table names a folder and a decorator; the folder's files define it."""
+    rows = re.findall(
+        r"^\| an? .*? \| in `([\w/]+)/`.*? \| `@([\w.]+)\(", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    assert len(rows) == 7
+    for folder, decorator in rows:
+        files = (PAGE.parent / "src" / "adaptive_labels" / folder).glob("*.py")
+        defined = "app = " if decorator == "app.command" else f"def {decorator}("
+        assert any(defined in file.read_text(encoding="utf-8") for file in files), (folder, decorator)

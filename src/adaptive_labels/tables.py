@@ -33,9 +33,12 @@ def aligned(
     return [shown[0], "  ".join("-" * width for width in widths), *shown[1:]] if rule and headings else shown
 
 
-def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> list[str]:
-    """The lines of a Markdown table; cells may hold Markdown, so escape what is not yours with `markdown_escape`."""
-    marks = [":--" if i in left else "--:" for i in range(len(headings))]
+def markdown(headings: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[int] | None = (0,)) -> list[str]:
+    """The lines of a Markdown table; cells may hold Markdown, so escape what is not yours with `markdown_escape`.
+
+    With ``left=None`` no column says how it is aligned.
+    """
+    marks = ["---" if left is None else ":--" if i in left else "--:" for i in range(len(headings))]
     lines = [list(headings), marks, *(list(row) for row in rows)]
     return ["| " + " | ".join(line) + " |" for line in lines]
 

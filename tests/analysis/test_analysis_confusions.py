@@ -121,19 +121,7 @@ def test_many_classes_are_read_from_the_largest_of_each_row(maker: Any) -> None:
 def test_text_csv_and_json(comparison: list[RunFolder]) -> None:
     found = read_confusions([run for run in comparison if run.names.method == "alr"])
     lines = summarise_confusions(found, 3).splitlines()
-    assert lines[0].split() == [
-        "class",
-        "taken",
-        "for",
-        "residual",
-        "label",
-        "%",
-        "test",
-        "rate",
-        "%",
-        "test",
-        "examples",
-    ]
+    assert lines[0].split("  ")[-3:] == ["residual label", "test rate", "test examples"]
     assert lines[4] == "Mean over 3 runs; last stored epoch."
     assert lines[5].startswith("Residual labels and test errors rank the pairs with a Spearman correlation of 0.")
     assert lines[6].startswith("Confused with each other: ")

@@ -6,6 +6,7 @@ import pytest
 from adaptive_labels.analysis.records import describe, flatten, group_records, read_records
 from adaptive_labels.analysis.summary import verdict
 from adaptive_labels.runs import RunFolder, RunLock
+from run_maker import Maker
 
 
 def only_group(runs: list[RunFolder]) -> Any:
@@ -51,7 +52,7 @@ def test_another_recipe_is_another_group_and_another_device_is_not(maker: Any) -
 def test_runs_that_cannot_be_counted_say_why(maker: Any) -> None:
     runs = [
         maker.figures("baseline", 0, 0.5),
-        maker.figures("baseline", 0, 0.5, device="cuda"),
+        Maker(maker.out.parent / "other").figures("baseline", 0, 0.5, device="cuda"),
         maker.diverged("alr", 0, "the loss was NaN in epoch 3"),
         RunFolder.create(maker.out, maker.config("slr", 0)),
         maker.figures("ols", 0, 0.5),

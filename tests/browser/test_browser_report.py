@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from adaptive_labels.report import write_report
 from adaptive_labels.runs import RunFolder
+from run_maker import Maker
 
 RESIDUAL, TEST = "figure[data-kind=residual]", "figure[data-kind=test]"
 
@@ -220,3 +224,60 @@ def test_dark_mode_and_paper(visit: Callable[..., Any], page_file: Path) -> None
     assert not page.locator(".controls").is_visible()
     assert page.locator(f"{RESIDUAL} svg.heatmap").is_visible()
     assert visit(page_file).evaluate(colour) == "rgb(255, 255, 255)"
+
+
+HIDDEN_TABLES = """() => [...document.querySelectorAll('section.group > section:first-child .scroll')]
+    .filter(part => part.scrollWidth > part.clientWidth + 1).length"""
+BROKEN_WORDS = """() => {
+  const broken = [];
+  for (const cell of document.querySelectorAll('td.words, th.words')) {
+    const text = cell.firstChild;
+    if (!text || text.nodeType !== Node.TEXT_NODE) continue;
+    for (const word of text.data.matchAll(/[\\p{L}\\p{N}_]+/gu)) {
+      const range = document.createRange();
+      range.setStart(text, word.index);
+      range.setEnd(text, word.index + word[0].length);
+      if (new Set([...range.getClientRects()].map(box => box.top)).size > 1) broken.push(word[0]);
+    }
+  }
+  return broken;
+}"""
+
+
+def test_the_table_of_results_is_whole_on_a_laptop(visit: Callable[..., Any], page_file: Path) -> None:
+    page = visit(page_file, width=1280)
+    assert page.locator("section.group > section:first-child .scroll").count() == 2
+    assert page.evaluate(HIDDEN_TABLES) == 0
+
+
+def test_a_phone_shows_whole_words_and_that_tables_scroll(visit: Callable[..., Any], page_file: Path) -> None:
+    page = visit(page_file, width=420)
+    page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+    assert page.evaluate(BROKEN_WORDS) == []
+    assert page.evaluate(HIDDEN_TABLES) > 0
+    shadows = page.evaluate("getComputedStyle(document.querySelector('.scroll')).backgroundImage")
+    assert shadows.count("radial-gradient") == 2
+
+
+def test_every_row_of_a_map_of_a_hundred_classes_has_its_name(visit: Callable[..., Any], large_file: Path) -> None:
+    page = visit(large_file, width=1280)
+    assert len(row_names(page)) == len(set(row_names(page))) == 100
+    heights = page.eval_on_selector_all(f"{RESIDUAL} .rows text", "all => all.map(t => t.getBoundingClientRect())")
+    tops = sorted(box["top"] for box in heights)
+    assert min(after - before for before, after in itertools.pairwise(tops)) >= 8
+
+
+def test_a_long_text_opens_and_closes(visit: Callable[..., Any], tmp_path: Path) -> None:
+    run = Maker(tmp_path / "runs").whole("alr", 0, classes=["a", "b", "c"])
+    content = json.loads((run.path / "examples.json").read_text())
+    for pair in content["pairs"]:
+        pair["examples"] = [{"text": "some word " * 150, "confidence": 0.5}]
+    (run.path / "examples.json").write_text(json.dumps(content))
+    page = visit(write_report([run], tmp_path / "report.html"), width=420)
+    card = page.locator(".mistakes > li").first
+    assert card.bounding_box()["height"] < 300
+    card.locator("summary").click()
+    assert card.bounding_box()["height"] > 400
+    assert card.inner_text().count("word") == 150
+    card.locator("summary").click()
+    assert card.bounding_box()["height"] < 300

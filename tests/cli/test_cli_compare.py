@@ -21,7 +21,7 @@ def test_everything_is_run_and_shown(alr, texts, tmp_path, compared):
         (line,) = [line for line in ended.out.splitlines() if f"] {name}: validation accuracy " in line]
         assert line.startswith(f"[{count}/4, ")
         assert line.endswith(" after 4 epochs")
-    assert "class  taken for  residual label  test rate  test examples" in ended.out
+    assert "class  taken for  residual label %  test rate %  test examples" in ended.out
     assert "\n\n\n" not in ended.out
     assert ended.out.endswith("Report: runs/report.html\n")
     page = (tmp_path / "runs" / "report.html").read_text()
@@ -176,3 +176,27 @@ def test_tune_chooses_on_validation_and_says_how_to_use_it(alr, texts, tmp_path)
     assert found[told["best"]]["metrics"]["validation"]["top1"] == best["validation"]["top1"]
     assert told["test_top1"] == found[told["best"]]["metrics"]["test"]["top1"]
     assert ended.out.endswith(f"To use it: --set method.options.label_smoothing={told['best']:g}\n")
+
+
+# ---------------------------------------------------------------------------------------------------------- executors
+
+
+def test_an_executor_of_one_s_own_does_the_runs(alr, texts, tmp_path, compared):
+    from concurrent.futures import ThreadPoolExecutor
+
+    from adaptive_labels.experiments.executors import EXECUTORS, register_executor
+
+    asked = []
+
+    @register_executor("own")
+    def make(workers):
+        asked.append(workers)
+        return ThreadPoolExecutor(1)
+
+    try:
+        ended = alr("compare", texts, *FOUR_RUNS, "--workers", 1, "--executor", "own")
+    finally:
+        del EXECUTORS["own"]
+    assert (ended.status, ended.err) == (0, "")
+    assert asked == [1]
+    assert metrics(tmp_path / "runs") == metrics(compared)

@@ -101,7 +101,7 @@ ELSEWHERE = {
         "method.name is 'slr': here it is giv",
     ),
     "unknown time": (["compare", "good.csv", "--time-budget", "soon"], "time-budget is 'soon'; write it as 90s, 30m"),
-    "unknown executor": (["compare", "good.csv", "--executor", "slurm"], "executor is 'slurm'; this version runs on"),
+    "unknown executor": (["compare", "good.csv", "--executor", "slurm"], "executor is 'slurm': the executors are "),
     "out of reach": (["compare", "good.csv", "--out", "file/runs"], "out is 'file/runs', but "),
     "nothing to tune": (["tune", "good.csv", "--method", "baseline"], "method 'baseline' has no option to tune"),
     "no runs": (["table", "empty"], "there is no run in empty"),

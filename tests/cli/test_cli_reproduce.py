@@ -21,9 +21,9 @@ def process(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_table_is_filled_once_and_drawn_from_what_is_there(alr: Alr, tmp_path: Path) -> None:
-    done = process(tmp_path, *CELLS, "--json")
-    assert done.returncode == 0, done.stderr
-    (column, other) = json.loads(done.stdout)["columns"]
+    done = alr(*CELLS, "--json")
+    assert done.status == 0, done.err
+    (column, other) = done.json["columns"]
     ours = {cell["method"]: cell["ours"] for cell in column["cells"]}
     assert ours["baseline"]["n"] == ours["alr"]["n"] == 1
     assert ours["slr"] is ours["alr-s"] is None  # not asked for: empty, beside the paper's
@@ -61,10 +61,19 @@ def test_other_data_stands_in_for_a_table_s(alr: Alr, tmp_path: Path) -> None:
     done = alr("reproduce", *cell, "--seeds", "1", "--workers", "1", "--from", "ag_news=my_news", "--json")
     assert done.status == 0, done.err
     columns = {column["recipe"]: column for column in done.json["columns"]}
-    shown = columns["ag_news-fasttext-short"]
+    shown = columns["ag_news-fasttext-short@my_news"]
     assert shown["how"].startswith("my_news; fasttext: 4 epochs")
     assert shown["cells"][0]["ours"]["n"] == 1
+    assert columns["ag_news-fasttext-short"]["cells"][0]["ours"] is None  # that is what only AG News itself can fill
     assert columns["yelp_full-fasttext-short"]["cells"][0]["ours"] is None
+    record = json.loads((tmp_path / "runs/records/ag_news-fasttext-short.jsonl").read_text(encoding="utf-8"))
+    assert record["task"] == "ag_news-fasttext-short@my_news"
+
+    # Other data under the same name would be taken for the same column.
+    (tmp_path / "my_news/test.csv").write_text("\n".join(rows[:40]), encoding="utf-8")
+    ended = alr("reproduce", *cell, "--seeds", "2", "--workers", "1", "--from", "ag_news=my_news")
+    assert ended.status == 2
+    assert "ag_news-fasttext-short@my_news has records of other data under this name" in ended.err
 
 
 def test_a_dry_run_checks_every_cell_without_its_data(alr: Alr, tmp_path: Path) -> None:

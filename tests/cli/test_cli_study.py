@@ -8,6 +8,8 @@ from pathlib import Path
 
 from cli_parts import Alr
 
+from adaptive_labels.runs import recipe_hash
+
 TASK = """
 [data]
 name = "{name}"
@@ -64,6 +66,9 @@ def test_a_study_runs_records_and_resumes(alr: Alr, texts: Path, tmp_path: Path)
     assert len(records) == 14
     assert all(record["config"]["data"]["name"] == texts.name for record in records)
     assert str(tmp_path) not in json.dumps([record["config"] for record in records])
+    # One hash per recipe, whatever the seed; a record has the hash of its own configuration.
+    assert len({record["recipe_hash"] for record in records}) == len({record["variant"] for record in records}) == 5
+    assert all(record["recipe_hash"] == recipe_hash(record["config"]) for record in records)
     fixed = [record for record in records if "fixed_to_confusions" in record["variant"]]
     assert len(fixed) == 3
     assert len({json.dumps(record["residual_labels"]) for record in fixed}) == 1  # held where they were put

@@ -109,10 +109,10 @@ def test_a_wider_teacher_and_other_peers(alr, texts, tmp_path):
     assert "(3 times as many)" in ended.out
 
 
-def test_two_workers_share_a_teacher_that_is_trained_before_them(start_alr, texts, tmp_path):
-    process = start_alr("tune", texts, "--method", "kd", "--trials", 2, "--workers", 2, *SHORT)
-    out, err = process.communicate()
-    assert (process.returncode, err) == (0, "")
+def test_two_workers_share_a_teacher_that_is_trained_before_them(alr, texts, tmp_path):
+    ended = alr("tune", texts, "--method", "kd", "--trials", 2, "--workers", 2, *SHORT)
+    out = ended.out
+    assert (ended.status, ended.err) == (0, "")
     assert "1 seed each, 2 in all, and before them 1 run to learn from, 2 at a time; about " in out
     ends = [line.split("] ")[1] for line in out.splitlines() if line.startswith("[") and ": validation" in line]
     assert ends[0].startswith("baseline seed 0: ")

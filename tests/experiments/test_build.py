@@ -73,7 +73,7 @@ def test_initial_labels_count_by_their_content(table: Path, tmp_path: Path) -> N
     labels[0] = [0, 0.9, 0.1]
     write_npz(first, labels=labels)
     assert run_id(to_dict(with_labels(first))) != run_id(to_dict(config))
-    with pytest.raises(ConfigError, match=r"labels\.npz has changed: its content is not what initial_labels_hash says"):
+    with pytest.raises(ConfigError, match=r"labels\.npz has changed: its content is not what method"):
         build.make_criterion(config, build.load_data(config.data))
     with pytest.raises(ConfigError, match=r"method\.options\.initial_labels: .*nowhere\.npz cannot be read"):
         with_labels(tmp_path / "nowhere.npz")

@@ -11,44 +11,39 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adaptive_labels.config import load_toml
-from adaptive_labels.experiments.studies import StudyError, Variant, append_record, read_all_records
-from adaptive_labels.paper import (
-    SCALES,
-    Choice,
-    choose,
-    compare_with_paper,
-    load_reproduction,
-    paper_figure,
-    paper_tables,
-    render,
-    tables,
-    to_plain,
-)
+from adaptive_labels.experiments.studies.records import append_record, read_records
+from adaptive_labels.experiments.studies.study import StudyError, Variant
+from adaptive_labels.paper.comparison import compare_with_paper, fill_template, render, to_plain, write_tables
 from adaptive_labels.paper.dry_run import check_cell
 from adaptive_labels.paper.figure import HeatMaps, choose_epochs, draw, find_task, read_heat_maps, sentences
-from adaptive_labels.paper.page import render_page, table_page, write_tables
-from adaptive_labels.paper.printed import RECIPES
-from adaptive_labels.paper.recipes import limited, list_recipes
+from adaptive_labels.paper.printed import paper_figure, paper_tables
+from adaptive_labels.paper.recipes import (
+    RECIPES,
+    Choice,
+    Reproduction,
+    all_reproductions,
+    choose,
+    limited,
+    list_recipes,
+    load_reproduction,
+)
 from adaptive_labels.runs import RunFolder
 
 ROOT = Path(__file__).parents[2]
 CELLS = [
-    pytest.param(table, scale, task, variant, id=f"{table}-{task}-{variant.name}")
-    for table in tables()
-    for scale in SCALES
-    for found in [load_reproduction(table, scale)]
+    pytest.param(found, task, variant, id=f"{found.table.name}-{task}-{variant.name}")
+    for found in all_reproductions()
     for task in found.study.tasks
     # All methods on the first task, the paper's on the others: the networks take their time to be built.
     for variant in (found.study.variants_on(task) if task == found.study.tasks[0] else found.rows(task))
 ]
 
 
-def record(task: str, variant: Variant, seed: int, top1: float, top5: float = 0.9) -> dict:
-    metrics = {"validation": {"top1": top1}, "test": {"top1": top1, "top5": top5}}
+def record(task: str, variant: Variant, seed: int, top1: float, data: str = "cifar100") -> dict:
+    metrics = {"validation": {"top1": top1}, "test": {"top1": top1, "top5": 0.9}}
     parameters = {"criterion": 9_900, "network": 700_000}
     key = {"task": task, "variant": variant.key, "seed": seed}
-    config = {"data": {"name": "elsewhere/some_images"}}
+    config = {"data": {"name": data}}
     return {**key, "status": "finished", "metrics": metrics, "parameters": parameters, "config": config}
 
 
@@ -92,44 +87,45 @@ def test_all_cells_of_the_paper_are_there() -> None:
 
 
 def test_there_are_recipes_for_the_image_tables() -> None:
-    assert {"cifar", "imagenet", "dml"} <= set(tables())
-    used = {task for table in tables() for scale in SCALES for task in load_reproduction(table, scale).study.tasks}
-    assert used == {file.stem for file in (RECIPES / "tasks").glob("*.toml")}
-    assert {name for name, _ in list_recipes()} == used
+    assert {"cifar", "imagenet", "text", "dml"} == set(paper_tables())
+    assert {one.study.name for one in all_reproductions()} == {file.stem for file in RECIPES.glob("*.toml")}
+    used: dict[str, object] = {}
+    for one in all_reproductions():
+        for task in one.study.tasks:  # a task of two tables is one task
+            assert used.setdefault(task, one.study.config(task)) == one.study.config(task)
+    assert [name for name, _ in list_recipes()] == list(used)
+    assert len(used) == 52
     assert (ROOT / "recipes").resolve() == RECIPES.resolve()  # where people look for them
 
 
-@pytest.mark.parametrize("table", tables())
-@pytest.mark.parametrize("scale", SCALES)
-def test_a_study_covers_the_rows_of_the_paper(table: str, scale: str) -> None:
-    reproduction = load_reproduction(table, scale)
+@pytest.mark.parametrize("reproduction", all_reproductions(), ids=lambda one: one.study.name)
+def test_a_study_covers_the_rows_of_the_paper(reproduction: Reproduction) -> None:
     assert set(reproduction.study.paper_columns) == set(reproduction.study.tasks)
     for task in reproduction.study.tasks:
         assert {variant.method for variant in reproduction.rows(task)} == set(reproduction.column(task).rows)
-    if scale == "paper":
+    if reproduction.scale == "paper":
         assert set(reproduction.study.paper_columns.values()) == set(reproduction.table.columns)
 
 
-@pytest.mark.parametrize(("table", "scale", "task", "variant"), CELLS)
-def test_every_cell_resolves_and_builds(table: str, scale: str, task: str, variant: Variant) -> None:
-    reproduction = load_reproduction(table, scale)
-    words = check_cell(reproduction.config(task), variant)
+@pytest.mark.parametrize(("reproduction", "task", "variant"), CELLS)
+def test_every_cell_resolves_and_builds(reproduction: Reproduction, task: str, variant: Variant) -> None:
+    words = check_cell(reproduction.study.config(task), variant)
     printed = reproduction.column(task).rows.get(variant.method)
-    if scale == "paper" and printed is not None and table == "cifar":
+    if printed is not None and reproduction.study.name == "cifar-paper":
         assert words.split(" parameters")[0] == printed.parameters
 
 
 def test_the_paper_s_recipe_is_the_paper_s() -> None:
-    for file in sorted((RECIPES / "tasks").glob("*-paper.toml")):
-        training = load_toml(file).training
-        if file.stem.startswith(("ag_news", "yahoo_answers", "yelp_full")):
+    cells = [(one.table.name, one.study.config(task)) for one in all_reproductions() for task in one.study.tasks]
+    for table, training in [(table, config.training) for table, config in cells if config.training.milestones]:
+        if table == "text":
             assert (training.epochs, training.batch_size, training.lr) == (30, 128, 1e-4)
             assert (training.optimizer, training.milestones, training.gamma) == ("adam", (10, 20), 0.5)
             continue
-        if file.stem.startswith("cifar"):
+        if table == "cifar":
             assert (training.epochs, training.batch_size, training.lr) == (300, 128, 0.1)
             assert training.milestones == (60, 120, 160)
-        elif file.stem.startswith("dml"):
+        elif table == "dml":
             assert (training.epochs, training.batch_size, training.milestones) == (200, 64, (60, 120, 180))
         else:
             assert training.precision == "16-mixed"
@@ -152,13 +148,17 @@ GIVEN = {
 
 
 def test_what_the_paper_does_not_give_is_marked_as_ours() -> None:
-    for file in sorted((RECIPES / "tasks").glob("*-paper.toml")):
-        lines = file.read_text(encoding="utf-8").splitlines()
+    files = sorted(RECIPES.glob("*-paper.toml"))
+    assert len(files) == 4
+    for file in files:
+        text = file.read_text(encoding="utf-8")
         given = {"precision", "channels_last"} if file.stem.startswith("imagenet") else GIVEN
-        for line in lines:
-            key = re.match(r"(\w+) = ", line)
-            if key and key[1] in tomllib.loads("\n".join(lines))["training"] and key[1] not in given:
-                assert "ours" in line, f"{file.name}: {line}"
+        settings = [
+            re.search(rf"^{key} = .*", text, re.MULTILINE) for key in tomllib.loads(text)["defaults"]["training"]
+        ]
+        marked = {line[0].split()[0]: "ours" in line[0] for line in settings if line is not None}
+        assert {key for key, ours in marked.items() if not ours} <= given, file.name
+        assert "training" not in text.partition("[task.")[2]  # all that is said of it is said above
 
 
 # ----------------------------------------------------------------------------------------------------- what is chosen
@@ -207,8 +207,8 @@ def test_ours_stand_beside_the_paper_s_with_the_difference(tmp_path: Path) -> No
         append_record(tmp_path, record(task, by_method["baseline"], seed, baseline))
         append_record(tmp_path, record(task, by_method["alr"], seed, alr))
     append_record(tmp_path, record(task, by_method["disturb-label"], 0, 0.49))
-    compared = compare_with_paper(reproduction, read_all_records(tmp_path, reproduction.study.tasks))
-    lines = table_page(reproduction, tmp_path).splitlines()
+    compared = compare_with_paper(reproduction, read_records(tmp_path, reproduction.study))
+    lines = render(reproduction, compared, markdown=True).splitlines()
     # 51.00 − 77.54; 54.33 − 78.15; the paper gains 78.15 − 77.54; ours as in scipy: 3.33 ± 4.303 · 0.577 / √3
     assert "| baseline | 77.54 ± 0.31 | 51.00 ± 1.00 | −26.54 |  |  | 90.00 ± 0.00 | 11.22M | 700K + 10K | 3 |" in lines
     assert (
@@ -225,22 +225,26 @@ def test_ours_stand_beside_the_paper_s_with_the_difference(tmp_path: Path) -> No
     assert json.loads(json.dumps(plain)) == plain
 
 
-def test_a_column_names_the_data_that_its_runs_were_made_on(tmp_path: Path) -> None:
+def test_runs_on_other_data_have_a_column_of_their_own(tmp_path: Path) -> None:
     reproduction = load_reproduction("text", "short")
     shown = {one.task: one.recipe for one in compare_with_paper(reproduction, {})}
     assert shown["ag_news-fasttext-short"].startswith("ag_news; fasttext: ")
     assert shown["yelp_full-fasttext-short"].startswith("yelp_full, 8% of the training texts; fasttext: ")
     task = "ag_news-fasttext-short"
-    append_record(tmp_path, record(task, Variant("", "baseline"), 0, 0.9))
-    compared = compare_with_paper(reproduction, read_all_records(tmp_path, [task]))
-    assert compared[0].recipe.startswith("some_images; fasttext: ")
+    append_record(tmp_path, record(task, Variant("", "baseline"), 0, 0.9, data="some_news"))
+    own, other, *_ = compare_with_paper(reproduction, read_records(tmp_path, reproduction.study))
+    assert own.cells[0].ours is None
+    assert (own.heading, own.recipe[:7]) == ("AGNews, FastText", "ag_news")
+    assert other.cells[0].ours is not None
+    assert (other.task, other.heading) == (f"{task}@some_news", "AGNews, FastText, on other data")
+    assert other.recipe.startswith("some_news; fasttext: ")
 
 
 def test_a_page_shows_the_columns_that_have_been_begun(tmp_path: Path) -> None:
     template = tmp_path / "page.md"
     template.write_text("A {{cifar-short}} B {{dml-short}} C", encoding="utf-8")
     append_record(tmp_path, record("cifar100-preact-resnet18-short", Variant("", "baseline"), 0, 0.5))
-    page = render_page(template, tmp_path)
+    page = fill_template(template, tmp_path)
     assert page.count("**CIFAR-100, ResNet18**") == 1
     assert "WideResNet" not in page
     assert "B Nothing of this table has been run yet. C" in page
@@ -248,15 +252,15 @@ def test_a_page_shows_the_columns_that_have_been_begun(tmp_path: Path) -> None:
 
 
 def test_the_committed_tables_and_page_are_what_the_records_give() -> None:
-    for table in tables():
-        for scale in SCALES:
-            reproduction = load_reproduction(table, scale)
-            file = ROOT / "results" / "tables" / f"reproduce-{table}-{scale}.md"
-            if read_all_records(ROOT / "results", reproduction.study.tasks):
-                assert file.read_text(encoding="utf-8") == table_page(reproduction, ROOT / "results")
-            else:
-                assert not file.exists()
-    expected = render_page(ROOT / "studies" / "reproduce.md", ROOT / "results")
+    for reproduction in all_reproductions():
+        file = ROOT / "results" / "tables" / f"reproduce-{reproduction.study.name}.md"
+        records = read_records(ROOT / "results", reproduction.study)
+        if records:
+            page = render(reproduction, compare_with_paper(reproduction, records), markdown=True)
+            assert file.read_text(encoding="utf-8") == page
+        else:
+            assert not file.exists()
+    expected = fill_template(ROOT / "studies" / "reproduce.md", ROOT / "results")
     assert (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8") == expected
 
 
@@ -319,5 +323,5 @@ def test_the_maps_are_of_the_data_that_is_asked_for() -> None:
     assert find_task(load_reproduction("cifar", "smoke"), None) == "digits-preact-resnet18-smoke"
     folder = str(Path(__file__).parent)  # any that exists: the user's own images
     assert find_task(load_reproduction("cifar", "short"), folder) == "cifar10-preact-resnet18-short"
-    with pytest.raises(StudyError, match="data is 'towns'; at the scale short there is cifar100 or cifar10"):
+    with pytest.raises(StudyError, match="data is 'towns'; at the scale short there is cifar10 or cifar100"):
         find_task(load_reproduction("cifar", "short"), "towns")

@@ -458,10 +458,12 @@ def test_a_section_registers_itself_and_stands_in_its_place(
 
     @sections.section(45, title="Mine", link="my part")
     def mine(context: sections.Context) -> str:
-        return f"<p>{len(context.data.methods)} methods</p>"
+        return f"<p>{len(context.data.methods)} by my count</p>"
 
     page = report(comparison, tmp_path)
-    order = [page.text.index(words) for words in ("How training went", "3 methods", "Can the confidence be believed?")]
+    order = [
+        page.text.index(words) for words in ("How training went", "3 by my count", "Can the confidence be believed?")
+    ]
     assert order == sorted(order)
     assert ("a", {"href": "#g0-my-part"}) in page.elements
     with pytest.raises(ValueError, match="order is 50, which the section 'calibration' has already"):
@@ -482,3 +484,59 @@ def test_arrays_are_read_once_for_a_report(
     report(comparison, tmp_path)
     assert len(opened) == 9 + 3  # the predictions of every run, the residual labels of one method's
     assert len(set(opened)) == len(opened)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "words"),
+    [
+        ("alr", {}, "alr: 1 − the training accuracy, so that it falls as training gets things right."),
+        ("alr", {"residual_weight": 0.5}, "alr: a constant, 0.5."),
+        ("alr-wait", {}, "alr-wait: the smaller of the training accuracy and 1 − it, so that it is small at first"),
+    ],
+)
+def test_the_weight_on_the_residual_loss_is_called_what_it_is(
+    maker: Any, tmp_path: Path, method: str, options: dict[str, Any], words: str
+) -> None:
+    page = report([maker.whole(method, 0, classes=list("abc"), options=options)], tmp_path)
+    assert words in page.text
+    assert ("1 − the training accuracy" in page.text) == (method == "alr" and not options)
+
+
+def test_bars_of_the_most_confused_pairs_are_shares_of_all_examples(
+    comparison: list[RunFolder], tmp_path: Path
+) -> None:
+    report(comparison, tmp_path)
+    source = (tmp_path / "report.html").read_text(encoding="utf-8")
+    bars = re.findall(r'<span class="share">(\d+)%</span>.*?style="width:([\d.]+)%"', source)
+    assert len(bars) == 6
+    assert all(float(width) == pytest.approx(float(share), abs=0.51) for share, width in bars)
+    assert max(float(width) for _, width in bars) < 90
+
+
+def test_every_class_of_a_map_of_a_hundred_is_named(maker: Any, tmp_path: Path) -> None:
+    page = report([maker.whole("alr", 0, classes=[f"class {i}" for i in range(100)], examples=2000)], tmp_path)
+    source = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.count("svg", "heatmap") == 2
+    for rows in re.findall(r'<g class="rows">(.*?)</g>', source):
+        assert rows.count("<text") == 100
+
+
+def test_long_texts_are_folded(maker: Any, tmp_path: Path) -> None:
+    run = maker.whole("alr", 0, classes=["a", "b", "c"])
+    content = json.loads((run.path / "examples.json").read_text())
+    long = "a <long> story " * 60
+    for pair in content["pairs"]:
+        pair["examples"] = [{"text": long, "confidence": 0.5}]
+    (run.path / "examples.json").write_text(json.dumps(content))
+    page = report([run], tmp_path)
+    assert page.count("details", "long") == len(content["pairs"])
+    assert long in page.texts  # behind the line that opens it
+    assert any(text.startswith("a <long> story") and text.endswith("…") and len(text) < 200 for text in page.texts)
+
+
+def test_predictions_without_probabilities_cost_their_figures_only(maker: Any, tmp_path: Path) -> None:
+    runs = [maker.whole(method, 0, classes=["a", "b", "c"]) for method in ("baseline", "alr")]
+    np.savez(runs[0].path / "predictions.npz", test_logits=np.full((4, 3), np.nan), test_labels=[0, 1, 2, 0])
+    page = report(runs, tmp_path)
+    assert "holds no usable predictions: logits gives no probabilities in row 0" in page.text
+    assert page.count("svg", "reliability") == 1

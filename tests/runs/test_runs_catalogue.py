@@ -1,4 +1,3 @@
-import json
 import os
 import subprocess
 import sys
@@ -110,7 +109,8 @@ def test_a_lock_keeps_others_out_until_it_is_released(tmp_path: Path) -> None:
 HOLD = """
 import sys, time
 from adaptive_labels.runs import RunLock
-RunLock(sys.argv[1]).acquire()
+lock = RunLock(sys.argv[1])
+lock.acquire()
 print("held", flush=True)
 time.sleep(60)
 """
@@ -133,7 +133,7 @@ def test_another_process_is_respected_while_it_lives_and_no_longer(tmp_path: Pat
         child.kill()
         child.communicate()
     with RunLock(tmp_path) as lock:
-        assert json.loads(lock.path.read_text())["pid"] == os.getpid()
+        assert f"process {os.getpid()} on " in lock.path.read_text()
 
 
 RACE = """
@@ -144,15 +144,14 @@ folder, inside = Path(sys.argv[1]), Path(sys.argv[2])
 end, taken = time.time() + 1.5, 0
 while time.time() < end:
     try:
-        with RunLock(folder) as lock:
+        with RunLock(folder):
             inside.mkdir()      # fails when another process is inside as well
             inside.rmdir()
             taken += 1
-            if taken % 3 == 0:  # leave a stale lock behind now and then
-                lock._token = None
-                lock.path.write_text('{"pid": 4194305, "host": "%s", "token": "x"}' % os.uname().nodename)
     except RunError:
         pass
+    if taken % 3 == 0 and not (folder / ".lock").exists():  # as a killed process leaves it
+        (folder / ".lock").touch()
 print(taken)
 """
 
@@ -170,29 +169,18 @@ def test_processes_that_race_for_a_stale_lock_are_never_both_inside(tmp_path: Pa
     assert sum(int(output) for output, _ in outputs) > 10
 
 
-def test_a_process_number_given_out_again_does_not_hold_the_lock(tmp_path: Path) -> None:
+def test_what_a_killed_process_left_holds_nobody_up(tmp_path: Path) -> None:
     lock = RunLock(tmp_path)
-    lock.acquire()
-    content = json.loads(lock.path.read_text())
-    if content["started"] is None:
-        pytest.skip("this system does not tell when a process started")
-    lock.path.write_text(json.dumps({**content, "started": "1"}))
-    assert lock.holder() is None
-    with RunLock(tmp_path):
-        pass
+    for content in ("process 1 on elsewhere.example", ""):
+        lock.path.write_text(content)
+        assert lock.holder() is None
+        lock.path.write_text(content)
+        with lock:
+            pass
+        assert list(tmp_path.iterdir()) == []
 
 
-def test_another_host_is_respected_and_an_old_torn_lock_is_not(tmp_path: Path) -> None:
-    lock = RunLock(tmp_path)
-    lock.path.write_text(json.dumps({"pid": 1, "host": "elsewhere.example"}))
-    with pytest.raises(
-        RunError, match=r"by process 1 on elsewhere\.example \(if that has ended, delete .*lock\.json\)"
-    ):
-        lock.acquire()
-    lock.path.write_text("")
-    with pytest.raises(RunError, match="a process that has just started"):
-        lock.acquire()
-    os.utime(lock.path, (1, 1))
-    with lock:
-        pass
-    assert list(tmp_path.iterdir()) == []
+def test_a_folder_that_cannot_be_locked_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match=r"^Cannot write .*\.lock: "):
+        RunLock(tmp_path / "file").acquire()

@@ -65,13 +65,23 @@ def format_confusions(
     return "\n\n".join(text for text in texts if text) + "\n"
 
 
-def pair_cells(confusions: Confusions, pairs: Sequence[Pair]) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells of the pairs; views that are not there have no column."""
+def pair_cells(
+    confusions: Confusions, pairs: Sequence[Pair], *, for_terminal: bool = False
+) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells of the pairs; views that are not there have no column.
+
+    A page has the unit in the heading; the terminal has residual labels as fractions, and rates with their sign.
+    """
     columns: dict[str, list[str]] = {}
     if confusions.residual is not None:
-        columns["residual label %"] = [percent(pair.residual or 0) for pair in pairs]
+        shares = [pair.residual or 0.0 for pair in pairs]
+        if for_terminal:
+            columns["residual label"] = [f"{share:.3f}" for share in shares]
+        else:
+            columns["residual label %"] = [percent(share) for share in shares]
     if confusions.counts is not None:
-        columns["test rate %"] = [percent(pair.rate or 0) for pair in pairs]
+        rates = [percent(pair.rate or 0) for pair in pairs]
+        columns["test rate" if for_terminal else "test rate %"] = [f"{r}%" for r in rates] if for_terminal else rates
         columns["test examples"] = [f"{pair.count:.1f}".removesuffix(".0") for pair in pairs]
     names = [[pair.true, pair.taken_for] for pair in pairs]
     return ["class", "taken for", *columns], [
@@ -128,7 +138,7 @@ def _csv(confusions: Confusions, pairs: Sequence[Pair], top: int, by: str | None
 
 def _pair_lines(confusions: Confusions, pairs: Sequence[Pair]) -> list[str]:
     runs = max(confusions.residual_runs, confusions.test_runs)
-    lines = tables.aligned(*pair_cells(confusions, pairs), left=(0, 1))
+    lines = tables.aligned(*pair_cells(confusions, pairs, for_terminal=True), left=(0, 1))
     lines.append(f"Mean over {runs} runs; last stored epoch." if runs > 1 else "One run; last stored epoch.")
     rho = agreement(confusions)
     if rho is not None:

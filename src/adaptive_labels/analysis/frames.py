@@ -63,7 +63,7 @@ class Columns(Mapping[str, NDArray[Any]]):
         return Columns({name: column[kept] for name, column in self._columns.items()})
 
     def rows(self) -> list[dict[str, Any]]:
-        """A dict a row, of plain Python values."""
+        """One dict per row, of plain Python values."""
         lists = [column.tolist() for column in self._columns.values()]
         return [dict(zip(self._columns, row, strict=True)) for row in zip(*lists, strict=True)]
 
@@ -77,7 +77,7 @@ class Columns(Mapping[str, NDArray[Any]]):
 
 
 def metrics_of(runs: Runs) -> Columns:
-    """A row a run: names, status and every figure of its ``result.json`` as ``split_metric``, test_top1 for example."""
+    """One row per run: names, status, every figure of its ``result.json`` as ``split_metric`` (test_top1)."""
     records = read_records(open_runs(runs))
     splits = {(split, metric) for record in records for split in record.metrics for metric in record.metrics[split]}
     figures = sorted(f"{split}_{metric}" for split, metric in splits)
@@ -86,7 +86,7 @@ def metrics_of(runs: Runs) -> Columns:
 
 
 def histories_of(runs: Runs) -> Columns:
-    """A row an epoch of every run: its number, losses, accuracies, rate, seconds, and the loss parts as ``part_…``."""
+    """One row per epoch of every run: number, losses, accuracies, rate, seconds, and loss parts as ``part_…``."""
     records = read_records(open_runs(runs))
     lines = [(record, _flat(line)) for record in records for line in record.run.history()]
     keys = list(dict.fromkeys(key for _, line in lines for key in line))
@@ -99,7 +99,7 @@ def histories_of(runs: Runs) -> Columns:
 
 
 def pairs_of(runs: Runs) -> Columns:
-    """A row a pair of classes, means over the runs as in `read_confusions`: residual label, test rate, test count."""
+    """One row per pair of classes, means over the runs: residual label, test rate, test count."""
     found = read_confusions(open_runs(runs))
     size = len(found.classes)
     names = np.asarray(found.classes, dtype=np.str_)
@@ -110,7 +110,7 @@ def pairs_of(runs: Runs) -> Columns:
 
 
 def residuals_of(run: str | Path | RunFolder) -> Columns:
-    """A row a stored epoch of one run: mean entropy of its residual labels, and consistency with the last epoch."""
+    """One row per stored epoch of one run: mean entropy of its residual labels, and consistency with the last epoch."""
     found = open_runs(run)
     if len(found) != 1:
         raise ValueError(f"run is {run}, which holds {len(found)} runs; residuals_of takes one of them.")
@@ -132,7 +132,7 @@ def residuals_of(run: str | Path | RunFolder) -> Columns:
 
 
 def predictions_of(run: str | Path | RunFolder, split: str = "test") -> Columns:
-    """A row an example of the test or validation split of one run: label, prediction, its probability, right or not."""
+    """One row per example of a run's test or validation split: label, prediction, its probability, right or not."""
     (folder,) = open_runs(run)
     if split not in ("test", "validation"):
         raise ValueError(f"split is {split!r}; it must be test or validation.")

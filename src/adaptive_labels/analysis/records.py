@@ -5,21 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from adaptive_labels.runs import RunError, RunFolder, names_of
+from adaptive_labels.runs import RunError, RunFolder, counted, names_of
 
 METHOD_ORDER = ("baseline", "slr", "alr", "alr-s")
 
 # Settings of the method rather than of the recipe: two runs that differ in these can share a baseline.
 _METHOD_KEYS = ("method", "training.residual_lr", "training.residual_weight_decay", "training.residual_schedule")
-# Where a run happened, and how fast, is no part of what was run.
-_IGNORED_KEYS = (
-    "seed",
-    "data.data_dir",
-    "training.device",
-    "training.threads",
-    "training.tensorboard",
-    "method.options.teacher",
-)
+# Not compared: the seed, and which run or file taught a student, since each seed has a teacher of its own.
+_IGNORED_KEYS = ("seed", "method.options.teacher", "method.options.teacher_hash", "method.options.teacher_run")
 
 
 @dataclass(frozen=True)
@@ -143,7 +136,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _read(run: RunFolder) -> Record:
     config = run.config
     names = names_of(config)
-    flat = {key: value for key, value in flatten(config).items() if key not in _IGNORED_KEYS}
+    flat = {key: value for key, value in flatten(counted(config)).items() if key not in _IGNORED_KEYS}
     options = {key: value for key, value in flat.items() if _of_method(key)}
     status, reason, result = _status(run)
     metrics = {
@@ -193,11 +186,13 @@ def _with_labels(records: list[Record]) -> list[Record]:
     for record in records:
         variants.setdefault(_variant_key(record), []).append(record)
     keys = {key: _differing([record.options for record in members]) for key, members in variants.items()}
-    return [
-        replace(record, label=f"{record.method} ({describe(record.options, differing)})") if differing else record
-        for record in records
-        for differing in [keys[_variant_key(record)]]
-    ]
+    labelled = []
+    for record in records:
+        given = [key for key in keys[_variant_key(record)] if record.options.get(key) is not None]
+        labelled.append(
+            replace(record, label=f"{record.method} ({describe(record.options, given)})") if given else record
+        )
+    return labelled
 
 
 def _variant_key(record: Record) -> tuple[str, str]:

@@ -10,7 +10,7 @@ names the run and the data's fingerprint; nothing of it goes into the run's fold
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -250,24 +250,6 @@ def read_suspects(path: str | Path) -> Suspects:
     return Suspects(**{**_checked(known, Suspects, str(path)), "suspects": suspects})
 
 
-_KINDS: dict[str, tuple[type, ...]] = {
-    "rank": (int,),
-    "index": (int,),
-    "seed": (int,),
-    "examples": (int,),
-    "wrong_labels": (int, type(None)),
-    "score": (int, float),
-    "label_probability": (int, float),
-    "suggested_probability": (int, float),
-    "average_precision": (dict, type(None)),
-    "suspects": (list,),
-    "source": (str, type(None)),
-    "text": (str, type(None)),
-    "png": (str, type(None)),
-    "true_label": (str, type(None)),
-}
-
-
 def _checked(entry: object, kind: type[Any], where: str) -> dict[str, Any]:
     """The values of a dataclass, complete and of the right types: a report must not fail on them later."""
     if not isinstance(entry, dict):
@@ -276,8 +258,16 @@ def _checked(entry: object, kind: type[Any], where: str) -> dict[str, Any]:
     if entry.keys() != names:
         wrong = ", ".join(sorted(names ^ entry.keys()))
         raise RunError(f"{where} must have the keys {', '.join(sorted(names))}; missing or too many: {wrong}.")
-    for name, value in entry.items():
-        allowed = _KINDS.get(name, (str,))
-        if not isinstance(value, allowed) or isinstance(value, bool):
-            raise RunError(f"{where} has {value!r} as its {name}.")
+    for name, hint in get_type_hints(kind).items():
+        allowed = _JSON_KINDS.get(hint, hint)
+        if not isinstance(entry[name], allowed) or isinstance(entry[name], bool):
+            raise RunError(f"{where} has {entry[name]!r} as its {name}.")
     return entry
+
+
+# What JSON has for types that it does not know.
+_JSON_KINDS: dict[Any, Any] = {
+    float: int | float,
+    tuple[Suspect, ...]: list,
+    Mapping[str, float] | None: dict | None,
+}

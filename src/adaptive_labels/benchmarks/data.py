@@ -1,4 +1,4 @@
-"""`alr bench data`: images and texts a second on their way to a network, beside the usual ways.
+"""`alr bench data`: images and texts per second on their way to a network, beside the usual ways.
 
 Images: flip, pad and crop, normalise; from the same uint8 images in memory to a float32 tensor (N, 3, 32, 32). They are
 random noise: none of the operations looks at what they show. Texts: to the numbers of their hashed words and pieces of
@@ -8,7 +8,6 @@ words, beside scikit-learn's hashing of the same pieces, if it is installed.
 from __future__ import annotations
 
 import random
-import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -19,8 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from adaptive_labels.benchmarks.measure import peak_of_all, ratio, turns
-from adaptive_labels.benchmarks.results import as_lines, described, verdict
+from adaptive_labels.benchmarks.measure import Step, described, peak_of_all, ratio_row, turns
 from adaptive_labels.data.augment import random_crop, random_flip
 from adaptive_labels.data.encoders.images import ImageEncoder, ImageTensors
 from adaptive_labels.data.encoders.ngrams import HashedNgrams
@@ -32,15 +30,13 @@ IMAGE_AIM = 1 / 10
 WORDS = 2_000  # of the made-up language
 BUCKETS = 2**15
 
-Turn = Callable[[], object]
-
 
 def bench_data(
     seconds: float = 40.0, *, batch: int = 128, images: int = IMAGES, texts: int = 5_000, cpu_time: bool = False
 ) -> dict[str, Any]:
-    """Measure images and texts: a row a pipeline, with its time as a multiple of another's, round by round."""
+    """Measure images and texts: one row per pipeline, with its time as a multiple of another's, round by round."""
     clock = time.process_time if cpu_time else time.perf_counter
-    kinds: dict[str, tuple[int, dict[str, Turn]]] = {
+    kinds: dict[str, tuple[int, dict[str, Step]]] = {
         "images, 32×32 RGB": (BATCHES_A_TURN * batch, image_pipelines(images, batch)),
         "names of 1 to 3 words": (texts, text_pipelines(made_up_texts(texts, 1, 3), pieces=True)),
         "texts of 40 to 120 words": (texts, text_pipelines(made_up_texts(texts, 40, 120), pieces=False)),
@@ -49,30 +45,17 @@ def bench_data(
     for kind, (count, pipelines) in kinds.items():
         times = turns(pipelines, seconds / len(kinds), warm_up=1, clock=clock)
         ours, *others = times
-        for name, each in times.items():
+        for name in times:
             beside = others[0] if name == ours and others else None
-            found = ratio(each, times[beside or name])
-            median = statistics.median(each)
-            rows.append(
-                {
-                    "kind": kind,
-                    "pipeline": name,
-                    "seconds": median,
-                    "examples": count,
-                    "examples_per_second": count / median,
-                    "beside": beside,
-                    "ratio": found.median,
-                    "p20": found.p20,
-                    "p80": found.p80,
-                    "repeats": len(each),
-                    "peak_bytes": peak_of_all(pipelines[name]),
-                    **verdict(found.median, IMAGE_AIM if name == OURS else None),
-                }
-            )
-    return described(rows, {"unit": "a turn; times as multiples, round by round", "clock": clock.__name__})
+            row = ratio_row(times, name, beside, IMAGE_AIM if name == OURS else None)
+            rate = {"examples": count, "examples_per_second": count / row["seconds"]}
+            row |= {"kind": kind, "pipeline": name, **rate, "peak_bytes": peak_of_all(pipelines[name])}
+            rows.append(row)
+    unit = "a turn; times as multiples, round by round"
+    return described(rows, unit=unit, clock=clock.__name__, group="kind", name="pipeline")
 
 
-def image_pipelines(images: int, batch: int) -> dict[str, Turn]:
+def image_pipelines(images: int, batch: int) -> dict[str, Step]:
     """The CIFAR pipeline and Pillow's, each a turn of eight batches."""
     raw = torch.randint(256, (images, 3, SIZE, SIZE), dtype=torch.uint8)
     arrays = np.ascontiguousarray(raw.permute(0, 2, 3, 1).numpy())
@@ -80,7 +63,7 @@ def image_pipelines(images: int, batch: int) -> dict[str, Turn]:
     encoded, generator = encoder.encode(raw), torch.Generator().manual_seed(0)
     assert isinstance(encoded, ImageTensors)
 
-    def turn_of(pipeline: Callable[[Tensor], Tensor]) -> Turn:
+    def turn_of(pipeline: Callable[[Tensor], Tensor]) -> Step:
         def turn() -> None:
             for indices in torch.randint(images, (BATCHES_A_TURN, batch)):
                 pipeline(indices)
@@ -117,11 +100,11 @@ def made_up_texts(count: int, fewest: int, most: int, seed: int = 0) -> list[str
     return [" ".join(draw.choices(words, k=draw.randint(fewest, most))) for _ in range(count)]
 
 
-def text_pipelines(texts: list[str], pieces: bool) -> dict[str, Turn]:
+def text_pipelines(texts: list[str], pieces: bool) -> dict[str, Step]:
     """The project's encoder, and scikit-learn's nearest relative: pieces of words, or words and pairs of words."""
     ngrams: dict[str, Any] = {"char_ngrams": (1, 4)} if pieces else {"char_ngrams": None}
     encoder = HashedNgrams(word_ngrams=1 if pieces else 2, buckets=BUCKETS, **ngrams)
-    found: dict[str, Turn] = {ENCODER: lambda: encoder.encode(texts)}
+    found: dict[str, Step] = {ENCODER: lambda: encoder.encode(texts)}
     try:
         from sklearn.feature_extraction.text import HashingVectorizer
     except ImportError:
@@ -130,9 +113,3 @@ def text_pipelines(texts: list[str], pieces: bool) -> dict[str, Turn]:
     vectorizer = HashingVectorizer(n_features=BUCKETS, **kind)
     found[VECTORIZER] = lambda: vectorizer.transform(texts)
     return found
-
-
-def as_text(result: dict[str, Any]) -> str:
-    """The result for people."""
-    head = f"Times of {result['unit']} [p20, p80]; {result['threads']} threads; {result['clock']}."
-    return "\n".join([head, *as_lines(result, "kind", "pipeline", "examples_per_second")])

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from adaptive_labels.benchmarks.measure import Timing, peak_memory, take_turns
-from adaptive_labels.benchmarks.related import installed_packages
-from adaptive_labels.benchmarks.results import described
+from adaptive_labels.benchmarks.measure import Row, Timing, aim_words, described, grouped, peak_memory, take_turns
 from adaptive_labels.losses import AdaptiveLabelLoss, create_loss
 from adaptive_labels.losses.fused import kernel as kernels
 
@@ -23,7 +22,18 @@ REFERENCE = f"F.cross_entropy(label_smoothing={SMOOTHING})"
 SELF, TENSORS = "ALR-S, update=self", "ALR-S, update=self, without the kernel"
 STEP = "the optimizer's step on S, apart"
 
+# Losses of other packages, timed if they are installed: the module, the class and its arguments.
+RELATED: dict[str, tuple[str, str, dict[str, float]]] = {
+    "timm: LabelSmoothingCrossEntropy": ("timm.loss", "LabelSmoothingCrossEntropy", {"smoothing": SMOOTHING}),
+    "pytorch-toolbelt: SoftCrossEntropyLoss": (
+        "pytorch_toolbelt.losses",
+        "SoftCrossEntropyLoss",
+        {"smooth_factor": SMOOTHING},
+    ),
+}
+
 Step = Callable[[], None]
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def bench_loss(shapes: Sequence[tuple[int, int]] = SHAPES, seconds: float = 60.0) -> dict[str, Any]:
@@ -31,10 +41,10 @@ def bench_loss(shapes: Sequence[tuple[int, int]] = SHAPES, seconds: float = 60.0
 
     ``memory`` is the peak of a step's allocations in units of the logits' size, its gradient included.
     """
-    packages, missing = installed_packages()
+    related, missing = related_losses()
     rows = []
     for n, k in shapes:
-        steps = steps_of(n, k, packages)
+        steps = steps_of(n, k, related)
         timings = take_turns(steps, seconds / len(shapes))
         reference = timings[REFERENCE]
         for name, found in timings.items():
@@ -44,19 +54,26 @@ def bench_loss(shapes: Sequence[tuple[int, int]] = SHAPES, seconds: float = 60.0
     return result_of(rows, missing)
 
 
-def result_of(rows: list[dict[str, Any]], missing: dict[str, str]) -> dict[str, Any]:
+def related_losses() -> tuple[dict[str, Loss], dict[str, str]]:
+    """The losses of other packages that can be had, and for the others why not."""
+    found: dict[str, Loss] = {}
+    missing: dict[str, str] = {}
+    for name, (module, loss, options) in RELATED.items():
+        try:
+            found[name] = getattr(import_module(module), loss)(**options)
+        except Exception as error:  # another package may fail in its own way
+            missing[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    return found, missing
+
+
+def result_of(rows: list[Row], missing: dict[str, str]) -> dict[str, Any]:
     """The rows with what one needs to know about where they come from."""
     _, reason = kernels.find()
-    facts = {
-        "reference": REFERENCE,
-        "unit": "forward + backward, float32; ratios of medians",
-        "kernel": reason or "built",
-        "not_installed": missing,
-    }
-    return described(rows, facts)
+    unit = "forward + backward, float32; ratios of medians"
+    return described(rows, reference=REFERENCE, unit=unit, kernel=reason or "built", not_installed=missing)
 
 
-def row_of(n: int, k: int, name: str, found: Timing, reference: Timing, memory: float | None) -> dict[str, Any]:
+def row_of(n: int, k: int, name: str, found: Timing, reference: Timing, memory: float | None) -> Row:
     """A row of the result: one loss at one shape."""
     limit = limit_of(name, k, reference.median)
     return {
@@ -89,7 +106,7 @@ def limit_of(name: str, k: int, reference: float) -> float | None:
     return (2 if k <= DENSE else 3) * reference
 
 
-def steps_of(n: int, k: int, packages: dict[str, Callable[[Tensor, Tensor], Tensor]]) -> dict[str, Step]:
+def steps_of(n: int, k: int, related: dict[str, Loss]) -> dict[str, Step]:
     """The steps to be timed, by name."""
     generator = torch.Generator().manual_seed(0)
     z, y = 2 * torch.randn(n, k, generator=generator), torch.randint(k, (n,), generator=generator)
@@ -109,12 +126,12 @@ def steps_of(n: int, k: int, packages: dict[str, Callable[[Tensor, Tensor], Tens
             steps[f"{method}, as it is here"] = _step(create_loss(method, k), z, y)
     else:
         steps["ALR-S, S in the optimizer, sparse"], steps[STEP] = _with_optimizer(adaptive(sparse=True), z, y)
-    for name, other in packages.items():
+    for name, other in related.items():
         steps[name] = _step(other, z, y)
     return steps
 
 
-def _step(loss: Callable[[Tensor, Tensor], Tensor], z: Tensor, y: Tensor) -> Step:
+def _step(loss: Loss, z: Tensor, y: Tensor) -> Step:
     """Forward and backward; the gradients are dropped, as ``zero_grad`` drops them."""
     parameters = list(loss.parameters()) if isinstance(loss, torch.nn.Module) else []
 
@@ -145,21 +162,17 @@ def _with_optimizer(criterion: AdaptiveLabelLoss, z: Tensor, y: Tensor) -> tuple
 
 def as_text(result: dict[str, Any]) -> str:
     """The result for people."""
+
+    def shape(row: Row) -> str:
+        return f"{row['n']} × {row['k']:,}" + (f", {row['threads']} threads" if "threads" in row else "")
+
+    def cells(row: Row) -> list[str]:
+        spread = f"{row['ratio']:.2f} [{row['p20']:.2f}, {row['p80']:.2f}]"
+        memory = "" if row["memory"] is None else f"{row['memory']:.1f} × the logits"
+        return [row["loss"], spread, f"{row['microseconds']:,.0f} µs", memory, aim_words(row)]
+
     lines = [f"Ratios to {result['reference']}, {result['unit']}; {result['threads']} threads; median [p20, p80]."]
-    width = max(len(row["loss"]) for row in result["rows"])
-    shape = ""
-    for row in result["rows"]:
-        here = f"{row['n']} × {row['k']:,}" + (f", {row['threads']} threads" if "threads" in row else "")
-        if shape != here:
-            shape = here
-            lines += ["", here]
-        spread = f"[{row['p20']:.2f}, {row['p80']:.2f}]"
-        memory = "" if row["memory"] is None else f"{row['memory']:5.1f} × the logits"
-        verdict = "" if row["within"] is None else f"  aim {row['limit']:.2f}: {'met' if row['within'] else 'MISSED'}"
-        lines.append(
-            f"  {row['loss']:<{width}} {row['ratio']:6.2f} {spread:<15} {row['microseconds']:>10,.0f} µs  "
-            f"{memory}{verdict}"
-        )
+    lines += grouped(result["rows"], shape, cells)
     if result["kernel"] != "built":
         lines += ["", f"Without the kernel: {result['kernel']}."]
     for name, why in result["not_installed"].items():

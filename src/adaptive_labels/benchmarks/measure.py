@@ -1,18 +1,29 @@
-"""Times that a busy machine cannot distort much: the variants take turns, and medians are compared."""
+"""Times that a busy machine cannot distort much, the rows they become, and those rows as text and CSV.
+
+The variants take turns, and medians are compared.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
 import statistics
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
+from adaptive_labels import tables
+from adaptive_labels.runs.environment import describe_environment
+
 WARM_UP = 3
 LEAST_REPEATS = 5
+
+Step = Callable[[], object]
+Row = dict[str, Any]
 
 
 class Timing(NamedTuple):
@@ -24,26 +35,18 @@ class Timing(NamedTuple):
     repeats: int
 
 
-class Ratio(NamedTuple):
-    """How many times as long one step took as another, round by round: the median, and p20 and p80."""
-
-    median: float
-    p20: float
-    p80: float
-
-
-def take_turns(steps: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, Timing]:
+def take_turns(steps: Mapping[str, Step], seconds: float) -> dict[str, Timing]:
     """Run the steps in turns for about so many seconds, each at least five times, after a warm-up."""
     return {name: timing(each) for name, each in turns(steps, seconds).items()}
 
 
 def turns(
-    steps: Mapping[str, Callable[[], object]],
+    steps: Mapping[str, Step],
     seconds: float,
     warm_up: int = WARM_UP,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """The seconds of every call, each step once a round; the order turns, so that none is always the first.
+    """The seconds of every call, each step once per round; the order turns, so that none is always the first.
 
     With `time.process_time` for the clock only the time that this process had a processor counts, of all its threads:
     for a busy machine.
@@ -63,18 +66,8 @@ def turns(
     return times
 
 
-def ratio(above: Sequence[float], below: Sequence[float]) -> Ratio:
-    """The quantiles of the ratios of two steps' times, each of its round, so that slow minutes count for both.
-
-    >>> ratio([2.0, 20.0, 3.0], [1.0, 10.0, 1.0])
-    Ratio(median=2.0, p20=2.0, p80=2.6)
-    """
-    found = timing([one / other for one, other in zip(above, below, strict=True)])
-    return Ratio(found.median, found.p20, found.p80)
-
-
-def timing(times: list[float]) -> Timing:
-    """The quantiles of a list of times.
+def timing(times: Sequence[float]) -> Timing:
+    """The quantiles of times, or of ratios of times.
 
     >>> timing([1.0, 2.0, 3.0, 4.0, 100.0])
     Timing(median=3.0, p20=1.8, p80=23.2, repeats=5)
@@ -83,7 +76,7 @@ def timing(times: list[float]) -> Timing:
     return Timing(statistics.median(times), round(fifths[0], 9), round(fifths[3], 9), len(times))
 
 
-def peak_memory(step: Callable[[], object]) -> int:
+def peak_memory(step: Step) -> int:
     """The most bytes that torch had allocated at once during a step, beyond what there was before it.
 
     >>> peak_memory(lambda: (torch.zeros(1000), torch.zeros(500), None)[2])
@@ -103,7 +96,7 @@ def peak_memory(step: Callable[[], object]) -> int:
     return most
 
 
-def peak_of_all(step: Callable[[], object]) -> int:
+def peak_of_all(step: Step) -> int:
     """The peak of torch's tensors plus that of numpy's arrays and Python's objects, during a step.
 
     What other libraries allocate in C, as Pillow does, is not seen.
@@ -118,3 +111,83 @@ def peak_of_all(step: Callable[[], object]) -> int:
         return tensors + tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+# -------------------------------------------------------------------------------------------------------------- rows
+
+
+def ratio_row(times: Mapping[str, Sequence[float]], name: str, beside: str | None, limit: float | None = None) -> Row:
+    """What was measured of a step: its median, and its time as a multiple of that of the step ``beside`` it.
+
+    Ratios are taken round by round, so that slow minutes count for both. ``limit`` is the project's own aim, if any.
+
+    >>> row = ratio_row({"a": [2.0, 20.0, 3.0], "b": [1.0, 10.0, 1.0]}, "a", "b", limit=1.5)
+    >>> row["ratio"], row["p80"], row["within"]
+    (2.0, 2.6, False)
+    """
+    each = times[name]
+    found = timing([one / other for one, other in zip(each, times[beside or name], strict=True)])
+    return {
+        "seconds": statistics.median(each),
+        "beside": beside,
+        "ratio": found.median,
+        "p20": found.p20,
+        "p80": found.p80,
+        "repeats": len(each),
+        "limit": limit,
+        "within": None if limit is None else found.median <= limit,
+    }
+
+
+def described(rows: list[Row], **facts: Any) -> dict[str, Any]:
+    """The rows with what one needs to know about where they come from."""
+    return {**facts, "threads": torch.get_num_threads(), "environment": describe_environment(sys.argv), "rows": rows}
+
+
+def as_csv(result: Mapping[str, Any]) -> str:
+    """The rows as comma-separated values, each with the date, the hardware and the versions."""
+    environment = result["environment"]
+    where = {
+        "date": environment["date"],
+        "cpu": environment["cpu"]["model"],
+        "threads": result["threads"],
+        "torch": environment["versions"]["torch"],
+        "adaptive-labels": environment["versions"]["adaptive-labels"],
+        "commit": environment["commit"],
+    }
+    where |= {name: result[name] for name in ("kernel", "clock") if name in result}
+    names = list(dict.fromkeys([*result["rows"][0], *where]))  # rows of the growth have threads of their own
+    cells = ([{**where, **row}[name] for name in names] for row in result["rows"])
+    return tables.as_csv(names, [[f"{v:.4g}" if isinstance(v, float) else v for v in row] for row in cells])
+
+
+def grouped(rows: Sequence[Row], group: Callable[[Row], str], cells: Callable[[Row], list[str]]) -> list[str]:
+    """The lines of rows for people, each group of them under its name; a row is five cells."""
+    lines = iter(tables.aligned((), [cells(row) for row in rows], left=(0, 4)))
+    shown: list[str] = []
+    for name, found in itertools.groupby(rows, group):
+        shown += ["", name, *(f"  {next(lines)}" for _ in found)]
+    return shown
+
+
+def aim_words(row: Row) -> str:
+    """The aim of a row and whether it is met; empty without one."""
+    return "" if row["within"] is None else f"aim {row['limit']:.2f}: {'met' if row['within'] else 'MISSED'}"
+
+
+def as_text(result: Mapping[str, Any]) -> str:
+    """The ratio rows of a result for people, each with what was timed, its rate and memory where they are known."""
+
+    def cells(row: Row) -> list[str]:
+        beside = f"{row['ratio']:.3f} [{row['p20']:.3f}, {row['p80']:.3f}] × {row['beside']}" if row["beside"] else ""
+        rate, peak = row.get("examples_per_second"), row.get("peak_bytes")
+        return [
+            row[result["name"]],
+            f"{1e3 * row['seconds']:,.1f} ms",
+            "" if rate is None else f"{rate:,.0f}/s",
+            "" if peak is None else f"{peak / 1e6:,.1f} MB",
+            "; ".join(words for words in (beside, aim_words(row)) if words),
+        ]
+
+    head = f"Times of {result['unit']} [p20, p80]; {result['threads']} threads; {result['clock']}."
+    return "\n".join([head, *grouped(result["rows"], lambda row: str(row[result["group"]]), cells)])

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from adaptive_labels.benchmarks.measure import ratio, turns
-from adaptive_labels.benchmarks.results import as_lines, described, verdict
+from adaptive_labels.benchmarks.measure import Step, described, ratio_row, turns
 
 REFERENCE = "import torch"
 MAIN = "from adaptive_labels.cli import main; main()"
@@ -44,38 +41,20 @@ def bench_start(seconds: float = 60.0, commands: Mapping[str, tuple[str, ...]] =
     """Measure every command from its start to its end, as multiples of ``import torch``, which most must wait for."""
     steps = {name: _process(arguments) for name, arguments in commands.items()}
     times = turns(steps, seconds, warm_up=1)
-    rows = []
-    for name, each in times.items():
-        found = ratio(each, times[REFERENCE])
-        rows.append(
-            {
-                "kind": "a process from its start to its end",
-                "command": name,
-                "seconds": statistics.median(each),
-                "beside": None if name == REFERENCE else REFERENCE,
-                "ratio": found.median,
-                "p20": found.p20,
-                "p80": found.p80,
-                "repeats": len(each),
-                **verdict(found.median, None),
-            }
-        )
-    return described(rows, {"unit": "a process; times as multiples, round by round", "clock": "perf_counter"})
+    kind = "a process from its start to its end"
+    rows = [
+        {"kind": kind, "command": name, **ratio_row(times, name, None if name == REFERENCE else REFERENCE)}
+        for name in times
+    ]
+    unit = "a process; times as multiples, round by round"
+    return described(rows, unit=unit, clock="perf_counter", group="kind", name="command")
 
 
-def _process(arguments: tuple[str, ...]) -> Callable[[], None]:
+def _process(arguments: tuple[str, ...]) -> Step:
     def run() -> None:
-        done = subprocess.run(
-            [sys.executable, "-c", *arguments], capture_output=True, text=True, check=False, env=dict(os.environ)
-        )
+        done = subprocess.run([sys.executable, "-c", *arguments], capture_output=True, text=True, check=False)
         if done.returncode != 0:
             last = (done.stderr.strip() or "no message").splitlines()[-1]
             raise ValueError(f"{' '.join(arguments[1:]) or arguments[0]!r} ended with {done.returncode}: {last}")
 
     return run
-
-
-def as_text(result: dict[str, Any]) -> str:
-    """The result for people."""
-    head = f"Times of {result['unit']} [p20, p80]."
-    return "\n".join([head, *as_lines(result, "kind", "command", "")])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,8 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from adaptive_labels.benchmarks.measure import peak_memory, ratio, turns
-from adaptive_labels.benchmarks.results import as_lines, described, verdict
+from adaptive_labels.benchmarks.measure import Row, described, peak_memory, ratio_row, turns
 from adaptive_labels.config import DataConfig, RunConfig, TrainingConfig
 from adaptive_labels.data import Examples
 from adaptive_labels.data.augment import random_crop, random_flip
@@ -106,7 +104,7 @@ def bench_train(
     cpu_time: bool = False,
     aims_only: bool = False,
 ) -> dict[str, Any]:
-    """Measure every network: a row a variant, with its time as a multiple of another's, round by round.
+    """Measure every network: one row per variant, with its time as a multiple of another's, round by round.
 
     Args:
         networks: their names; text networks train on ``towns`` with the usual recipe, image networks on noise.
@@ -127,8 +125,8 @@ def bench_train(
             steps = {variant: steps[variant] for variant in (BARE, LOOP, ADAPTIVE)}
         times = turns(steps, seconds / len(networks), warm_up=1, clock=clock)
         rows += rows_of(task, times, {variant: peak_memory(step) for variant, step in steps.items()})
-    facts = {"unit": "training and evaluation; times as multiples, round by round", "clock": clock.__name__}
-    return described(rows, facts)
+    unit = "training and evaluation; times as multiples, round by round"
+    return described(rows, unit=unit, clock=clock.__name__, group="network", name="variant")
 
 
 def make_task(name: str, examples: int | None = None, batch: int | None = None) -> Task:
@@ -172,7 +170,7 @@ def _texts(name: str, examples: int | None, batch: int | None) -> Task:
     dataset = build.load_data(given.data)
     config, _ = build.resolve_for(given, dataset)
     prepared = build.prepare(config, dataset)
-    # Setting up takes as long as a step of so small a network, and is done once a run.
+    # Setting up takes as long as a step of so small a network, and is done once per run.
     training = dataclasses.replace(config.training, epochs=1 if examples else TEXT_EPOCHS, device="cpu")
     if batch is not None:
         training = dataclasses.replace(training, batch_size=batch)
@@ -280,36 +278,15 @@ def _optimizer(model: torch.nn.Module, config: TrainingConfig) -> torch.optim.Op
     return torch.optim.AdamW(model.parameters(), betas=config.betas, **shared)
 
 
-def rows_of(task: Task, times: dict[str, list[float]], memory: dict[str, int]) -> list[dict[str, Any]]:
+def rows_of(task: Task, times: dict[str, list[float]], memory: dict[str, int]) -> list[Row]:
     """A row for each variant of a network, from its times and the peak of its allocations."""
     aims = {LOOP: LOOP_AIM, ADAPTIVE: ADAPTIVE_AIMS[task.kind]}
     examples = len(task.labels) * (task.config.epochs or 1)
     rows = []
-    for name, each in times.items():
+    for name in times:
         beside = None if name == BARE else BARE if name in (LOOP, CHANGED) else LOOP
-        found = ratio(each, times[beside or name])
-        median = statistics.median(each)
-        rows.append(
-            {
-                "network": task.network,
-                "batch": task.config.batch_size,
-                "examples": examples,
-                "variant": name,
-                "seconds": median,
-                "examples_per_second": None if name == EVALUATION else examples / median,
-                "beside": beside,
-                "ratio": found.median,
-                "p20": found.p20,
-                "p80": found.p80,
-                "repeats": len(each),
-                "peak_bytes": memory[name],
-                **verdict(found.median, aims.get(name)),
-            }
-        )
+        row = ratio_row(times, name, beside, aims.get(name))
+        rate = None if name == EVALUATION else examples / row["seconds"]
+        what = {"network": task.network, "batch": task.config.batch_size, "examples": examples, "variant": name}
+        rows.append({**what, **row, "examples_per_second": rate, "peak_bytes": memory[name]})
     return rows
-
-
-def as_text(result: dict[str, Any]) -> str:
-    """The result for people."""
-    head = f"Times of {result['unit']} [p20, p80]; {result['threads']} threads; {result['clock']}."
-    return "\n".join([head, *as_lines(result, "network", "variant", "examples_per_second")])

@@ -41,7 +41,7 @@ def loss(
         growth.write_text(growing.draw(result), encoding="utf-8")
     else:
         result = losses.bench_loss(wanted or losses.SHAPES, seconds)
-    _show(result, losses.as_text, csv, as_json)
+    _show(result, csv, as_json, losses.as_text)
 
 
 @group.command()
@@ -75,7 +75,7 @@ def train(
         cpu_time=cpu_time,
         aims_only=aims_only,
     )
-    _show(result, training.as_text, csv, as_json)
+    _show(result, csv, as_json)
 
 
 @group.command()
@@ -95,7 +95,7 @@ def data(
     from adaptive_labels.benchmarks import data
 
     result = data.bench_data(seconds, batch=batch, images=images, texts=texts, cpu_time=cpu_time)
-    _show(result, data.as_text, csv, as_json)
+    _show(result, csv, as_json)
 
 
 @group.command()
@@ -104,7 +104,7 @@ def start(seconds: Seconds = 60.0, csv: Csv = None, as_json: Json = False) -> No
     _check_file(csv, ".csv")
     from adaptive_labels.benchmarks import start
 
-    _show(start.bench_start(seconds), start.as_text, csv, as_json)
+    _show(start.bench_start(seconds), csv, as_json)
 
 
 def _set_threads(threads: int) -> None:
@@ -120,15 +120,20 @@ def _check_file(path: Path | None, kind: str) -> None:
         raise UserError(f"{path}: must be a file {kind} in a folder that exists")
 
 
-def _show(result: dict[str, Any], as_text: Callable[[dict[str, Any]], str], csv: Path | None, as_json: bool) -> None:
-    from adaptive_labels.benchmarks.results import as_csv
+def _show(
+    result: dict[str, Any],
+    csv: Path | None,
+    as_json: bool,
+    words: Callable[[dict[str, Any]], str] | None = None,
+) -> None:
+    from adaptive_labels.benchmarks.measure import as_csv, as_text
 
     if csv is not None:
         csv.write_text(as_csv(result), encoding="utf-8")
     if as_json:
         show_json(result)
     else:
-        typer.echo(as_text(result))
+        typer.echo((words or as_text)(result))
 
 
 def _shapes(text: str) -> list[tuple[int, int]]:

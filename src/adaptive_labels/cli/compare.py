@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,10 +27,10 @@ Budget = Annotated[str | None, option("TIME", "90s, 30m or 2h: fewer epochs if i
 def compare(
     config: "RunConfig",
     data: Data = "towns",
-    methods: Annotated[str, option("A,B,…", "Names with commas between.")] = "baseline,slr,alr,alr-s",
+    methods: Annotated[str, option("A,B,…", "Names, or with options: alr:attraction=-2.")] = "baseline,slr,alr,alr-s",
     seeds: Annotated[int, count("How many seeds for each method.")] = 3,
     workers: Workers = None,
-    executor: Annotated[str, option("local", "Where runs go: local.")] = "local",
+    executor: Annotated[str, option("NAME", "Where runs are done; local is this machine.")] = "local",
     time_budget: Budget = None,
     out: Out = Path("runs"),
     dry_run: DryRun = False,
@@ -42,11 +43,11 @@ def compare(
     from adaptive_labels.experiments.comparison import make_plan, parse_methods
     from adaptive_labels.experiments.executors import find_executor
 
-    find_executor(executor)
+    find_executor(executor)  # a mistyped name is said before anything is measured
     chosen = parse_methods(methods)
     plan = make_plan(config, chosen, range(seeds), out, workers, budget)
     what = f"{counted(len(chosen), 'method')} × {counted(seeds, 'seed')}"
-    carry_out(plan, what, dry_run, as_json, lambda runs: _show(runs, out / "report.html", as_json))
+    carry_out(plan, what, dry_run, as_json, lambda runs: _show(runs, out / "report.html", as_json), executor)
 
 
 def check_shared(config: "RunConfig", method: str, option: str) -> None:
@@ -71,7 +72,14 @@ def parse_time(text: str | None) -> float | None:
     return float(match[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600}[match[2] or "s"]
 
 
-def carry_out(plan: "Plan", what: str, dry_run: bool, as_json: bool, show: Callable[[list["RunFolder"]], None]) -> None:
+def carry_out(
+    plan: "Plan",
+    what: str,
+    dry_run: bool,
+    as_json: bool,
+    show: Callable[[list["RunFolder"]], None],
+    executor: str = "local",
+) -> None:
     """Say ``what`` a plan will do, do it and show its runs; the status is 1 if a run failed or diverged."""
     if not as_json:
         _show_plan(plan, what)
@@ -80,10 +88,12 @@ def carry_out(plan: "Plan", what: str, dry_run: bool, as_json: bool, show: Calla
         return
     from adaptive_labels.cli.progress import make_listener
     from adaptive_labels.experiments.comparison import run_plan
+    from adaptive_labels.experiments.executors import find_executor
 
     open_output(plan.out)
-    with make_listener(plan, quiet=as_json) as listener:
-        runs, failed = run_plan(plan, listener, sys.argv)
+    elsewhere = nullcontext() if executor == "local" else find_executor(executor)(plan.workers)
+    with elsewhere as chosen, make_listener(plan, quiet=as_json) as listener:
+        runs, failed = run_plan(plan, listener, sys.argv, chosen)
     show(runs)
     in_all = counted(len(plan.configs) + len(plan.first), "run")
     diverged = sum(_status(run) == "diverged" for run in runs)

@@ -24,7 +24,7 @@ from adaptive_labels.errors import UserError
 from adaptive_labels.machine import usable_cores
 
 if TYPE_CHECKING:
-    from adaptive_labels.paper import Reproduction
+    from adaptive_labels.paper.recipes import Reproduction
 
 _SCALES = "smoke: minutes, on embedded images; short: narrow networks, at most 20 minutes per cell; paper: in full."
 Scale = Annotated[str, option("smoke|short|paper", _SCALES)]
@@ -53,13 +53,13 @@ def _command(table: str) -> Callable[..., None]:
         as_json: Json = False,
     ) -> None:
         from adaptive_labels.experiments.studies.runner import Work
-        from adaptive_labels.paper import Choice, load_reproduction
+        from adaptive_labels.paper.recipes import Choice, load_reproduction
 
         check_output(out)
         reproduction = load_reproduction(table, scale)
         choice = Choice(split_names(only), split_names(networks), split_names(data))
         instead = _stand_ins(reproduction, stand_ins or [])
-        work = Work(reproduction.file, out, results or out, data_dir, workers or usable_cores(), instead)
+        work = Work(out, results or out, data_dir, workers or usable_cores(), instead)
         failed = _fill(reproduction, choice, seeds, work, dry_run, as_json)
         _show_table(reproduction, work.results, as_json)
         end_with_failures(failed)
@@ -73,7 +73,7 @@ for _name, _words in TABLES.items():
 
 def _stand_ins(reproduction: "Reproduction", given: list[str]) -> dict[str, str]:
     """`NAME=PATH` by name; a name that no recipe of the table has is refused."""
-    known = {reproduction.config(task).data.name for task in reproduction.study.tasks}
+    known = {reproduction.study.config(task).data.name for task in reproduction.study.tasks}
     found = {}
     for one in given:
         name, _, path = one.partition("=")
@@ -91,19 +91,21 @@ def _fill(reproduction: "Reproduction", choice: Any, seeds: int | None, work: An
     failed = 0
     for task, variants in choose(reproduction, choice):
         study = limited(reproduction.study, variants, seeds)
-        failed += run_missing(f"{reproduction.column(task).heading}, {task}", study, task, work, dry_run, quiet)
+        failed += run_missing(
+            f"{reproduction.column(task).heading}, {work.recorded_as(study, task)}", study, task, work, dry_run, quiet
+        )
         for variant in variants if dry_run else ():
-            words = check_cell(reproduction.config(task), variant)
+            words = check_cell(study.config(task), variant)
             if not quiet:
                 prose(f"{variant.method}: {words}", indent=2)
     return failed
 
 
 def _show_table(reproduction: "Reproduction", results: Path, as_json: bool) -> None:
-    from adaptive_labels.experiments.studies import read_all_records
-    from adaptive_labels.paper import compare_with_paper, render, to_plain
+    from adaptive_labels.experiments.studies.records import read_records
+    from adaptive_labels.paper.comparison import compare_with_paper, render, to_plain
 
-    compared = compare_with_paper(reproduction, read_all_records(results, reproduction.study.tasks))
+    compared = compare_with_paper(reproduction, read_records(results, reproduction.study))
     if as_json:
         show_json(to_plain(reproduction, compared))
     else:
@@ -123,15 +125,17 @@ def figure(
     """Figure 3: heat maps of the residual labels over the epochs, as SVG and PNG."""
     check_output(out)
     from adaptive_labels.experiments.studies.runner import Work
-    from adaptive_labels.paper import figure, load_reproduction, paper_figure
+    from adaptive_labels.paper import figure
+    from adaptive_labels.paper.printed import paper_figure
+    from adaptive_labels.paper.recipes import load_reproduction
 
     reproduction, paper = load_reproduction("cifar", scale), paper_figure()
     task = figure.find_task(reproduction, data)
     if not as_json:
         prose(f"Paper: {paper.source}. Scale: {scale}, {figure.METHOD} on {task}. {reproduction.study.question}")
     open_output(out)
-    work = Work(reproduction.file, out, out, data_dir)
-    elsewhere = None if data == reproduction.config(task).data.name else data
+    work = Work(out, out, data_dir)
+    elsewhere = None if data == reproduction.study.config(task).data.name else data
     run = figure.train(reproduction, task, work, partial(make_listener, quiet=as_json), elsewhere)
     maps = figure.read_heat_maps(run, paper)
     of = task if elsewhere is None else f"{maps.data}-{scale}"
@@ -156,6 +160,6 @@ def tables(
     page: Page = None,
 ) -> None:
     """Make the tables of all recipes that have records, as Markdown."""
-    from adaptive_labels.paper.page import render_page, write_tables
+    from adaptive_labels.paper.comparison import fill_template, write_tables
 
-    show_pages(lambda: write_tables(results), template, page, lambda page: render_page(page, results))
+    show_pages(lambda: write_tables(results), template, page, lambda page: fill_template(page, results))

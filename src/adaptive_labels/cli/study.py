@@ -13,8 +13,8 @@ from adaptive_labels.cli.progress import make_listener
 from adaptive_labels.machine import usable_cores
 
 if TYPE_CHECKING:
-    from adaptive_labels.experiments.studies import Study
     from adaptive_labels.experiments.studies.runner import Work
+    from adaptive_labels.experiments.studies.study import Study
 
 group = add_group("study", "Experiments of many variants: run, tables.")
 
@@ -30,15 +30,15 @@ def run(
     dry_run: DryRun = False,
 ) -> None:
     """Do what is missing of a study, and keep a record of each run."""
-    from adaptive_labels.experiments.studies import StudyError, load_study
     from adaptive_labels.experiments.studies.runner import Work
+    from adaptive_labels.experiments.studies.study import StudyError, load_study
 
     study = load_study(file)
     tasks = study.tasks if on is None else split_names(on)
     for task in tasks:
         if task not in study.tasks:
             raise StudyError(f"on: {task!r} is none of the study's tasks ({', '.join(study.tasks)})")
-    work = Work(file, out, results, data_dir, workers or usable_cores())
+    work = Work(out, results, data_dir, workers or usable_cores())
     end_with_failures(sum(run_missing(f"{study.title}, on {task}", study, task, work, dry_run) for task in tasks))
 
 
@@ -46,12 +46,12 @@ def run_missing(
     heading: str, study: "Study", task: str, work: "Work", dry_run: bool = False, quiet: bool = False
 ) -> int:
     """Say how many runs a study wants on a task, and do those that have no record; how many failed."""
-    from adaptive_labels.experiments.studies.runner import count_missing, run_study
+    from adaptive_labels.experiments.studies.runner import count_runs, run_study
 
-    missing = count_missing(study, task, work.results)
+    wanted, done = count_runs(study, task, work)
     if not quiet:
-        prose(f"{heading}: {counted(missing['wanted'], 'run')}, {missing['done']} recorded already.")
-    if dry_run or missing["done"] >= missing["wanted"]:
+        prose(f"{heading}: {counted(wanted, 'run')}, {done} recorded already.")
+    if dry_run or done >= wanted:
         return 0
     open_output(work.out)
     failures = run_study(study, task, work, partial(make_listener, quiet=quiet))
@@ -68,7 +68,8 @@ def tables(
     page: Page = None,
 ) -> None:
     """Make the tables of all studies from their records."""
-    from adaptive_labels.experiments.studies import write_tables
-    from adaptive_labels.experiments.studies.page import render_page
+    from adaptive_labels.experiments.studies.tables import fill_template, write_tables
 
-    show_pages(lambda: write_tables(studies, results), template, page, lambda page: render_page(page, studies, results))
+    show_pages(
+        lambda: write_tables(studies, results), template, page, lambda page: fill_template(page, studies, results)
+    )

@@ -144,7 +144,7 @@ class TrainingConfig:
         unless asked for: torch 2.13 on a CPU aborts in it for images as small as 8×8.
     residual_schedule: whether the criterion's rate follows the network's schedule, or stays constant.
     compile: run the networks through `torch.compile` in training steps. It rounds otherwise, so that such a run has a
-        name of its own, as with channels_last and threads.
+        name of its own, as with channels_last. (`device` and `threads` do not count: see `runs.identity`.)
     """
 
     epochs: int | None = _chosen(_AT_LEAST_ONE)

@@ -49,6 +49,7 @@ from adaptive_labels.models import (
 from adaptive_labels.objectives import Distilled, Inputs, Mutual, Objective, Refined, Supervised
 from adaptive_labels.runs import RunError, RunFolder
 
+_LABELS = "method.options.initial_labels"
 FITTED_EXAMPLES = 5_000  # what a network with `fit_inputs` is shown
 
 
@@ -204,7 +205,7 @@ def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
         weight = len(dataset.train) / (dataset.num_classes * counts.float())
     options = {"weight": weight, **teaching.criterion_options(config)}
     if isinstance(options.get("initial_labels"), str):
-        _labels_hash(config)
+        _with_labels_hash(config)  # the file may have changed meanwhile
         options["initial_labels"] = _read_labels(options["initial_labels"])
     with _from_user("method"):
         return create_loss(config.method.name, dataset.num_classes, **options)
@@ -212,23 +213,22 @@ def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
 
 def _with_labels_hash(config: RunConfig) -> RunConfig:
     """The configuration with the hash of its file of initial labels, if it names one."""
-    path = config.method.options.get("initial_labels")
-    if not isinstance(path, str):
+    options = config.method.options
+    if not isinstance(options.get("initial_labels"), str):
         return config
-    options = {**config.method.options, "initial_labels_hash": _labels_hash(config)}
+    found = _checked_hash(_LABELS, options["initial_labels"], options.get("initial_labels_hash"))
+    options = {**options, "initial_labels_hash": found}
     return dataclasses.replace(config, method=dataclasses.replace(config.method, options=options))
 
 
-def _labels_hash(config: RunConfig) -> str:
-    path, stated = config.method.options["initial_labels"], config.method.options.get("initial_labels_hash")
+def _checked_hash(key: str, path: str, stated: str | None) -> str:
+    """The hash of a file that a setting names; a ConfigError if it cannot be read or is not the one stated before."""
     try:
         found = file_hash(path)
     except WeightsError as error:
-        raise ConfigError(f"method.options.initial_labels: {error}") from error
+        raise ConfigError(f"{key}: {error}") from error
     if stated not in (None, found):
-        raise ConfigError(
-            f"method.options.initial_labels: {path} has changed: its content is not what initial_labels_hash says"
-        )
+        raise ConfigError(f"{key}: {path} has changed: its content is not what {key}_hash says")
     return found
 
 
@@ -237,7 +237,7 @@ def _read_labels(path: str) -> Tensor:
     try:
         labels = read_npz(path)["labels"].astype(np.float32)
     except (RunError, KeyError) as error:
-        raise ConfigError(f"method.options.initial_labels: {path} cannot be read as labels: {error}") from error
+        raise ConfigError(f"{_LABELS}: {path} cannot be read as labels: {error}") from error
     return torch.from_numpy(labels if labels.ndim == 2 else labels[-1])
 
 
@@ -307,10 +307,9 @@ def _with_weights(config: RunConfig, choice: Choice, dataset: Dataset, encoder: 
         model = make_model(config, dataset.num_classes, encoder.sizes)
     try:
         note = match_weights(model, config.model.weights).note
-        found = file_hash(config.model.weights)
     except WeightsError as error:
         raise ConfigError(f"model.weights: {error}") from error
-    _refuse_other_weights(config, found)
+    found = _checked_hash("model.weights", config.model.weights, config.model.weights_hash)
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, weights_hash=found))
     return config, dataclasses.replace(choice, reasons=(*choice.reasons, note))
 
@@ -319,18 +318,11 @@ def start_from_weights(model: nn.Module, config: RunConfig) -> None:
     """Give a network the weights that its configuration names, if it names any; in place."""
     if config.model.weights is None:
         return
+    _checked_hash("model.weights", config.model.weights, config.model.weights_hash)
     try:
-        _refuse_other_weights(config, file_hash(config.model.weights))
         load_weights(model, config.model.weights)
     except WeightsError as error:
         raise ConfigError(f"model.weights: {error}") from error
-
-
-def _refuse_other_weights(config: RunConfig, found: str) -> None:
-    if config.model.weights_hash not in (None, found):
-        raise ConfigError(
-            f"model.weights: {config.model.weights} has changed: its content is not what model.weights_hash says"
-        )
 
 
 def make_augment(

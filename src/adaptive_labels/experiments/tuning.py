@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Mapping
 from typing import Any
 
 from adaptive_labels.experiments.studies.study import Variant
+from adaptive_labels.losses import find_method
 
 TUNE_SEEDS = 2  # seeds that every trial is run with; the chosen one gets the study's others as well
 
 
 def trials_of(variant: Variant) -> list[Variant]:
     """A variant with ``tune = n`` at n values of its method's main option, the ones that `alr tune` tries."""
-    from adaptive_labels.losses import find_method
-
     assert variant.tune is not None
     option, values = find_method(variant.method).trials(variant.tune)
     return [
@@ -32,21 +32,13 @@ def best_trial(
 
     None while a trial is missing. One that diverged counts as 0.
     """
-    best: tuple[float, Variant] | None = None
-    for trial in trials_of(variant):
-        found = [records.get((task, trial.key, seed)) for seed in range(TUNE_SEEDS)]
-        if any(record is None for record in found):
-            return None
-        mean = _mean([validation_accuracy(record) for record in found if record is not None])
-        if best is None or mean > best[0]:
-            best = mean, trial
-    return None if best is None else best[1]
+    trials = trials_of(variant)
+    found = [[records.get((task, trial.key, seed)) for seed in range(TUNE_SEEDS)] for trial in trials]
+    if any(record is None for runs in found for record in runs):
+        return None
+    scores = [statistics.fmean(_validation(record) for record in runs if record is not None) for runs in found]
+    return trials[scores.index(max(scores))]
 
 
-def validation_accuracy(record: Mapping[str, Any]) -> float:
-    """A run's accuracy on validation; 0 for one that diverged."""
+def _validation(record: Mapping[str, Any]) -> float:
     return float(record["metrics"].get("validation", {}).get("top1", 0.0))
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

@@ -1,41 +1,34 @@
-"""Our figures beside the paper's: from records to cells, and from cells to text, Markdown and plain data."""
+"""Our figures beside the paper's: from records to cells, and from cells to text, Markdown, plain data and pages."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from adaptive_labels import tables
 from adaptive_labels.analysis.format import difference, parameters, percent_summary, signed
 from adaptive_labels.analysis.statistics import Summary, compare, summarise
 from adaptive_labels.config import RunConfig
 from adaptive_labels.experiments import build
-from adaptive_labels.experiments.studies.records import Record
+from adaptive_labels.experiments.studies.records import Record, Records, read_records
 from adaptive_labels.experiments.studies.study import Variant
-from adaptive_labels.experiments.studies.tables import metric_of
-from adaptive_labels.paper.printed import Printed
-from adaptive_labels.paper.recipes import Reproduction
+from adaptive_labels.experiments.studies.tables import Row
+from adaptive_labels.paper.printed import Column, Printed
+from adaptive_labels.paper.recipes import Reproduction, all_reproductions, load_reproduction
 
-Records = Mapping[tuple[str, str, int], Record]
 HEADINGS = (
-    "method",
-    "paper %",
-    "ours %",
-    "difference",
-    "paper, gain",
-    "ours, gain",
-    "paper, top-5",
-    "ours, top-5",
-    "paper, parameters",
-    "ours, parameters",
-    "seeds",
+    *("method", "paper %", "ours %", "difference", "paper, gain", "ours, gain", "paper, top-5", "ours, top-5"),
+    *("paper, parameters", "ours, parameters", "seeds"),
 )
 NOTES = (
     "Test accuracy of the last epoch, mean ± standard deviation over the seeds. `difference` is ours minus the paper's "
     "in points; `gain` is over the column's baseline, ours on the same seeds, with a 95% t interval from two seeds on. "
     "* the paper took the figure from Zhang et al. 2018. – is not printed in the paper; an empty cell has not been run."
 )
+_MARKER = re.compile(r"\{\{([\w-]+)-(\w+)\}\}")
 
 
 @dataclass(frozen=True)
@@ -72,63 +65,56 @@ class Comparison:
 
 
 def compare_with_paper(reproduction: Reproduction, records: Records) -> list[Comparison]:
-    """Every column of the table at this scale: the rows the paper has, then others that have been run."""
-    return [_compare_column(reproduction, task, records) for task in reproduction.study.tasks]
+    """Every column of the table at this scale, then the same column on other data where that has been run.
+
+    Its rows are those of the paper, then others that have been run.
+    """
+    found = []
+    for task in reproduction.study.tasks:
+        others = sorted({where for where, _, _ in records if where.startswith(f"{task}@")})
+        found += [_compare_column(reproduction, task, name, records) for name in (task, *others)]
+    return found
 
 
-def _compare_column(reproduction: Reproduction, task: str, records: Records) -> Comparison:
-    column = reproduction.column(task)
-    cells = []
-    baseline = _runs(task, Variant("baseline", "baseline"), records)
-    variants = reproduction.study.variants_on(task)
-    printed_first = sorted(variants, key=lambda variant: _place(variant.method, list(column.rows)))
-    for variant in printed_first:
-        runs = _runs(task, variant, records)
-        if not runs and variant.method not in column.rows:
-            continue
-        cells.append(_cell(variant.method, runs, baseline, column.rows))
-    recipe = _recipe(reproduction.config(task), [run for (where, _, _), run in records.items() if where == task])
-    return Comparison(task, reproduction.study.paper_columns[task], column.heading, recipe, tuple(cells))
+def _compare_column(reproduction: Reproduction, task: str, name: str, records: Records) -> Comparison:
+    """The column of a task, from the records under a name: its own, or TASK@DATA."""
+    study, column, order = reproduction.study, reproduction.column(task), list(reproduction.column(task).rows)
+    rows = {variant.method: Row(variant.method, _runs(name, variant, records)) for variant in study.variants_on(task)}
+    shown = [method for method, row in rows.items() if row.runs or method in order]
+    shown.sort(key=lambda method: order.index(method) if method in order else len(order))
+    cells = tuple(_cell(rows[method], rows["baseline"], column) for method in shown)
+    instead = name.partition("@")[2]
+    heading = f"{column.heading}, on other data" if instead else column.heading
+    recipe = _recipe(study.config(task), instead)
+    return Comparison(name, study.paper_columns[task], heading, recipe, cells)
 
 
-def _recipe(config: RunConfig, runs: Sequence[Record]) -> str:
-    """What stands for a column: the data that the runs were made on, or that the recipe names, and the training."""
-    # The user's own stand-in for a data set is named by its folder.
-    used = {Path(run["config"]["data"]["name"]).name for run in runs} or {config.data.name}
+def _recipe(config: RunConfig, instead: str) -> str:
+    """What stands for a column: the data and how much of it, and the training."""
     inputs = f"{build.kind_of_inputs(config)}s"
     share = "" if config.data.train_fraction == 1 else f", {config.data.train_fraction:.0%} of the training {inputs}"
-    return f"{', '.join(sorted(used))}{share}; {build.describe(config)}"
+    return f"{instead or config.data.name}{share}; {build.describe(config)}"
 
 
-def _place(method: str, rows: list[str]) -> int:
-    return rows.index(method) if method in rows else len(rows)
+def _runs(name: str, variant: Variant, records: Records) -> dict[int, Record]:
+    return {seed: record for (where, key, seed), record in records.items() if (where, key) == (name, variant.key)}
 
 
-def _runs(task: str, variant: Variant, records: Records) -> dict[int, Record]:
-    return {seed: record for (where, key, seed), record in records.items() if (where, key) == (task, variant.key)}
-
-
-def _cell(
-    method: str, runs: Mapping[int, Record], baseline: Mapping[int, Record], printed: Mapping[str, Printed]
-) -> Cell:
-    own, base = printed.get(method), printed.get("baseline")
-    top1 = _figures(runs, "top1")
-    against = compare(top1, _figures(baseline, "top1")) if method != "baseline" else None
-    first = next(iter(runs.values()), None)
+def _cell(row: Row, baseline: Row, column: Column) -> Cell:
+    own, base = column.rows.get(row.name), column.rows.get("baseline")
+    top1 = row.values("test", "top1")
+    against = compare(top1, baseline.values("test", "top1")) if row.name != "baseline" else None
+    first = next(iter(row.runs.values()), None)
     return Cell(
-        method=method,
+        method=row.name,
         printed=own,
         top1=top1,
-        top5=_figures(runs, "top5"),
+        top5=row.values("test", "top5"),
         parameters="" if first is None else parameters(first["parameters"]),
         gain=difference(against, 2),
-        printed_gain=own.top1 - base.top1 if own and base and method != "baseline" else None,
-        diverged=sum(run["status"] == "diverged" for run in runs.values()),
+        printed_gain=own.top1 - base.top1 if own and base and row.name != "baseline" else None,
+        diverged=sum(run["status"] == "diverged" for run in row.runs.values()),
     )
-
-
-def _figures(runs: Mapping[int, Record], metric: str) -> dict[int, float]:
-    return {seed: found for seed, run in runs.items() if (found := metric_of(run, "test", metric)) is not None}
 
 
 def _words(cell: Cell) -> list[str]:
@@ -169,30 +155,37 @@ def render_columns(compared: Sequence[Comparison], markdown: bool = False) -> st
     for one in compared:
         rows = [_words(cell) for cell in one.cells]
         parts.append(f"**{one.heading}**: {one.recipe}." if markdown else f"{one.heading}: {one.recipe}.")
-        parts.append(_markdown(rows) if markdown else _aligned(rows))
+        # The columns of top-5 and parameters are left out where nobody has them.
+        kept = [i for i, heading in enumerate(HEADINGS) if i < 6 or heading == "seeds" or any(row[i] for row in rows)]
+        head, *body = ([row[i] for i in kept] for row in (HEADINGS, *rows))
+        lines = tables.markdown(head, body, left=None) if markdown else tables.aligned(head, body)
+        parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 
-def _shown(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The rows under their headings, without the columns of top-5 and parameters that are empty throughout."""
-    kept = [i for i, heading in enumerate(HEADINGS) if i < 6 or heading == "seeds" or any(row[i] for row in rows)]
-    return [[row[i] for i in kept] for row in (HEADINGS, *rows)]
+def write_tables(results: Path) -> list[Path]:
+    """Write `tables/reproduce-TABLE-SCALE.md` for every table and scale that has records; what was written."""
+    written = []
+    for reproduction in all_reproductions():
+        if records := read_records(results, reproduction.study):
+            path = results / "tables" / f"reproduce-{reproduction.study.name}.md"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            page = render(reproduction, compare_with_paper(reproduction, records), markdown=True)
+            path.write_text(page, encoding="utf-8")
+            written.append(path)
+    return written
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    shown = _shown(rows)
-    widths = [max(len(row[i]) for row in shown) for i in range(len(shown[0]))]
-    lines = []
-    for row in shown:
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+def fill_template(template: Path, results: Path) -> str:
+    """The template with `{{TABLE-SCALE}}` replaced by the columns that have been run at least in part."""
 
+    def fill(match: re.Match[str]) -> str:
+        reproduction = load_reproduction(match[1], match[2])
+        compared = compare_with_paper(reproduction, read_records(results, reproduction.study))
+        begun = [one for one in compared if any(cell.top1 for cell in one.cells)]
+        return render_columns(begun, markdown=True) if begun else "Nothing of this table has been run yet."
 
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
-    head, *body = _shown(rows)
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return _MARKER.sub(fill, template.read_text(encoding="utf-8"))
 
 
 def to_plain(reproduction: Reproduction, compared: Sequence[Comparison]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ Shapes: E epochs shown, K classes.
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,20 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaptive_labels.analysis.residual_labels import consistency, row_entropy, top_confusions
-from adaptive_labels.experiments import build
-from adaptive_labels.experiments.comparison import plan_runs, run_plan
-from adaptive_labels.experiments.studies import StudyError, Variant
-from adaptive_labels.experiments.studies.runner import Listening, Work, with_variant
+from adaptive_labels.experiments.studies.runner import Listening, Work, run_variant
+from adaptive_labels.experiments.studies.study import StudyError, Variant
 from adaptive_labels.paper.printed import PaperFigure
 from adaptive_labels.paper.recipes import Reproduction
+from adaptive_labels.report.charts import panels
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.heatmap import heat_map
-from adaptive_labels.report.svg import figure, text
 from adaptive_labels.runs import RunFolder
 
 NETWORK = "preact-resnet18"  # ours: the paper does not say which network its heat maps are of
 METHOD = "alr"  # ours as well: ALR or ALR-S
-PANEL, GAP, COLUMNS = 320.0, 16.0, 3
 # Classes that people would pair: the paper names cat and dog; the others are ours.
 PAIRS = (
     *(("cat", "dog"), ("automobile", "truck")),  # of CIFAR-10
@@ -79,13 +75,11 @@ def find_task(reproduction: Reproduction, data: str | None) -> str:
 
     A path to other images has CIFAR-10's.
     """
-    found = {
-        reproduction.config(task).data.name: task
-        for task in reversed(reproduction.study.tasks)
-        if reproduction.study.paper_columns[task].endswith(f"/{NETWORK}")
-    }
+    study = reproduction.study
+    columns = [task for task in study.tasks if study.paper_columns[task].endswith(f"/{NETWORK}")]
+    found = {study.config(task).data.name: task for task in columns}
     if data is None or (data not in found and "cifar10" in found and Path(data).exists()):
-        return found.get("cifar10") or next(iter(found.values()))
+        return found.get("cifar10") or columns[0]
     if data not in found:
         raise StudyError(f"data is {data!r}; at the scale {reproduction.scale} there is {' or '.join(found)}")
     return found[data]
@@ -98,20 +92,14 @@ def train(
 
     `data` is a path to other images that its recipe is to be used on.
     """
-    config = reproduction.config(task)
-    name = config.data.name if data is None else data
-    config = dataclasses.replace(config, data=dataclasses.replace(config.data, name=name, data_dir=work.data_dir))
-    dataset = build.load_data(config.data)
-    resolved, choice = build.resolve_for(with_variant(config, Variant(METHOD, METHOD), None), dataset)
-    plan = plan_runs(dataset, choice, [resolved], work.out)
-    with listening(plan) as tell:
-        runs, failed = run_plan(plan, tell, sys.argv)
-    if failed:
-        raise StudyError(f"the run failed: {failed[0].error}")
-    result = runs[0].result or {}
+    config = work.config(reproduction.study, task)
+    if data is not None:
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, name=data))
+    run = run_variant(config, Variant(METHOD, METHOD), work.out, listening)
+    result = run.result or {}
     if result.get("status") == "diverged":
-        raise StudyError(f"the run {runs[0].path} diverged: {result['reason']}")
-    return runs[0]
+        raise StudyError(f"the run {run.path} diverged: {result['reason']}")
+    return run
 
 
 def read_heat_maps(run: RunFolder, paper: PaperFigure) -> HeatMaps:
@@ -165,19 +153,13 @@ def _pair(labels: NDArray[np.float64], names: list[str], first: str, second: str
 
 def draw(maps: HeatMaps) -> str:
     """All maps in one picture, each with its own scale of colours as in the paper, the epoch and μ under each."""
-    rows = -(-len(maps.epochs) // COLUMNS)
-    columns = min(COLUMNS, len(maps.epochs))
-    panels = []
-    height = PANEL + 26
-    for number, (epoch, labels) in enumerate(zip(maps.epochs, maps.labels, strict=True)):
-        x, y = (number % COLUMNS) * (PANEL + GAP), (number // COLUMNS) * (height + GAP)
-        words = caption(number, epoch, maps.train_accuracy[number])
-        panel = heat_map(labels, maps.classes, words, "Rows are the true class.")
-        place = f'<svg x="{x:g}" y="{y:g}" width="{PANEL:g}" height="{PANEL:g}" '
-        panels.append(panel.replace("<svg ", place, 1) + text(x + PANEL / 2, y + PANEL + 16, words, "middle", 14))
+    captions = [caption(i, *one) for i, one in enumerate(zip(maps.epochs, maps.train_accuracy, strict=True))]
+    drawn = [
+        heat_map(labels, maps.classes, words, "Rows are the true class.")
+        for labels, words in zip(maps.labels, captions, strict=True)
+    ]
     title = f"Residual labels of {maps.data} over the epochs"
-    width = columns * PANEL + (columns - 1) * GAP
-    return figure(title, "Each row is the residual label of a class.", width, rows * (height + GAP), "".join(panels))
+    return panels(drawn, title, "Each row is the residual label of a class.", width=320.0, captions=captions)
 
 
 def caption(number: int, epoch: int, accuracy: float) -> str:

@@ -9,8 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-RECIPES = Path(__file__).parent / "recipes"
-
 
 @dataclass(frozen=True)
 class Printed:

@@ -1,4 +1,4 @@
-"""The recipes that come with the package: a study for each of the paper's tables at each scale, a task a column."""
+"""The recipes that come with the package: one file for each of the paper's tables and scale, with a task per column."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from adaptive_labels.config import RunConfig, load_toml
-from adaptive_labels.experiments.studies import Study, StudyError, Variant, load_study
-from adaptive_labels.experiments.studies.study import task_file
-from adaptive_labels.paper.printed import RECIPES, Column, PaperTable, paper_tables
+from adaptive_labels.experiments.studies.study import Study, StudyError, Variant, load_study
+from adaptive_labels.paper.printed import Column, PaperTable, paper_tables
 
+RECIPES = Path(__file__).parent / "recipes"
 SCALES = ("smoke", "short", "paper")
 ALL = "all"
 
@@ -21,17 +20,12 @@ class Reproduction:
     """One of the paper's tables at one scale: the study that runs it, and the printed figures."""
 
     scale: str
-    file: Path
     study: Study
     table: PaperTable
 
     def column(self, task: str) -> Column:
         """The paper's column that a task stands for."""
         return self.table.columns[self.study.paper_columns[task]]
-
-    def config(self, task: str) -> RunConfig:
-        """A task's recipe, the method left open."""
-        return load_toml(task_file(self.file, task))
 
     def rows(self, task: str) -> list[Variant]:
         """The variants that the paper prints a figure for in this column."""
@@ -47,32 +41,27 @@ class Choice:
     data: Sequence[str] = ()
 
 
-def tables() -> list[str]:
-    """The tables that there are recipes for."""
-    return [name for name in paper_tables() if (RECIPES / f"{name}-{SCALES[0]}.toml").exists()]
-
-
-def list_recipes() -> list[tuple[str, str]]:
-    """Every recipe by name, with the cells that it is for: the command that runs them, the column, the methods."""
-    found: dict[str, list[str]] = {}
-    for table in tables():
-        for scale in SCALES:
-            reproduction = load_reproduction(table, scale)
-            for task in reproduction.study.tasks:
-                methods = ", ".join(variant.method for variant in reproduction.study.variants_on(task))
-                heading = reproduction.column(task).heading
-                found.setdefault(task, []).append(f"reproduce {table} --scale {scale}: {heading}; {methods}")
-    return [(task, " | ".join(uses)) for task, uses in found.items()]
-
-
 def load_reproduction(table: str, scale: str) -> Reproduction:
     """The study of a table at a scale."""
     if scale not in SCALES:
         raise StudyError(f"scale is {scale!r}; it must be {', '.join(SCALES[:-1])} or {SCALES[-1]}")
-    file = RECIPES / f"{table}-{scale}.toml"
-    study = load_study(file)
-    assert study.paper is not None, f"{file} names no table of the paper"
-    return Reproduction(scale, file, study, paper_tables()[study.paper])
+    return Reproduction(scale, load_study(RECIPES / f"{table}-{scale}.toml"), paper_tables()[table])
+
+
+def all_reproductions() -> list[Reproduction]:
+    """Every table at every scale."""
+    return [load_reproduction(table, scale) for table in paper_tables() for scale in SCALES]
+
+
+def list_recipes() -> list[tuple[str, str]]:
+    """Every task by name, with the cells that it is for: the command that runs them, the column, the methods."""
+    found: dict[str, list[str]] = {}
+    for one in all_reproductions():
+        for task in one.study.tasks:
+            methods = ", ".join(variant.method for variant in one.study.variants_on(task))
+            command = f"reproduce {one.table.name} --scale {one.scale}"
+            found.setdefault(task, []).append(f"{command}: {one.column(task).heading}; {methods}")
+    return [(task, " | ".join(uses)) for task, uses in found.items()]
 
 
 def choose(reproduction: Reproduction, choice: Choice) -> list[tuple[str, tuple[Variant, ...]]]:
@@ -84,8 +73,7 @@ def choose(reproduction: Reproduction, choice: Choice) -> list[tuple[str, tuple[
     columns = [study.paper_columns[task].split("/") for task in study.tasks]
     _refuse_unknown("networks", choice.networks, [network for _, network in columns])
     _refuse_unknown("data", choice.data, [data for data, _ in columns])
-    methods = list(dict.fromkeys(variant.method for variant in study.variants))
-    _refuse_unknown("only", [name for name in choice.methods if name != ALL], methods)
+    _refuse_unknown("only", [name for name in choice.methods if name != ALL], [v.method for v in study.variants])
     found = []
     for task, (data, network) in zip(study.tasks, columns, strict=True):
         if (choice.networks and network not in choice.networks) or (choice.data and data not in choice.data):

@@ -5,16 +5,15 @@ Shapes: E stored epochs, K classes, N test examples.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_labels.analysis.confusions import Confusions
+from adaptive_labels.analysis.confusions import Confusions, count_confusions
 from adaptive_labels.analysis.records import Group, Record
-from adaptive_labels.metrics import confusion_matrix
-from adaptive_labels.runs import Predictions, ResidualLabels, RunError, RunFolder
+from adaptive_labels.runs import ResidualLabels, RunError, RunFolder
 
 T = TypeVar("T")
 
@@ -47,13 +46,34 @@ class Residuals:
 
 
 @dataclass(frozen=True)
+class RunPredictions:
+    """What one run predicts on the test split.
+
+    Attributes:
+        seed: the run's.
+        logits: (N, K).
+        labels: (N,).
+        classes: K names, numbers where the run has none.
+        temperature: fitted on validation, or None.
+        counts: (K, K) examples of the row's class predicted as the column's.
+    """
+
+    seed: int
+    logits: NDArray[Any]
+    labels: NDArray[np.int64]
+    classes: tuple[str, ...]
+    temperature: float | None
+    counts: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
 class MethodData:
     """The files of one method's counted runs.
 
     Attributes:
         histories: a list of epochs for each run that has any.
         residuals: the residual labels, or None.
-        predictions: of each run that has them, with its temperature (None where none was fitted).
+        predictions: of each run that has them.
         examples: the content of each run's ``examples.json``.
     """
 
@@ -61,13 +81,13 @@ class MethodData:
     records: tuple[Record, ...]
     histories: tuple[list[dict[str, Any]], ...]
     residuals: Residuals | None
-    predictions: tuple[tuple[Predictions, float | None], ...]
+    predictions: tuple[RunPredictions, ...]
     examples: tuple[dict[str, Any], ...]
 
     @cached_property
     def confusions(self) -> Confusions | None:
         """Residual labels and test counts, means over the runs; None without either."""
-        counts = [confusion_matrix(found.test_logits, found.test_labels) for found, _ in self.predictions]
+        counts = [found.counts for found in self.predictions]
         classes = self.classes
         if classes is None:
             return None
@@ -84,9 +104,7 @@ class MethodData:
         """The class names; numbers where the runs have none."""
         if self.residuals is not None:
             return self.residuals.runs[0].classes
-        if not self.predictions:
-            return None
-        return _names(self.predictions[0][0])
+        return self.predictions[0].classes if self.predictions else None
 
 
 @dataclass(frozen=True)
@@ -116,11 +134,17 @@ def read_group(group: Group) -> GroupData:
 def _classes(method: MethodData) -> list[tuple[str, ...]]:
     """The class names of every file that has them."""
     found = [] if method.residuals is None else [labels.classes for labels in method.residuals.runs]
-    return found + [_names(predictions) for predictions, _ in method.predictions]
+    return found + [predictions.classes for predictions in method.predictions]
 
 
-def _names(predictions: Predictions) -> tuple[str, ...]:
-    return predictions.classes or tuple(str(i) for i in range(predictions.test_logits.shape[1]))
+def _predictions(record: Record) -> RunPredictions | None:
+    found = record.run.load_predictions()
+    if found is None:
+        return None
+    counts = count_confusions(record.run, found)
+    names = found.classes or tuple(str(i) for i in range(len(counts)))
+    temperature = record.value("test", "temperature")
+    return RunPredictions(record.seed, found.test_logits, found.test_labels, names, temperature, counts)
 
 
 def _method(label: str, records: Sequence[Record], problems: list[str]) -> MethodData:
@@ -132,10 +156,10 @@ def _method(label: str, records: Sequence[Record], problems: list[str]) -> Metho
         labels = _read(record.run.load_residual_labels, problems)
         if labels is not None and len(labels.epochs):
             residuals.append(labels)
-        found = _read(record.run.load_predictions, problems)
+        found = _read(partial(_predictions, record), problems)
         if found is not None:
-            predictions.append((found, record.value("test", "temperature")))
-        kept = _read(lambda run=record.run: _examples(run), problems)  # type: ignore[misc]
+            predictions.append(found)
+        kept = _read(partial(_examples, record.run), problems)
         if kept is not None:
             examples.append(kept)
     return MethodData(label, tuple(records), tuple(histories), _shared(residuals), tuple(predictions), tuple(examples))

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from adaptive_labels.report.svg import LETTER, figure, shorten, text
 
-SIDE = 340.0
+SIDE = 340.0  # of a map with few classes
+LARGE = 480.0  # a map with a longer side takes the whole width of the page
 STRENGTHS = 9
 LONGEST_NAME = 20
 SMALLEST_FONT = 9.5
@@ -33,12 +34,12 @@ def heat_map(matrix: Matrix, classes: Sequence[str], title: str, description: st
     """
     size = len(classes)
     top_value = largest or float(matrix.max()) or 1.0
-    font, step = label_font(size)
+    font, side = label_font(size), map_side(size)
     left = 8 + LETTER * font * max(len(shorten(name, LONGEST_NAME)) for name in classes)
     top, right = left * 0.87 + 4, left * 0.5 + 6  # column names lean to the right by 30 degrees
-    cell = SIDE / size
+    cell = side / size
     rows, columns = [], []
-    for i in range(0, size, step):
+    for i in range(size):
         name, middle = shorten(classes[i], LONGEST_NAME), (i + 0.5) * cell
         rows.append(text(left - 4, top + middle + font * 0.35, name, "end", font))
         x, y = left + middle + font * 0.3, top - 4
@@ -53,22 +54,32 @@ def heat_map(matrix: Matrix, classes: Sequence[str], title: str, description: st
     )
     body = (
         f'<g class="rows">{"".join(rows)}</g><g class="columns">{"".join(columns)}</g>'
-        f'<svg class="cells" x="{left:.1f}" y="{top:.1f}" width="{SIDE:g}" height="{SIDE:g}" '
+        f'<svg class="cells" x="{left:.1f}" y="{top:.1f}" width="{side:g}" height="{side:g}" '
         f'viewBox="0 0 {size} {size}" preserveAspectRatio="none"><path class="own" d="{own}"/>{levels}</svg>'
-        f'<rect class="frame" x="{left:.1f}" y="{top:.1f}" width="{SIDE:g}" height="{SIDE:g}"/>'
-        f"{_key(left, top + SIDE + 12, top_value)}"
+        f'<rect class="frame" x="{left:.1f}" y="{top:.1f}" width="{side:g}" height="{side:g}"/>'
+        f"{_key(left, top + side + 12, top_value)}"
     )
-    return figure(title, description, left + SIDE + right, top + SIDE + 44, body, "heatmap")
+    return figure(
+        title, description, left + side + right, top + side + 44, body, "heatmap large" if side > LARGE else "heatmap"
+    )
 
 
-def label_font(size: int) -> tuple[float, int]:
-    """The font size of class names beside ``size`` squares, and of how many classes one is named.
+def map_side(size: int) -> float:
+    """The side of a map of ``size`` classes, with room for the name of every one.
+
+    >>> map_side(10), map_side(100)
+    (340.0, 950.0)
+    """
+    return max(SIDE, SMALLEST_FONT * size)
+
+
+def label_font(size: int) -> float:
+    """The font size of class names beside ``size`` squares.
 
     >>> label_font(10), label_font(100)
-    ((12.0, 1), (9.5, 3))
+    (12.0, 9.5)
     """
-    cell = SIDE / size
-    return min(12.0, max(SMALLEST_FONT, cell * 0.95)), max(1, int(np.ceil(SMALLEST_FONT / cell)))
+    return min(12.0, max(SMALLEST_FONT, map_side(size) / size * 0.95))
 
 
 def strengths(matrix: Matrix, largest: float) -> NDArray[np.int64]:
@@ -79,7 +90,7 @@ def strengths(matrix: Matrix, largest: float) -> NDArray[np.int64]:
 
 
 def pack(matrix: Matrix) -> str:
-    """A matrix of shares as text: a byte a value, 255 times its square root, in base 64.
+    """A matrix of shares as text: one byte per value, 255 times its square root, in base 64.
 
     >>> pack(np.array([[0.0, 1.0], [0.25, 0.0]]))
     'AP+AAA=='

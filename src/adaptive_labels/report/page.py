@@ -12,6 +12,9 @@ from typing import Any
 _JSON_ESCAPES = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
 
 
+LONG_TEXT = 160
+
+
 def page(title: str, body: str) -> str:
     """A whole HTML document that asks nothing of any server, and runs no script but the report's own.
 
@@ -96,6 +99,14 @@ def framed(drawing: str, note: str, title: str = "") -> str:
     """A figure with its title above and what it shows below."""
     head = heading(4, title) if title else ""
     return f"<figure>{head}{drawing}<figcaption>{paragraph(note)}</figcaption></figure>"
+
+
+def quoted(text: str) -> str:
+    """A quotation; of a long one the beginning, behind which the whole opens."""
+    if len(text) <= LONG_TEXT:
+        return f"<q>{escape(text)}</q>"
+    begin = text[:LONG_TEXT].rsplit(maxsplit=1)[0]
+    return f'<details class="long"><summary><q>{escape(begin)}…</q></summary><q>{escape(text)}</q></details>'
 
 
 def columns(*parts: str) -> str:

@@ -4,23 +4,22 @@
 |---|---|
 | ``config.json`` | the whole resolved configuration |
 | ``environment.json`` | versions, hardware, command, date, commit |
-| ``history.jsonl`` | a line an epoch |
+| ``history.jsonl`` | one line per epoch |
 | ``residual_labels.npz`` | residual labels at selected epochs |
 | ``predictions.npz`` | logits and labels of test and validation |
 | ``examples.json`` | a few test inputs that were taken for another class |
 | ``checkpoint/`` | what resuming needs |
 | ``model.safetensors`` | the final weights |
 | ``result.json`` | written last: a folder without it is unfinished |
-| ``lock.json`` | who is writing, while someone is |
+| ``.lock`` | who is writing, while someone is |
 """
 
 from adaptive_labels.files import RunError, write_bytes, write_json, write_npz
 from adaptive_labels.runs.arrays import Predictions, ResidualLabels
 from adaptive_labels.runs.catalogue import check, list_runs, remove
-from adaptive_labels.runs.folder import RunFolder
+from adaptive_labels.runs.folder import RunFolder, RunRecorder
 from adaptive_labels.runs.identity import RunNames, counted, find_run, names_of, recipe_hash, run_id
 from adaptive_labels.runs.lock import RunLock
-from adaptive_labels.runs.recorder import RunRecorder
 
 __all__ = [
     "Predictions",

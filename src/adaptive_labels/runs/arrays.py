@@ -11,7 +11,7 @@ that it holds the largest 32 of each row instead: ``indices`` (E, K, 32) int32, 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -168,13 +168,8 @@ def load_predictions(path: Path) -> Predictions:
     if not {"test_logits", "test_labels"} <= arrays.keys():
         raise RunError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; these are not predictions.")
     names = arrays.pop("classes", None)
-    known = {key: arrays.get(key) for key in ("validation_logits", "validation_labels", "test_index")}
-    return Predictions(
-        test_logits=arrays["test_logits"],
-        test_labels=arrays["test_labels"],
-        classes=None if names is None else tuple(str(name) for name in names),
-        **known,
-    )
+    known = {field.name: arrays.get(field.name) for field in fields(Predictions)}
+    return Predictions(**{**known, "classes": None if names is None else tuple(str(name) for name in names)})  # type: ignore[arg-type]
 
 
 def _split(name: str, logits: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64]]:

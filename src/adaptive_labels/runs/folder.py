@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from adaptive_labels.files import RunError, read_json, write_bytes, write_error, write_json
@@ -66,12 +67,12 @@ class RunFolder:
     @property
     def environment(self) -> dict[str, Any] | None:
         """What `write_environment` recorded, or None."""
-        return self._object("environment.json") if (self.path / "environment.json").exists() else None
+        return self._perhaps("environment.json")
 
     @property
     def examples(self) -> dict[str, Any] | None:
         """A few test inputs that were taken for another class (``examples.json``), or None."""
-        return self._object("examples.json") if (self.path / "examples.json").exists() else None
+        return self._perhaps("examples.json")
 
     @property
     def finished(self) -> bool:
@@ -81,14 +82,14 @@ class RunFolder:
     @property
     def result(self) -> dict[str, Any] | None:
         """The content of ``result.json``, or None while the run is unfinished."""
-        return self._object("result.json") if self.finished else None
+        return self._perhaps("result.json")
 
     def lock(self) -> RunLock:
         """A lock to hold while writing: ``with run.lock(): ...``."""
         return RunLock(self.path)
 
     def history(self) -> list[dict[str, Any]]:
-        """One dict an epoch; a last line torn by a crash is left out."""
+        """One dict per epoch; a last line torn by a crash is left out."""
         return history.read_history(self.path / "history.jsonl")
 
     def append_history(self, line: Mapping[str, Any]) -> None:
@@ -133,26 +134,9 @@ class RunFolder:
         path = self.path / "residual_labels.npz"
         return arrays.load_residual_labels(path) if path.exists() else None
 
-    def save_predictions(
-        self,
-        *,
-        test_logits: ArrayLike,
-        test_labels: ArrayLike,
-        validation_logits: ArrayLike | None = None,
-        validation_labels: ArrayLike | None = None,
-        test_index: ArrayLike | None = None,
-        classes: Sequence[str] | None = None,
-    ) -> None:
-        """Write ``predictions.npz``: logits (N, K) and labels (N,) by split, in the data set's order."""
-        arrays.save_predictions(
-            self._writable("predictions.npz"),
-            test_logits=test_logits,
-            test_labels=test_labels,
-            validation_logits=validation_logits,
-            validation_labels=validation_labels,
-            test_index=test_index,
-            classes=classes,
-        )
+    def save_predictions(self, **given: Any) -> None:
+        """Write ``predictions.npz``: logits and labels by split (see `arrays.save_predictions` for the arguments)."""
+        arrays.save_predictions(self._writable("predictions.npz"), **given)
 
     def load_predictions(self) -> Predictions | None:
         """Read ``predictions.npz``, or None if none were kept."""
@@ -179,8 +163,37 @@ class RunFolder:
             raise RunError(f"{self.path} is finished, and finished runs never change; {name} was not written.")
         return self.path / name
 
+    def _perhaps(self, name: str) -> dict[str, Any] | None:
+        return self._object(name) if (self.path / name).exists() else None
+
     def _object(self, name: str) -> dict[str, Any]:
         content = read_json(self.path / name)
         if not isinstance(content, dict):
             raise RunError(f"{self.path / name} holds a {type(content).__name__}; it must hold a JSON object.")
         return content
+
+
+class RunRecorder:
+    """Writes each epoch into ``run`` as it ends; a loop needs to know only these three methods.
+
+    Args:
+        run: the folder, unfinished.
+        classes: the K class names, for the residual labels.
+    """
+
+    def __init__(self, run: RunFolder, classes: Sequence[str]) -> None:
+        self.run = run
+        self.classes = tuple(classes)
+
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        """Keep the plain numbers of a finished epoch."""
+        self.run.append_history(record)
+
+    def residual_labels(self, epoch: int, matrix: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+        """Keep the (K, K) residual labels after an epoch."""
+        self.run.append_residual_labels(epoch, matrix, self.classes)
+
+    def rewind(self, epoch: int) -> None:
+        """Forget what was kept of later epochs: the run goes on after this one."""
+        self.run.truncate_history(epoch)
+        self.run.truncate_residual_labels(epoch)

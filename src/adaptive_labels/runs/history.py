@@ -1,4 +1,4 @@
-"""A run's history: a line of JSON an epoch, which survives a crash in the middle of a line."""
+"""A run's history: one line of JSON per epoch, which survives a crash in the middle of a line."""
 
 import contextlib
 import json
@@ -29,7 +29,9 @@ def append_history(path: Path, line: Mapping[str, Any]) -> None:
     before = read_history(path)
     if before and before[-1]["epoch"] >= epoch:
         raise RunError(f"{path} already reaches epoch {before[-1]['epoch']}; epoch {epoch} cannot follow it.")
-    repair_history(path)
+    whole = b"".join(line + b"\n" for line in _whole_lines(path))
+    if path.exists() and whole != path.read_bytes():
+        write_bytes(path, whole)
     _append(path, json_bytes(line) + b"\n")
 
 
@@ -38,15 +40,6 @@ def truncate_history(path: Path, epoch: int) -> None:
     if path.exists():
         kept = [json_bytes(line) + b"\n" for line in read_history(path) if line["epoch"] <= epoch]
         write_bytes(path, b"".join(kept))
-
-
-def repair_history(path: Path) -> None:
-    """Rewrite the file without a torn last line, if it has one."""
-    if path.exists():
-        data = path.read_bytes()
-        whole = b"".join(line + b"\n" for line in _whole_lines(path))
-        if whole != data:
-            write_bytes(path, whole)
 
 
 def _append(path: Path, data: bytes) -> None:

@@ -4,19 +4,18 @@
 process ended at any moment leaves the last whole checkpoint.
 """
 
-import errno
 import json
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from adaptive_labels.errors import UserError
+from adaptive_labels.files import RunError, write_bytes
 
 __all__ = ["Checkpoint", "CheckpointError", "kept_epochs", "read_checkpoint", "write_checkpoint"]
 
@@ -48,19 +47,14 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     state = {"format": FORMAT, "epoch": checkpoint.epoch, "tensors": tensor_file, "plain": dict(checkpoint.plain)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        save_file(dict(_separate(checkpoint.tensors)), folder / "tensors.part")
-        _replace(folder / "tensors.part", folder / tensor_file)
-        (folder / "state.part").write_text(json.dumps(state, allow_nan=False), encoding="utf-8")
-        _replace(folder / "state.part", folder / STATE_FILE)
-        for old in folder.glob("epoch-*.safetensors"):
-            if old.name != tensor_file:
+        write_bytes(folder / tensor_file, save(dict(_separate(checkpoint.tensors))))
+        write_bytes(folder / STATE_FILE, json.dumps(state, allow_nan=False).encode())
+        for old in folder.iterdir():  # also what a process that was killed had begun to write
+            if old.name not in (tensor_file, STATE_FILE):
                 old.unlink()
-    except (OSError, SafetensorError) as error:
-        # safetensors gives no error number, only the system's words.
-        full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
-        why = "the disk is full" if full else str(error)
+    except (OSError, RunError) as error:
         raise CheckpointError(
-            f"the checkpoint of epoch {checkpoint.epoch} cannot be written to {folder}: {why}"
+            f"the checkpoint of epoch {checkpoint.epoch} cannot be written to {folder}: {error}"
         ) from error
 
 
@@ -93,13 +87,6 @@ def _unreadable(folder: Path, error: Exception) -> CheckpointError:
     return CheckpointError(
         f"the checkpoint in {folder} cannot be read ({type(error).__name__}: {error}): remove the folder to start again"
     )
-
-
-def _replace(source: Path, target: Path) -> None:
-    """Rename once the content is on the disk, so that a power cut cannot leave a name without its content."""
-    with source.open("rb") as file:
-        os.fsync(file.fileno())
-    source.replace(target)
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:

@@ -4,7 +4,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 __all__ = ["BarReporter", "Clock", "LineReporter", "Progress", "Reporter", "SilentReporter", "make_reporter"]
 
@@ -32,37 +32,24 @@ class Progress:
     seconds_left: float | None
 
 
-class Reporter(Protocol):
-    """Someone to tell: a few times a second, at the end of every epoch, and at the end of training."""
+class Reporter:
+    """Someone to tell: a few times a second, at the end of every epoch, and at the end of training. Shows nothing."""
 
     def progress(self, now: Progress) -> None:
         """Take note of where the run is."""
-        ...
 
     def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
         """Take note of a finished epoch, as it stands in the history."""
-        ...
 
     def close(self) -> None:
         """Training has ended, one way or another."""
-        ...
 
 
-class SilentReporter:
-    """Shows nothing."""
-
-    def progress(self, now: Progress) -> None:
-        """Nothing."""
-
-    def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
-        """Nothing."""
-
-    def close(self) -> None:
-        """Nothing."""
+SilentReporter = Reporter
 
 
-class LineReporter:
-    """A line an epoch, and one every half minute within a long epoch."""
+class LineReporter(Reporter):
+    """One line per epoch, and one every half minute within a long epoch."""
 
     def __init__(self, stream: TextIO | None = None, every: float = 30.0) -> None:
         self._stream = sys.stdout if stream is None else stream
@@ -83,15 +70,12 @@ class LineReporter:
             f"rate {record['learning_rate']:.4g}  {record['seconds']:.1f} s"
         )
 
-    def close(self) -> None:
-        """Nothing: every line is complete."""
-
     def _print(self, line: str) -> None:
         print(line, file=self._stream, flush=True)
         self._last = time.monotonic()
 
 
-class BarReporter:
+class BarReporter(Reporter):
     """A rich progress bar over the whole run."""
 
     def __init__(self, console: Any = None) -> None:

@@ -12,12 +12,23 @@ import pytest
 from adaptive_labels.analysis.format import difference
 from adaptive_labels.analysis.statistics import compare_all
 from adaptive_labels.analysis.suspects import mean_residual_labels
-from adaptive_labels.experiments.studies import StudyError, Variant, load_study, study_table
-from adaptive_labels.experiments.studies.figure import draw, lines_of
-from adaptive_labels.experiments.studies.margins import describe_margins
-from adaptive_labels.experiments.studies.page import render_page
-from adaptive_labels.experiments.studies.records import append_record, read_all_records, read_records, records_file
-from adaptive_labels.experiments.studies.tables import Row, gains_table, rows_of
+from adaptive_labels.experiments.studies.records import (
+    append_record,
+    describe_margins,
+    read_lines,
+    read_records,
+    records_file,
+)
+from adaptive_labels.experiments.studies.study import StudyError, Variant, load_study
+from adaptive_labels.experiments.studies.tables import (
+    Row,
+    curves_of,
+    draw,
+    fill_template,
+    gains_table,
+    rows_of,
+    study_page,
+)
 from adaptive_labels.experiments.tuning import best_trial, trials_of
 
 HEAD = 'title = "T"\nquestion = "Q?"\ntasks = ["b"]\nseeds = 3\n'
@@ -31,7 +42,19 @@ def write(path: Path, text: str) -> Path:
 
 def record(variant: Variant, seed: int, validation: float, test: float, task: str = "b") -> dict:
     metrics = {"validation": {"top1": validation}, "test": {"top1": test, "nll": 1.0, "ece": 0.1}}
-    return {"task": task, "variant": variant.key, "seed": seed, "status": "finished", "metrics": metrics}
+    config = {"data": {"name": "towns"}}
+    return {
+        "task": task,
+        "variant": variant.key,
+        "seed": seed,
+        "status": "finished",
+        "config": config,
+        "metrics": metrics,
+    }
+
+
+def own_tasks(*names: str) -> str:
+    return "".join(f'[task.{name}]\ndata.name = "towns"\n' for name in names)
 
 
 def by_key(records: list[dict]) -> dict:
@@ -83,8 +106,54 @@ def test_a_run_is_recorded_once(tmp_path: Path) -> None:
     for _ in range(2):
         append_record(tmp_path, one)
     append_record(tmp_path, {**one, "seed": 1})
-    assert [r["seed"] for r in read_records(records_file(tmp_path, "b"))] == [0, 1]
-    assert read_all_records(tmp_path, ["b", "none"]) == by_key([one, {**one, "seed": 1}])
+    assert [r["seed"] for r in read_lines(records_file(tmp_path, "b"))] == [0, 1]
+    text = HEAD.replace('["b"]', '["b", "none"]') + BASELINE + own_tasks("b", "none")
+    study = load_study(write(tmp_path / "s.toml", text))
+    assert read_records(tmp_path, study) == by_key([one, {**one, "seed": 1}])
+
+
+def test_the_earliest_records_are_readable(tmp_path: Path) -> None:
+    old = record(Variant("x", "alr"), 0, 0.5, 0.5)
+    old["bench"] = old.pop("task")
+    (tmp_path / "records").mkdir()
+    write(tmp_path / "records" / "b.jsonl", json.dumps(old) + "\n")
+    study = load_study(write(tmp_path / "s.toml", HEAD + BASELINE + own_tasks("b")))
+    assert list(read_records(tmp_path, study)) == [("b", Variant("x", "alr").key, 0)]
+
+
+def test_a_run_on_other_data_is_of_another_task(tmp_path: Path) -> None:
+    study = load_study(write(tmp_path / "s.toml", HEAD + BASELINE + own_tasks("b")))
+    old = record(Variant("x", "baseline"), 0, 0.5, 0.5)
+    append_record(tmp_path, {**old, "config": {"data": {"name": "villages"}}})  # as earlier versions kept it
+    append_record(tmp_path, {**old, "task": "b@towns"})  # a folder that happens to be called like the data set
+    records = read_records(tmp_path, study)
+    assert {task for task, _, _ in records} == {"b@villages", "b@towns"}
+    assert rows_of(study, "b", records) == []
+
+
+def test_a_study_holds_tasks_with_what_they_share_said_once(tmp_path: Path) -> None:
+    tasks = (
+        '[defaults.training]\nepochs = 3\nlr = 0.1\n[task.a]\ncolumn = "x/y"\ndata.name = "towns"\ntraining.lr = 0.2\n'
+        'model = {name = "fasttext", options = {dim = 8}}\n[task.b]\nlike = "a"\ntraining.epochs = 4\n'
+    )
+    head = HEAD.replace('tasks = ["b"]\n', "")
+    study = load_study(write(tmp_path / "s.toml", head + BASELINE + tasks))
+    assert study.tasks == ("a", "b")
+    assert study.paper_columns == {"a": "x/y"}
+    first, second = study.config("a"), study.config("b")
+    assert (first.training.epochs, first.training.lr) == (3, 0.2)
+    assert (second.training.epochs, second.training.lr) == (4, 0.2)
+    assert second.data == first.data
+    assert second.model == first.model
+    for wrong, sentence in (
+        ("like = 'z'", "is like 'z', which is no task before it"),
+        ("dat = 1", "did you mean data"),
+    ):
+        with pytest.raises(StudyError, match=sentence):
+            load_study(write(tmp_path / "s.toml", head + BASELINE + f"[task.a]\n{wrong}\n"))
+    unknown = load_study(write(tmp_path / "s.toml", head + BASELINE + "[task.a]\ntraining.lrr = 1\n"))
+    with pytest.raises(StudyError, match=r"the task a of .*s\.toml: .*lrr"):
+        unknown.config("a")
 
 
 def test_the_trial_is_chosen_on_validation_and_shown_on_test(tmp_path: Path) -> None:
@@ -115,7 +184,7 @@ def test_the_table_says_n_spread_difference_and_what_validation_prefers(tmp_path
         [record(baseline, seed, low, low) for seed, (low, _) in figures.items()]
         + [record(alr, seed, high, high) for seed, (_, high) in figures.items()]
     )
-    lines = study_table(study, records).splitlines()
+    lines = study_page(study, records).splitlines()
     assert "| baseline | 3 | 51.0 ± 1.0 | 51.0 ± 1.0 |  |  | 1.000 | 0.100 | – | – |" in lines
     # differences 3, 3, 4: mean 3.33, std 0.577, t(2) 4.303 · 0.577/√3 = 1.43; p = 0.0099 by scipy.stats.ttest_rel
     assert "| **alr** | 3 | 54.3 ± 1.5 | 54.3 ± 1.5 | +3.3 [+1.9, +4.8] | 0.010 | 1.000 | 0.100 | – | – |" in lines
@@ -157,13 +226,13 @@ def test_the_committed_tables_are_what_the_records_give() -> None:
     assert studies
     for file in studies:
         study = load_study(file)
-        expected = study_table(study, read_all_records(root / "results", study.tasks))
+        expected = study_page(study, read_records(root / "results", study))
         assert (root / "results" / "tables" / f"{study.name}.md").read_text(encoding="utf-8") == expected, study.name
 
 
 def test_the_committed_page_is_what_the_records_give() -> None:
     root = Path(__file__).parents[3]
-    expected = render_page(root / "studies" / "ablations.md", root / "studies", root / "results")
+    expected = fill_template(root / "studies" / "ablations.md", root / "studies", root / "results")
     assert (root / "docs" / "ablations.md").read_text(encoding="utf-8") == expected
     assert "{{" not in expected
 
@@ -172,7 +241,7 @@ def test_the_committed_page_is_what_the_records_give() -> None:
 def test_the_table_of_the_waiting_weight_is_what_the_records_give(task: str) -> None:
     root = Path(__file__).parents[3]
     study = load_study(root / "studies" / ("waiting.toml" if task == "cifar100" else "methods.toml"))
-    rows = {row.name: row for row in rows_of(study, task, read_all_records(root / "results", [task]))}
+    rows = {row.name: row for row in rows_of(study, task, read_records(root / "results", study))}
     shown = [rows[name] for name in ("baseline", "alr", "alr-wait")]
     against = compare_all({row.name: row.values("test", "top1") for row in shown}, "baseline")
     fitted = np.mean(list(rows["baseline"].values("train", "top1").values()))
@@ -189,13 +258,13 @@ def accuracy_cell(row: Row) -> str:
 
 def test_a_page_asks_for_all_tables_of_a_study_or_for_one(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
-    study = write(tmp_path / "s.toml", HEAD.replace('["b"]', '["b", "c"]') + BASELINE)
+    study = write(tmp_path / "s.toml", HEAD.replace('["b"]', '["b", "c"]') + BASELINE + own_tasks("b", "c"))
     template = write(tmp_path / "page.md", "All:\n{{s}}\nOne:\n{{s:c}}\n")
     with pytest.raises(StudyError, match="no records of it"):
-        render_page(template, study.parent, tmp_path / "results")
+        fill_template(template, study.parent, tmp_path / "results")
     for task in ("b", "c"):
         append_record(tmp_path / "results", record(Variant("", "baseline"), 0, 0.5, 0.25, task))
-    text = render_page(template, study.parent, tmp_path / "results")
+    text = fill_template(template, study.parent, tmp_path / "results")
     assert text.count("**b**") == 1
     assert text.count("**c**") == 2
     assert text.count("| **baseline** | 1 | 50.0 | 25.0 |") == 3
@@ -225,14 +294,15 @@ def test_the_picture_shows_each_task_at_its_differences(tmp_path: Path) -> None:
         + [record(Variant("", "alr"), s, 0.5, 0.51 + s / 100) for s in range(3)]
         + [record(Variant("", "alr", {"attraction": -4.0}), 0, 0.5, 0.9)]  # there, but not of this study
     )
-    (line,) = lines_of(study, study.figure, records)
-    assert [round(point.difference, 6) for point in line.points] == [3.0, 1.0]
-    assert line.points[1].low == line.points[1].high == pytest.approx(1.0)  # the same on every seed
+    curves = curves_of(study, study.figure, records)
+    (curve,) = curves.values()
+    assert curve.mean == pytest.approx([3.0, 1.0])
+    assert curve.low[1] == curve.high[1] == pytest.approx(1.0)  # the same on every seed
     # differences 2, 3, 4: 3 ± 4.303 / √3
-    assert line.points[0].low == pytest.approx(3 - 4.3027 / 3**0.5, abs=1e-3)
-    picture = draw(study.figure, [line])
+    assert curve.low[0] == pytest.approx(3 - 4.3027 / 3**0.5, abs=1e-3)
+    picture = draw(study.figure, curves)
     assert "&lt;T&gt;" in picture
-    assert picture.count("<circle") == 2
+    assert picture.count("<circle") == 2 + 1  # two points, and the one beside the name
     xml.etree.ElementTree.fromstring(picture)
 
 

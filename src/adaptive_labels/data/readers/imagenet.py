@@ -17,7 +17,7 @@ from adaptive_labels.data.splits import Part, RawDataset, content_digests
 
 SIZE = 224
 VALIDATION_FRACTION = 0.02
-"""The share of train that is held out: about 25 images a class, and 98% stay for training."""
+"""The share of train that is held out: about 25 images per class, and 98% stay for training."""
 
 _PLACES = ("", "imagenet", "ILSVRC/Data/CLS-LOC", "imagenet/ILSVRC/Data/CLS-LOC")
 _MAPPING, _INDEX = "LOC_synset_mapping.txt", "imagenet_class_index.json"

@@ -13,13 +13,19 @@ from typing import Any
 import numpy as np
 
 from adaptive_labels.analysis.suspects import mean_residual_labels
-from adaptive_labels.config import RunConfig, from_dict, load_toml, to_dict
+from adaptive_labels.config import RunConfig, from_dict, to_dict
 from adaptive_labels.data import Dataset
 from adaptive_labels.experiments import build
 from adaptive_labels.experiments.comparison import Plan, plan_runs, run_plan
 from adaptive_labels.experiments.executors import Event, Outcome
-from adaptive_labels.experiments.studies.records import append_record, make_record, read_all_records
-from adaptive_labels.experiments.studies.study import Study, StudyError, Variant, task_file
+from adaptive_labels.experiments.studies.records import (
+    Records,
+    append_record,
+    make_record,
+    read_records,
+    stand_in_name,
+)
+from adaptive_labels.experiments.studies.study import Study, StudyError, Variant
 from adaptive_labels.experiments.tuning import TUNE_SEEDS, best_trial, trials_of
 from adaptive_labels.runs import RunFolder, run_id, write_npz
 
@@ -28,57 +34,100 @@ Listening = Callable[[Plan], Any]  # a context manager that gives something to t
 
 @dataclass(frozen=True)
 class Work:
-    """Where a study's parts lie and go; ``stand_ins``: other data for a task's, by the name of what it stands for."""
+    """Where runs and records go; ``stand_ins``: the data in the place of a task's, by the name of what it replaces."""
 
-    file: Path
     out: Path
     results: Path
     data_dir: str | None = None
     workers: int = 1
     stand_ins: Mapping[str, str] = field(default_factory=dict)
 
+    def config(self, study: Study, task: str) -> RunConfig:
+        """A task's configuration with the data of this work."""
+        config = study.config(task)
+        name = self.stand_ins.get(config.data.name, config.data.name)
+        return dataclasses.replace(config, data=dataclasses.replace(config.data, name=name, data_dir=self.data_dir))
+
+    def recorded_as(self, study: Study, task: str) -> str:
+        """What a task's runs are recorded under: on other data than its own it is another task."""
+        instead = self.stand_ins.get(study.config(task).data.name)
+        return task if instead is None else stand_in_name(task, instead)
+
 
 def run_study(study: Study, task: str, work: Work, listening: Listening) -> list[Outcome]:
     """Run every variant × seed that is missing on a task; returns the failures."""
-    config = _task_config(work, task)
+    config, name = work.config(study, task), work.recorded_as(study, task)
     dataset = build.load_data(config.data)
-    seeds = study.seeds_for(task)
-    variants = study.variants_on(task)
+    seeds, variants = study.seeds_for(task), study.variants_on(task)
     plain = [variant for variant in variants if not variant.fixed_to_confusions and variant.tune is None]
     fixed = [variant for variant in variants if variant.fixed_to_confusions]
     tuned = [variant for variant in variants if variant.tune is not None]
+    if name != task:
+        _check_stand_in(name, dataset, read_records(work.results, study))
 
     def missing(variants: Sequence[Variant], seeds: Sequence[int] = seeds) -> list[tuple[Variant, int]]:
-        recorded = read_all_records(work.results, [task])
-        return [(v, seed) for seed in seeds for v in variants if (task, v.key, seed) not in recorded]
+        recorded = read_records(work.results, study)
+        return [(v, seed) for seed in seeds for v in variants if (name, v.key, seed) not in recorded]
 
     def run(pairs: Iterable[tuple[Variant, int]], labels: str | None = None) -> list[Outcome]:
-        return _run(task, _configs(config, dataset, pairs, labels), dataset, work, listening)
+        return _run(name, _configs(config, dataset, pairs, labels), dataset, work, listening)
 
     failed = run(missing(plain))
     if held := missing(fixed):
         baselines = [(_plain_baseline(plain), seed) for seed in seeds]
-        configs = _configs(config, dataset, baselines, None)
-        folders = [RunFolder.create(work.out, to_dict(one)) for _, one in configs]
+        folders = [RunFolder.create(work.out, to_dict(one)) for _, one in _configs(config, dataset, baselines)]
         # A record is not enough here: what the baseline confuses is in the predictions of its run.
         failed += run(pair for pair, folder in zip(baselines, folders, strict=True) if not folder.finished)
-        failed += run(held, _confusions_file(folders, work.out, task))
+        failed += run(held, _confusions_file(folders, work.out, name))
     if tuned:
         failed += run(missing([trial for variant in tuned for trial in trials_of(variant)], seeds[:TUNE_SEEDS]))
-        records = read_all_records(work.results, [task])
-        best = [best_trial(variant, task, records) for variant in tuned]
+        records = read_records(work.results, study)
+        best = [best_trial(variant, name, records) for variant in tuned]
         failed += run(missing([trial for trial in best if trial is not None], seeds[TUNE_SEEDS:]))
     return failed
 
 
-def _task_config(work: Work, task: str) -> RunConfig:
-    config = load_toml(task_file(work.file, task))
-    name = work.stand_ins.get(config.data.name, config.data.name)
-    return dataclasses.replace(config, data=dataclasses.replace(config.data, name=name, data_dir=work.data_dir))
+def run_variant(config: RunConfig, variant: Variant, out: Path, listening: Listening) -> RunFolder:
+    """One run of a variant on a task's configuration, trained unless it is there already; nothing is recorded."""
+    dataset = build.load_data(config.data)
+    resolved, choice = build.resolve_for(with_variant(config, variant), dataset)
+    plan = plan_runs(dataset, choice, [resolved], out)
+    with listening(plan) as tell:
+        runs, failed = run_plan(plan, tell, sys.argv)
+    if failed:
+        raise StudyError(f"the run failed: {failed[0].error}")
+    return runs[0]
+
+
+def with_variant(task: RunConfig, variant: Variant, labels: str | None = None) -> RunConfig:
+    """A task's recipe with a variant's method and settings; ``labels`` is a file of confusions to fix S at."""
+    options = dict(variant.options)
+    if variant.fixed_to_confusions:
+        options |= {"initial_labels": labels, "frozen": True}
+    values = to_dict(task)
+    values["method"] = {"name": variant.method, "options": options}
+    values["training"] |= variant.training
+    return from_dict(values)
+
+
+def count_runs(study: Study, task: str, work: Work) -> tuple[int, int]:
+    """How many runs a study wants on a task, tuning trials included, and how many of them are recorded."""
+    name, records, seeds = work.recorded_as(study, task), read_records(work.results, study), study.seeds_for(task)
+    wanted = done = 0
+    for variant in study.variants_on(task):
+        pairs = [(variant, seed) for seed in seeds]
+        if variant.tune is not None:
+            pairs = [(trial, seed) for trial in trials_of(variant) for seed in seeds[:TUNE_SEEDS]]
+            best = best_trial(variant, name, records)
+            wanted += 0 if best else len(seeds[TUNE_SEEDS:])
+            pairs += [(best, seed) for seed in seeds[TUNE_SEEDS:]] if best else []
+        wanted += len(pairs)
+        done += sum((name, v.key, seed) in records for v, seed in pairs)
+    return wanted, done
 
 
 def _configs(
-    task: RunConfig, dataset: Dataset, pairs: Iterable[tuple[Variant, int]], labels: str | None
+    task: RunConfig, dataset: Dataset, pairs: Iterable[tuple[Variant, int]], labels: str | None = None
 ) -> list[tuple[Variant, RunConfig]]:
     """The resolved configuration of every variant and seed."""
     resolved: dict[str, RunConfig] = {}
@@ -90,23 +139,8 @@ def _configs(
     return found
 
 
-def with_variant(task: RunConfig, variant: Variant, labels: str | None) -> RunConfig:
-    """A task's recipe with a variant's method and settings; ``labels`` is a file of confusions to fix S at."""
-    options = dict(variant.options)
-    if variant.fixed_to_confusions:
-        options |= {"initial_labels": labels, "frozen": True}
-    values = to_dict(task)
-    values["method"] = {"name": variant.method, "options": options}
-    values["training"] |= variant.training
-    return from_dict(values)
-
-
 def _run(
-    task: str,
-    jobs: Sequence[tuple[Variant, RunConfig]],
-    dataset: Dataset,
-    work: Work,
-    listening: Listening,
+    task: str, jobs: Sequence[tuple[Variant, RunConfig]], dataset: Dataset, work: Work, listening: Listening
 ) -> list[Outcome]:
     if not jobs:
         return []
@@ -114,24 +148,29 @@ def _run(
     plan = plan_runs(dataset, choice, [config for _, config in jobs], work.out, work.workers)
     variants = {run_id(to_dict(config)): variant for variant, config in jobs}
 
-    def record(path: Path) -> None:
-        append_record(work.results, make_record(RunFolder(path), task, variants[_id_of(path)]))
+    def record(run: RunFolder) -> None:
+        variant = variants.get(run_id(run.config))
+        if variant is not None:  # not a run that was only learned from
+            append_record(work.results, make_record(run, task, variant))
 
     with listening(plan) as tell:
 
         def hear(event: Event) -> None:
             tell(event)
-            if event.kind == "done" and _id_of(event.data) in variants:  # not what was only learned from
-                record(Path(event.data))
+            if event.kind == "done":
+                record(RunFolder(Path(event.data)))
 
         runs, failed = run_plan(plan, hear, sys.argv)
     for run in runs:  # those that had been finished before
-        record(run.path)
+        record(run)
     return failed
 
 
-def _id_of(path: str | Path) -> str:
-    return run_id(RunFolder(path).config)  # a folder of an earlier version may have another name
+def _check_stand_in(name: str, dataset: Dataset, records: Records) -> None:
+    """Refuse other data under the same name: two folders called alike would be one column."""
+    for (task, _, _), record in records.items():
+        if task == name and record["config"]["data"].get("fingerprint", dataset.fingerprint) != dataset.fingerprint:
+            raise StudyError(f"{name} has records of other data under this name: rename the data, or give --results")
 
 
 def _plain_baseline(variants: Sequence[Variant]) -> Variant:
@@ -153,21 +192,3 @@ def _confusions_file(baselines: Sequence[RunFolder], out: Path, task: str) -> st
     path = out / f"confusions-{task}-{hashlib.sha256(labels.tobytes()).hexdigest()[:12]}.npz"
     write_npz(path, labels=labels)
     return str(path)
-
-
-def count_missing(study: Study, task: str, results: Path) -> Mapping[str, int]:
-    """How many runs a study wants on a task and how many of them are recorded, tuning trials included."""
-    records = read_all_records(results, [task])
-    wanted = 0
-    done = 0
-    for variant in study.variants_on(task):
-        seeds = study.seeds_for(task)
-        pairs = [(variant, seed) for seed in seeds]
-        if variant.tune is not None:
-            pairs = [(trial, seed) for trial in trials_of(variant) for seed in seeds[:TUNE_SEEDS]]
-            best = best_trial(variant, task, records)
-            wanted += 0 if best else len(seeds[TUNE_SEEDS:])
-            pairs += [(best, seed) for seed in seeds[TUNE_SEEDS:]] if best else []
-        wanted += len(pairs)
-        done += sum((task, v.key, seed) in records for v, seed in pairs)
-    return {"wanted": wanted, "done": done}

@@ -3,7 +3,7 @@
     title = "What the weight on L_res is"
     question = "Which accuracy should 1 − accuracy be made of?"
     reference = "running"                  # what the others are compared with
-    tasks = ["towns", "banking77"]       # files in tasks/ beside the study
+    tasks = ["towns", "banking77"]         # files in tasks/ beside the study
     seeds = 5
 
     [seeds_on]                             # fewer where a run is long
@@ -18,12 +18,26 @@
     method = "alr"
     grid.residual_weight = [0.5, 1.0]
 
-``methods = ["baseline", "alr"]`` is short for variants of these names without settings. With ``paper = "cifar"`` and
-``paper_columns`` (task → the paper's column) the paper's figures can stand beside a study's: see `reproduction`.
+``methods = ["baseline", "alr"]`` is short for variants of these names without settings.
 
 A variant's ``options`` go to the method, its ``training`` to the training settings. ``tune = 5`` tries five values of
 the method's main option and shows the one that is best on validation. ``fixed_to_confusions = true`` holds S at what
 the baseline's runs confuse on validation.
+
+A study may hold its tasks itself, as the recipes of the paper's tables do:
+
+    [defaults.training]                    # what its tasks share
+    epochs = 300
+
+    [task.cifar10-narrow]
+    column = "cifar10/preact-resnet18"     # the paper's column that it stands for
+    data.name = "cifar10"
+    model.name = "preact-resnet18-w16"
+
+    [task.cifar100-narrow]
+    like = "cifar10-narrow"                # the same but for what follows
+    column = "cifar100/preact-resnet18"
+    data.name = "cifar100"
 """
 
 from __future__ import annotations
@@ -36,24 +50,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from adaptive_labels.errors import UserError
+from adaptive_labels.config import ConfigError, RunConfig, from_dict, load_toml
+from adaptive_labels.errors import UserError, did_you_mean
 
-_STUDY_KEYS = {
-    "title",
-    "question",
-    "reference",
-    "tasks",
-    "seeds",
-    "seeds_on",
-    "columns",
-    "by_class",
-    "methods",
-    "variant",
-    "figure",
-    "paper",
-    "paper_columns",
-}
-_VARIANT_KEYS = {"name", "method", "options", "training", "grid", "tune", "fixed_to_confusions", "tasks"}
+_STUDY_KEYS = (
+    *("title", "question", "reference", "tasks", "seeds", "seeds_on", "columns", "by_class", "methods", "variant"),
+    *("figure", "defaults", "task"),
+)
+_VARIANT_KEYS = ("name", "method", "options", "training", "grid", "tune", "fixed_to_confusions", "tasks")
+_TASK_KEYS = ("like", "column", "data", "model", "training")
 DEFAULT_COLUMNS = ("nll", "ece", "ece_scaled", "aurc")
 # How a metric is called in a table, and how many digits it is shown with.
 COLUMNS = {
@@ -124,19 +129,24 @@ class Figure:
 class Study:
     """A question, and what is run to answer it."""
 
-    name: str
+    file: Path
     title: str
     question: str
     tasks: tuple[str, ...]
     variants: tuple[Variant, ...]
-    reference: str
-    seeds: int
-    seeds_on: Mapping[str, int]
+    reference: str = "baseline"
+    seeds: int = 5
+    seeds_on: Mapping[str, int] = field(default_factory=dict)
     columns: tuple[str, ...] = DEFAULT_COLUMNS
     by_class: bool = False  # whether to show in which classes the gain over the baseline lies
     figure: Figure | None = None
-    paper: str | None = None  # the paper's table that it is put beside
-    paper_columns: Mapping[str, str] = field(default_factory=dict)  # task → the table's column
+    paper_columns: Mapping[str, str] = field(default_factory=dict)  # task → the column of the paper's table
+    own_tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # task → its configuration
+
+    @property
+    def name(self) -> str:
+        """The file's, without its ending."""
+        return self.file.stem
 
     def seeds_for(self, task: str) -> range:
         """The seeds of every variant on a task."""
@@ -145,6 +155,18 @@ class Study:
     def variants_on(self, task: str) -> list[Variant]:
         """The variants that are run on a task."""
         return [variant for variant in self.variants if not variant.tasks or task in variant.tasks]
+
+    def config(self, task: str) -> RunConfig:
+        """A task's data, network and recipe, the method left open: of the study itself, or of tasks/ beside it."""
+        if task in self.own_tasks:
+            try:
+                return from_dict(self.own_tasks[task])
+            except ConfigError as error:
+                raise StudyError(f"the task {task} of {self.file}: {error}") from error
+        path = self.file.parent / "tasks" / f"{task}.toml"
+        if not path.exists():
+            raise StudyError(f"the study {self.file} names the task {task!r}, but there is no {path}")
+        return load_toml(path)
 
 
 def load_study(path: str | Path) -> Study:
@@ -155,44 +177,49 @@ def load_study(path: str | Path) -> Study:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise StudyError(f"the study {path} cannot be read: {error}") from error
     _refuse_unknown(path, values, _STUDY_KEYS)
+    given = values.pop("task", {})
+    own = _own_tasks(path, given, values.pop("defaults", {}))
+    if own:
+        values.setdefault("tasks", list(own))
     for key in ("title", "question", "tasks"):
         if key not in values:
             raise StudyError(f"the study {path} has no {key}")
-    if "variant" not in values and "methods" not in values:
+    plain = [Variant(name, name) for name in values.pop("methods", ())]
+    variants = (*plain, *(variant for entry in values.pop("variant", ()) for variant in _expand(path, entry)))
+    if not variants:
         raise StudyError(f"the study {path} has no variant")
-    plain = tuple(Variant(name, name) for name in values.get("methods", ()))
-    variants = (*plain, *(variant for entry in values.get("variant", ()) for variant in _expand(path, entry)))
-    names = [variant.name for variant in variants]
-    for number, variant in enumerate(variants):
-        if any(_same_place(variant, other) for other in variants[:number]):
-            raise StudyError(f"the study {path} has two variants called {variant.name!r}")
-    reference = values.get("reference", "baseline")
-    if reference not in names:
+    for first, second in itertools.combinations(variants, 2):
+        if first.name == second.name and (not first.tasks or not second.tasks or set(first.tasks) & set(second.tasks)):
+            raise StudyError(f"the study {path} has two variants called {first.name!r}")
+    reference = values.setdefault("reference", "baseline")
+    if reference not in {variant.name for variant in variants}:
         raise StudyError(f"the study {path} has the reference {reference!r}, which is none of its variants")
     for column in values.get("columns", ()):
         if column not in COLUMNS:
             raise StudyError(f"the study {path} has the unknown column {column!r}; known are {', '.join(COLUMNS)}")
+    figure = _figure(path, values.pop("figure", None))
+    others: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     return Study(
-        name=path.stem,
-        title=values["title"],
-        question=values["question"],
-        tasks=tuple(values["tasks"]),
+        file=path,
         variants=variants,
-        reference=reference,
-        seeds=values.get("seeds", 5),
-        seeds_on=values.get("seeds_on", {}),
-        columns=tuple(values.get("columns", DEFAULT_COLUMNS)),
-        by_class=values.get("by_class", False),
-        figure=_figure(path, values.get("figure")),
-        paper=values.get("paper"),
-        paper_columns=values.get("paper_columns", {}),
+        figure=figure,
+        paper_columns={name: task["column"] for name, task in given.items() if "column" in task},
+        own_tasks=own,
+        **others,
     )
 
 
-def _same_place(first: Variant, second: Variant) -> bool:
-    """Whether two variants would be two rows of one table under one name."""
-    shared = not first.tasks or not second.tasks or set(first.tasks) & set(second.tasks)
-    return first.name == second.name and bool(shared)
+def _own_tasks(path: Path, tasks: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The tasks that a study holds itself: their own values over those of the task they are like or the defaults."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, own in tasks.items():
+        _refuse_unknown(path, own, _TASK_KEYS)
+        like = own.get("like")
+        if like is not None and like not in found:
+            raise StudyError(f"the task {name} of {path} is like {like!r}, which is no task before it")
+        base = defaults if like is None else found[like]
+        found[name] = {key: {**base.get(key, {}), **own.get(key, {})} for key in ("data", "model", "training")}
+    return found
 
 
 def _figure(path: Path, values: Mapping[str, Any] | None) -> Figure | None:
@@ -204,14 +231,6 @@ def _figure(path: Path, values: Mapping[str, Any] | None) -> Figure | None:
         raise StudyError(
             f"the figure of {path} needs title, label, method, option, default and values: {error}"
         ) from error
-
-
-def task_file(study_path: str | Path, task: str) -> Path:
-    """Where a task (data and recipe, as a run's configuration) lies: in tasks/ beside the study."""
-    path = Path(study_path).parent / "tasks" / f"{task}.toml"
-    if not path.exists():
-        raise StudyError(f"the study {study_path} names the task {task!r}, but there is no {path}")
-    return path
 
 
 def _expand(path: Path, entry: Mapping[str, Any]) -> Iterator[Variant]:
@@ -244,7 +263,8 @@ def _word(value: Any) -> str:
     return f"{value:g}".replace("-", "−") if isinstance(value, float) else str(value)
 
 
-def _refuse_unknown(path: Path, values: Mapping[str, Any], known: set[str]) -> None:
+def _refuse_unknown(path: Path, values: Mapping[str, Any], known: tuple[str, ...]) -> None:
     for key in values:
         if key not in known:
-            raise StudyError(f"the study {path} has the unknown key {key!r}; known are {', '.join(sorted(known))}")
+            hint = did_you_mean(key, known) or f"; known are {', '.join(sorted(known))}"
+            raise StudyError(f"the study {path} has the unknown key {key!r}{hint}")

@@ -1,7 +1,8 @@
-"""Records → Markdown tables: deterministic, so that what is committed can be compared with what the records give."""
+"""Records → Markdown tables, pages and pictures, always the same ones, so that what is committed can be checked."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,14 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from adaptive_labels.analysis.format import difference, p_value, signed
-from adaptive_labels.analysis.statistics import Comparison, compare_all, summarise
-from adaptive_labels.experiments.studies.figure import draw, lines_of
-from adaptive_labels.experiments.studies.records import Record, read_all_records
-from adaptive_labels.experiments.studies.study import COLUMNS, Study, Variant, load_study
+from adaptive_labels import tables
+from adaptive_labels.analysis.format import difference, p_value, percent_summary, signed
+from adaptive_labels.analysis.statistics import compare, compare_all, summarise
+from adaptive_labels.experiments.studies.records import Record, Records, read_records
+from adaptive_labels.experiments.studies.study import COLUMNS, Figure, Study, StudyError, Variant, load_study
 from adaptive_labels.experiments.tuning import best_trial
+from adaptive_labels.report.charts import Axis, Curve, line_chart
+from adaptive_labels.report.figures import standalone
 
-Records = Mapping[tuple[str, str, int], Record]
+RANKING_SEEDS = 2
+_MARKER = re.compile(r"\{\{([\w-]+)(?::([\w-]+))?\}\}")
 
 
 @dataclass(frozen=True)
@@ -62,35 +66,54 @@ def rows_of(study: Study, task: str, records: Records) -> list[Row]:
     return rows
 
 
-def study_table(study: Study, records: Records) -> str:
-    """A study's page: its question, and a table a task."""
+def study_page(study: Study, records: Records) -> str:
+    """A study's page: its question, and a table for each task."""
     parts = [f"# {study.title}", study.question]
     for task in study.tasks:
-        rows = rows_of(study, task, records)
-        if rows:
-            parts += [f"## {task}", task_table(study, rows), _caption(study, rows)]
-            parts += [gains] if study.by_class and (gains := gains_table(rows)) else []
+        if rows := rows_of(study, task, records):
+            shown, *gains = _tables(study, rows)
+            parts += [f"## {task}", shown, _caption(study, rows), *gains]
     return "\n\n".join(parts) + "\n"
+
+
+def fill_template(template: Path, studies: Path, results: Path) -> str:
+    """The template with `{{study}}` replaced by a table for each task, `{{study:task}}` by that task's alone."""
+
+    def fill(match: re.Match[str]) -> str:
+        study = load_study(studies / f"{match[1]}.toml")
+        records = read_records(results, study)
+        parts = []
+        for task in [match[2]] if match[2] else study.tasks:
+            if rows := rows_of(study, task, records):
+                parts += [f"**{task}**", *_tables(study, rows)]
+        if not parts:
+            raise StudyError(f"{template} asks for {match[0]}, but there are no records of it")
+        return "\n\n".join(parts)
+
+    return _MARKER.sub(fill, template.read_text(encoding="utf-8"))
+
+
+def _tables(study: Study, rows: Sequence[Row]) -> list[str]:
+    gains = gains_table(rows) if study.by_class else ""
+    return [task_table(study, rows), gains] if gains else [task_table(study, rows)]
 
 
 def task_table(study: Study, rows: Sequence[Row]) -> str:
     """One task's Markdown table."""
-    against = _comparisons(study, rows)
+    accuracies = {row.name: row.values("test", "top1") for row in rows}
+    against = compare_all(accuracies, study.reference) if study.reference in accuracies else {}
     head = ["variant", "n", "validation %", "test %", f"against {study.reference}", "p"]
     head += [COLUMNS[column][0] for column in study.columns]
     best = max(rows, key=lambda row: _mean(row.values("validation", "top1")))
-    lines = [_line(head), _line(["---"] * len(head))]
+    lines = []
     for row in rows:
-        name = f"**{row.name}**" if row is best else row.name
-        cells = [name, str(len(row.runs)), _percent(row, "validation"), _percent(row, "test")]
         compared = against.get(row.name)
+        cells = [f"**{row.name}**" if row is best else row.name, str(len(row.runs))]
+        for split in ("validation", "test"):
+            cells.append(percent_summary(summarise(list(row.values(split, "top1").values()))) or "–")
         cells += [difference(compared, 1) if compared else "", p_value(compared.p_holm) if compared else ""]
-        cells += [_cell(row, column) for column in study.columns]
-        lines.append(_line(cells))
-    return "\n".join(lines)
-
-
-RANKING_SEEDS = 2
+        lines.append([*cells, *(_cell(row, column) for column in study.columns)])
+    return "\n".join(tables.markdown(head, lines, left=None))
 
 
 def gains_table(rows: Sequence[Row]) -> str:
@@ -108,19 +131,14 @@ def gains_table(rows: Sequence[Row]) -> str:
     ranked = np.argsort(sum(right[seed] for seed in seeds[:RANKING_SEEDS]) / np.maximum(counts, 1), kind="stable")
     thirds = np.array_split(ranked, 3)
     head = ["gain over the baseline, points", "worst third of classes", "middle third", "best third"]
-    lines = [_line(head), _line(["---"] * len(head))]
+    lines = []
     for row in rows:
         shared = [seed for seed in seeds[RANKING_SEEDS:] if seed in row.runs and row is not baseline]
         gains = [np.array(row.runs[seed]["right_by_class"]) - right[seed] for seed in shared]
         if gains:
             mean = np.mean(gains, axis=0)
-            lines.append(_line([row.name, *(signed(mean[third].sum() / counts[third].sum()) for third in thirds)]))
-    return "\n".join(lines)
-
-
-def _comparisons(study: Study, rows: Sequence[Row]) -> dict[str, Comparison]:
-    accuracies = {row.name: row.values("test", "top1") for row in rows}
-    return compare_all(accuracies, study.reference) if study.reference in accuracies else {}
+            lines.append([row.name, *(signed(mean[third].sum() / counts[third].sum()) for third in thirds)])
+    return "\n".join(tables.markdown(head, lines, left=None))
 
 
 def _caption(study: Study, rows: Sequence[Row]) -> str:
@@ -135,14 +153,6 @@ def _caption(study: Study, rows: Sequence[Row]) -> str:
     return words + (f" Diverged: {', '.join(diverged)}." if diverged else "")
 
 
-def _percent(row: Row, split: str) -> str:
-    summary = summarise(list(row.values(split, "top1").values()))
-    if summary is None:
-        return "–"
-    spread = "" if summary.std is None else f" ± {100 * summary.std:.1f}"
-    return f"{100 * summary.mean:.1f}{spread}"
-
-
 def _cell(row: Row, column: str) -> str:
     _, digits, factor = COLUMNS[column]
     values = row.values("test", column)
@@ -153,23 +163,54 @@ def _mean(values: Mapping[int, float]) -> float:
     return sum(values.values()) / len(values) if values else float("-inf")
 
 
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+# ---------------------------------------------------------------------------------------------------- pictures, files
+
+
+def curves_of(study: Study, figure: Figure, records: Records) -> dict[str, Curve]:
+    """By task, the differences of test accuracy from the baseline in points, at the values that the study runs there.
+
+    x is the place of a value among the figure's; the band is the 95% t interval over the seeds.
+    """
+    curves = {}
+    for task in study.tasks:
+        wanted = {variant.key for variant in study.variants_on(task)}
+
+        def accuracies(variant: Variant, task: str = task) -> dict[int, float]:
+            runs = {seed: records.get((task, variant.key, seed)) for seed in study.seeds_for(task)}
+            return Row("", {seed: run for seed, run in runs.items() if run is not None}).values("test", "top1")
+
+        baseline, points = accuracies(Variant("baseline", "baseline")), []
+        for place, value in enumerate(figure.values):
+            variant = Variant("", figure.method, {} if value == figure.default else {figure.option: value})
+            found = compare(accuracies(variant), baseline)
+            if variant.key in wanted and found.difference is not None:
+                ends = [found.difference if end is None else end for end in (found.low, found.high)]
+                points.append((place, 100 * found.difference, *(100 * end for end in ends)))
+        if len(points) > 1:
+            curves[task] = Curve.of(*zip(*points, strict=True))
+    return curves
+
+
+def draw(figure: Figure, curves: Mapping[str, Curve]) -> str:
+    """The picture as an SVG file: points of accuracy over the baseline against the option's values."""
+    ticks = {float(place): f"{value:g}".replace("-", "−") for place, value in enumerate(figure.values)}
+    x, y = Axis(figure.label, ticks=ticks), Axis(figure.title, signed=True)
+    return standalone(line_chart(curves, figure.title, x, y, bars=True))
 
 
 def write_tables(studies: Path, results: Path) -> list[Path]:
-    """Make the page of every study that has records, and return what was written."""
+    """Write the page and the picture of every study that has records; the files."""
     written = []
     for file in sorted(studies.glob("*.toml")):
         study = load_study(file)
-        records = read_all_records(results, study.tasks)
+        records = read_records(results, study)
         if any(rows_of(study, task, records) for task in study.tasks):
             path = results / "tables" / f"{study.name}.md"
+            files = {path: study_page(study, records)}
+            if study.figure is not None and (curves := curves_of(study, study.figure, records)):
+                files[path.with_suffix(".svg")] = draw(study.figure, curves)
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(study_table(study, records), encoding="utf-8")
-            written.append(path)
-            if study.figure is not None and (lines := lines_of(study, study.figure, records)):
-                picture = path.with_suffix(".svg")
-                picture.write_text(draw(study.figure, lines), encoding="utf-8")
-                written.append(picture)
+            for name, text in files.items():
+                name.write_text(text, encoding="utf-8")
+                written.append(name)
     return written

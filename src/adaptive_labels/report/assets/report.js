@@ -123,7 +123,7 @@ function explore(root, data) {
     // On a narrow screen the figure is drawn smaller: larger letters, and fewer of them, stay readable.
     const smallest = SMALLEST_FONT * Math.min(1.5, Math.max(1, svg.viewBox.baseVal.width / (svg.clientWidth || Infinity)));
     const font = Math.max(smallest, Math.min(12, cell * 0.95));
-    const step = Math.max(1, Math.ceil(smallest / cell));
+    const step = Math.max(1, Math.ceil(smallest / cell - 0.2)); // letters may touch a little
     const letters = Math.min(LONGEST_NAME, Math.max(4, Math.floor((left - 4) / (font * LETTER))));
     const rows = svg.querySelector(".rows"), columns = svg.querySelector(".columns");
     rows.replaceChildren();

@@ -3,7 +3,7 @@
 import numpy as np
 
 from adaptive_labels.analysis.format import percent
-from adaptive_labels.metrics import BINS, confidence_and_correct, reliability, risk_coverage
+from adaptive_labels.metrics import BINS, confidence_and_correct, ece, reliability, risk_coverage
 from adaptive_labels.report.charts import line_chart, over_runs, percent_axis, reliability_diagram
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.group_data import GroupData, MethodData
@@ -31,40 +31,29 @@ def calibration_section(context: Context) -> str:
 
 
 def _diagram(method: MethodData, figures: Figures) -> str:
-    labels = np.concatenate([predictions.test_labels for predictions, _ in method.predictions])
-    before = reliability(np.concatenate([p.test_logits for p, _ in method.predictions]), labels)
-    words = f"{method.label}: ECE {percent(_mean_ece(method, scaled=False))}%"
+    runs = method.predictions
+    labels = np.concatenate([run.labels for run in runs])
+    before = reliability(np.concatenate([run.logits for run in runs]), labels)
+    words = f"{method.label}: ECE {percent(float(np.mean([ece(run.logits, run.labels) for run in runs])))}%"
     after = None
-    if all(temperature for _, temperature in method.predictions):
-        logits = np.concatenate([p.test_logits.astype(np.float64) / (t or 1.0) for p, t in method.predictions])
-        after = reliability(logits, labels)
-        words += f" → {percent(_mean_ece(method, scaled=True))}%"
+    if all(run.temperature for run in runs):
+        scaled = [run.logits.astype(np.float64) / (run.temperature or 1.0) for run in runs]
+        after = reliability(np.concatenate(scaled), labels)
+        mean = float(np.mean([ece(logits, run.labels) for logits, run in zip(scaled, runs, strict=True)]))
+        words += f" → {percent(mean)}%"
     drawing = reliability_diagram(before, after, f"Reliability of {method.label}")
     return f"<div>{heading(4, words)}{figures.figure(f'reliability-{method.label}', drawing)}</div>"
-
-
-def _mean_ece(method: MethodData, *, scaled: bool) -> float:
-    found = [
-        reliability(p.test_logits.astype(np.float64) / (t or 1.0 if scaled else 1.0), p.test_labels).ece
-        for p, t in method.predictions
-    ]
-    return float(np.mean(found))
 
 
 def _risk(found: GroupData, figures: Figures) -> str:
     grid = np.linspace(1 / _POINTS, 1.0, _POINTS)
     curves, areas = {}, []
     for method in found.methods:
-        risks = []
-        by_run = []
-        for predictions, _ in method.predictions:
-            if len(predictions.test_labels):
-                curve = risk_coverage(*confidence_and_correct(predictions.test_logits, predictions.test_labels))
-                risks.append([curve.risk_at(float(coverage)) for coverage in grid])
-                by_run.append(curve.area)
-        if risks:
+        by_run = [risk_coverage(*confidence_and_correct(run.logits, run.labels)) for run in method.predictions]
+        if by_run:
+            risks = [[curve.risk_at(float(coverage)) for coverage in grid] for curve in by_run]
             curves[method.label] = over_runs(grid, np.array(risks))
-            areas.append(f"{method.label} {100 * np.mean(by_run):.2f}")
+            areas.append(f"{method.label} {100 * np.mean([curve.area for curve in by_run]):.2f}")
     if not curves:
         return ""
     title = f"Risk by coverage, {found.group.title}"

@@ -65,11 +65,6 @@ def _table(
 
 def _accuracy(method: MethodData) -> NDArray[np.float64]:
     """(K,) mean test accuracy of each class over the runs; NaN for a class without test examples."""
-    by_run = []
-    for predictions, _ in method.predictions:
-        size = predictions.test_logits.shape[1]
-        right = predictions.test_logits.argmax(axis=1) == predictions.test_labels
-        count = np.bincount(predictions.test_labels, minlength=size).astype(np.float64)
-        hits = np.bincount(predictions.test_labels, weights=right, minlength=size)
-        by_run.append(np.divide(hits, count, out=np.full(size, np.nan), where=count > 0))
-    return np.asarray(np.mean(by_run, axis=0))
+    counts = np.mean([run.counts for run in method.predictions], axis=0)
+    total = counts.sum(axis=1)
+    return np.asarray(np.divide(counts.diagonal(), total, out=np.full(len(total), np.nan), where=total > 0))

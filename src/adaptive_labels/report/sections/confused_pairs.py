@@ -3,7 +3,6 @@
 import base64
 import binascii
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from adaptive_labels.analysis.confusions import Confusions, groups_sentence, one_way_pairs, top_pairs
@@ -13,7 +12,7 @@ from adaptive_labels.analysis.residual_labels import agreement
 from adaptive_labels.analysis.statistics import SIGNIFICANCE
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.group_data import MethodData
-from adaptive_labels.report.page import heading, paragraph
+from adaptive_labels.report.page import heading, paragraph, quoted
 from adaptive_labels.report.sections import Context, section
 from adaptive_labels.report.sections.confusion_maps import shown_first
 
@@ -78,7 +77,7 @@ def _inputs(examples: Sequence[dict[str, Any]]) -> list[str]:
         seen.add(content)
         sure = f'<span class="sure">{percent(_confidence(example), 0)}%</span>'
         if "text" in example:
-            texts.append(f"<li><q>{escape(content)}</q> {sure}</li>")
+            texts.append(f"<li>{quoted(content)} {sure}</li>")
         elif is_png(content):
             images.append(
                 f'<li><img src="data:image/png;base64,{content}" alt="a test image that was mistaken">{sure}</li>'

@@ -8,7 +8,7 @@ from adaptive_labels.report.sections import Context, section
 
 @section(70, title="What became of the wrong labels", link="wrong labels")
 def noise_section(context: Context) -> str:
-    """Memorised and recovered wrong labels, a row a method; empty for runs without injected noise."""
+    """Memorised and recovered wrong labels, one row per method; empty for runs without injected noise."""
     found, figures = context.data, context.figures
     rows, wrong = [], 0.0
     for method in found.methods:

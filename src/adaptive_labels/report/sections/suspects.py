@@ -1,12 +1,11 @@
 """Training examples whose label looks wrong, where `alr suspects RUN -o FILE` has ranked them."""
 
 from collections.abc import Sequence
-from html import escape
 
 from adaptive_labels.analysis.format import percent
 from adaptive_labels.analysis.suspects import Suspect, Suspects
 from adaptive_labels.report.figures import Figures
-from adaptive_labels.report.page import heading, paragraph
+from adaptive_labels.report.page import heading, paragraph, quoted
 from adaptive_labels.report.sections import Context, section
 from adaptive_labels.report.sections.confused_pairs import is_png
 
@@ -61,7 +60,7 @@ def _card(suspect: Suspect) -> str:
     )
     parts = [heading(4, f"{suspect.label} → {suspect.suggested}?"), paragraph(sure, "rate")]
     if suspect.text is not None:
-        parts.append(f"<ul><li><q>{escape(suspect.text)}</q></li></ul>")
+        parts.append(f"<ul><li>{quoted(suspect.text)}</li></ul>")
     elif suspect.png is not None and is_png(suspect.png):
         image = f'<img src="data:image/png;base64,{suspect.png}" alt="a training image whose label looks wrong">'
         parts.append(f'<ul class="images"><li>{image}</li></ul>')

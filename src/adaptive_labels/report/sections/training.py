@@ -42,10 +42,26 @@ def learning_section(context: Context) -> str:
     if weights:
         words = f"Weight on the residual loss, {title}"
         chart = line_chart(weights, words, EPOCHS, Axis("weight", low=0.0), styles=found.styles)
-        note = "The factor 1 − accuracy on the residual loss: as training gets things right, it lets go."
+        kinds = [_weight(method) for method in found.methods if method.label in weights]
+        note = f"The factor on the residual loss, mean over seeds. {' '.join(kinds)}"
         drawn.append(framed(figures.figure("residual-weight", chart), note, "Weight on the residual loss"))
     drawn += [_loss_parts(method, figures) for method in found.methods]
     return columns(*drawn)
+
+
+def _weight(method: MethodData) -> str:
+    """What the weight on the residual loss of a method is, in a sentence."""
+    record = method.records[0]
+    usual = "waiting" if record.method == "alr-wait" else "running"
+    kind = record.options.get("method.options.residual_weight", usual)
+    if kind in ("running", "batch", "epoch"):
+        return f"{method.label}: 1 − the training accuracy, so that it falls as training gets things right."
+    if kind == "waiting":
+        return (
+            f"{method.label}: the smaller of the training accuracy and 1 − it, so that it is small at first, largest "
+            "halfway and small at the end."
+        )
+    return f"{method.label}: a constant, {kind}."
 
 
 def _loss_parts(method: MethodData, figures: Figures) -> str:

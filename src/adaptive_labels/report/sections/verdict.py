@@ -86,19 +86,19 @@ def _first_pairs(found: GroupData, best: Row | None) -> str:
     pairs = top_pairs(confusions, _FIRST_PAIRS, by="test")
     if not pairs:
         return heading(4, "What is taken for what") + paragraph("No test example is taken for another class.")
-    items = "".join(_bar(pair, pairs[0].rate or 1.0) for pair in pairs)
-    note = f"{method.label}: share of the class's test examples that are predicted as the other."
+    items = "".join(_bar(pair) for pair in pairs)
+    note = f"{method.label}: share of the class's test examples that are predicted as the other; a full bar is 100%."
     return (
         f'<figure>{heading(4, "Most confused on the test split")}<ol class="pairs">{items}</ol>'
         f"<figcaption>{paragraph(note)}</figcaption></figure>"
     )
 
 
-def _bar(pair: Pair, largest: float) -> str:
+def _bar(pair: Pair) -> str:
     rate = pair.rate or 0.0
     return (
         f'<li><span class="share">{percent(rate, 0)}%</span>{escape(pair.true)} → {escape(pair.taken_for)}'
-        f'<span class="track"><span class="fill" style="width:{100 * rate / largest:.1f}%"></span></span></li>'
+        f'<span class="track"><span class="fill" style="width:{100 * rate:.1f}%"></span></span></li>'
     )
 
 
@@ -133,23 +133,15 @@ def _tests(found: GroupData, rows: Sequence[Row], figures: Figures) -> str:
 
 
 def _over_examples(found: GroupData, label: str, baseline: str) -> str:
-    right = {}
-    for method in found.methods:
-        if method.label in (label, baseline):
-            seeds = {
-                record.seed: predictions
-                for record, (predictions, _) in zip(method.records, method.predictions, strict=False)
-            }
-            right[method.label] = seeds if len(method.predictions) == len(method.records) else {}
-    shared = sorted(right.get(label, {}).keys() & right.get(baseline, {}).keys())
-    if not shared:
+    by_seed = {
+        method.label: {run.seed: run for run in method.predictions}
+        for method in found.methods
+        if method.label in (label, baseline)
+    }
+    shared = sorted(by_seed[label].keys() & by_seed[baseline].keys())
+    runs = {name: [by_seed[name][seed] for seed in shared] for name in (label, baseline)}
+    if not shared or any(not np.array_equal(runs[label][0].labels, run.labels) for one in runs.values() for run in one):
         return ""
-    labels = [right[name][seed].test_labels for name in (label, baseline) for seed in shared]
-    if any(not np.array_equal(labels[0], other) for other in labels):
-        return ""
-    scores = [
-        np.mean([right[name][seed].test_logits.argmax(axis=1) == labels[0] for seed in shared], axis=0)
-        for name in (label, baseline)
-    ]
+    scores = [np.mean([run.logits.argmax(axis=1) == run.labels for run in one], axis=0) for one in runs.values()]
     found_interval = bootstrap_difference(scores[0], scores[1], repeats=1000)
     return f"[{signed(found_interval.low, 2)}, {signed(found_interval.high, 2)}]"
