@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -51,7 +49,6 @@ class TrainingAccuracy(nn.Module):
         self.register_buffer("epoch_counts", torch.zeros(2))
         self.register_buffer("last_epoch", torch.zeros(()))
 
-    @torch.no_grad()
     def weight(self, of_batch: Tensor | float | None = None) -> Tensor | float:
         """The weight on L_res of the step that begins; a number on the CPU.
 
@@ -59,34 +56,40 @@ class TrainingAccuracy(nn.Module):
         """
         if not self.held:
             self.fold()
-        weight: Tensor | float
-        if not isinstance(self.residual_weight, str):
-            return self.residual_weight
-        if self.residual_weight == "batch":
+        chosen = self.residual_weight
+        if not isinstance(chosen, str):
+            return chosen
+        if chosen == "batch":
             assert of_batch is not None
             return 1 - of_batch
-        known = self.last_epoch if self.residual_weight == "epoch" else self.running
-        accuracy = number(known)
+        accuracy = number(self.last_epoch if chosen == "epoch" else self.running)
         # waiting: min(acc, 1 − acc), of numbers and tensors alike
-        weight = 0.5 - abs(accuracy - 0.5) if self.residual_weight == "waiting" else 1 - accuracy
+        weight: Tensor | float = 0.5 - abs(accuracy - 0.5) if chosen == "waiting" else 1 - accuracy
         return weight
 
-    @torch.no_grad()
     def count(self, hits: Tensor | float, samples: Tensor | float, shared: bool) -> None:
         """Take a batch's counts; ``shared``: they are summed over all processes already."""
-        for counts in (_cells(self.pending_counts), _cells(self.epoch_counts)):
-            counts[0] += hits
-            counts[1] += samples
+        pending = self.pending_counts
+        if isinstance(hits, Tensor) or isinstance(samples, Tensor):
+            counts = torch.stack([torch.as_tensor(count).to(pending) for count in (hits, samples)]).detach()
+        else:
+            counts = pending.new_tensor([hits, samples])
+        pending.add_(counts)
+        self.epoch_counts.add_(counts)
         self.pending_global = shared
 
-    @torch.no_grad()
     def fold(self) -> None:
         """Take the counts of the last step into the running average; a step without samples leaves it alone."""
-        pending, running = _cells(self.pending_counts), _cells(self.running)
-        hits, samples = numbers(self.pending_counts)
-        share = (1 - self.momentum) * (samples > 0)
-        running[...] = (1 - share) * number(self.running) + share * over(hits, samples)
-        pending[...] = 0
+        pending, running = self.pending_counts, self.running
+        hits, samples = numbers(pending)
+        if isinstance(samples, Tensor):
+            share = (1 - self.momentum) * (samples > 0)
+            running.copy_((1 - share) * running + share * over(hits, samples))
+        elif samples > 0:  # a few numbers cost less than operations on tiny tensors
+            running.fill_(self.momentum * running.item() + (1 - self.momentum) * (hits / samples))
+        else:
+            return
+        pending.zero_()
 
     @torch.no_grad()
     def epoch_end(self) -> None:
@@ -101,8 +104,3 @@ class TrainingAccuracy(nn.Module):
         dist.all_reduce(self.pending_counts, group=group)
         self.epoch_counts += self.pending_counts - mine
         self.pending_global = True
-
-
-def _cells(buffer: Tensor) -> Any:
-    """A buffer to be written to: on the CPU its memory, where a number costs less than an operation on a tensor."""
-    return buffer.numpy() if buffer.device.type == "cpu" and not torch.compiler.is_compiling() else buffer

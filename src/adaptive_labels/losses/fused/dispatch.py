@@ -54,7 +54,9 @@ def fused_loss(criterion: AdaptiveLabelLoss, batch: Batch) -> Tensor:
     kernel, reason = kernels.find() if z.device.type == "cpu" else (None, f"the kernel is for the CPU, not {z.device}")
     if kernel is not None:
         reason = _against_kernel(criterion, z)
-    criterion.fused_path, criterion.fused_reason = "tensors" if reason else "kernel", reason or None
+    used = ("tensors" if reason else "kernel", reason or None)
+    if (criterion.fused_path, criterion.fused_reason) != used:  # to set a module's attribute takes microseconds
+        criterion.fused_path, criterion.fused_reason = used
     samples = batch.sum(batch.sample_weight)
     of_batch = None
     if accuracy.residual_weight == "batch":
