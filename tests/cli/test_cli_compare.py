@@ -21,7 +21,7 @@ def test_everything_is_run_and_shown(alr, texts, tmp_path, compared):
         (line,) = [line for line in ended.out.splitlines() if f"] {name}: validation accuracy " in line]
         assert line.startswith(f"[{count}/4, ")
         assert line.endswith(" after 4 epochs")
-    assert "class  taken for  residual label %  test rate %  test examples" in ended.out
+    assert "class  taken for  residual label  test rate  test examples" in ended.out
     assert "\n\n\n" not in ended.out
     assert ended.out.endswith("Report: runs/report.html\n")
     page = (tmp_path / "runs" / "report.html").read_text()

@@ -98,7 +98,7 @@ def test_figures_where_a_file_is_in_the_way(alr, compared, tmp_path):
 
 def test_confusions(alr, compared):
     shown = alr("confusions", compared, "--top", 2).out.splitlines()
-    assert re.split("  +", shown[0]) == ["class", "taken for", "residual label %", "test rate %", "test examples"]
+    assert re.split("  +", shown[0]) == ["class", "taken for", "residual label", "test rate", "test examples"]
     assert all(line.startswith(("food", "music", "sport")) for line in shown[1:3])
     assert shown[3] == "Mean over 4 runs; last stored epoch."
     pairs = alr("confusions", compared, "--top", 6, "--format", "json").json["pairs"]
