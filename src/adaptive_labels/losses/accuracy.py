@@ -71,7 +71,8 @@ class TrainingAccuracy(nn.Module):
         """Take a batch's counts; ``shared``: they are summed over all processes already."""
         pending = self.pending_counts
         if isinstance(hits, Tensor) or isinstance(samples, Tensor):
-            counts = torch.stack([torch.as_tensor(n, dtype=pending.dtype) for n in (hits, samples)]).detach()
+            both = (torch.as_tensor(n, dtype=pending.dtype, device=pending.device) for n in (hits, samples))
+            counts = torch.stack(tuple(both)).detach()
         else:
             counts = pending.new_tensor([hits, samples])
         pending.add_(counts)
