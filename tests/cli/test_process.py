@@ -26,12 +26,14 @@ def step():
     optimizer.step()
     optimizer.zero_grad()
 
-for _ in range(30):
-    step()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(12):
-    step()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+# The heap may still grow by a block while threads take turns, so a settled stretch counts: the least of three.
+faults = []
+for _ in range(4):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(12):
+        step()
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(min(faults[1:]))
 """
 
 
@@ -44,6 +46,5 @@ def page_faults(**environment: str) -> int:
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the settings are glibc's")
 def test_freed_memory_is_used_again_unless_the_user_wishes_otherwise() -> None:
     gradients = 12 * 16 * 2**20 // os.sysconf("SC_PAGE_SIZE")
-    # The heap may still grow by a gradient or two where threads take turns; without the setting every step asks anew.
-    assert page_faults() < 0.25 * gradients
+    assert page_faults() < 0.05 * gradients
     assert page_faults(MALLOC_TRIM_THRESHOLD_="1000000") > 0.5 * gradients
