@@ -211,9 +211,7 @@ class AdaptiveLabelLoss(Criterion):
     @property
     def learns(self) -> bool:
         """Whether S moves: not if it is frozen, by the argument or by ``requires_grad_(False)``."""
-        if self.frozen:
-            return False
-        return self.update == "self" or any(parameter.requires_grad for parameter in self.residual_parameters())
+        return not self.frozen and (self.update == "self" or any(p.requires_grad for p in self.residual_parameters()))
 
     def factors(self) -> tuple[float, float]:
         """The factor of L_hard, and that of L_res and L_upd, by the normalization."""
@@ -408,8 +406,10 @@ class AdaptiveLabelLoss(Criterion):
 
     def _watch_gradients(self) -> None:
         """Count, as a step begins, the steps in which S got a gradient; micro-batches are no steps."""
+        if self._steps_with_gradient is None or self.update == "self" or self.accuracy.held:
+            return
         first = self.residual_parameters()[0].detach()
-        if self._steps_with_gradient is None or self.update == "self" or self.accuracy.held or first.is_meta:
+        if first.is_meta:
             return
         if self._fingerprint is None:
             self._fingerprint = first.abs().sum()

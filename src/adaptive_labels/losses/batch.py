@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,8 +17,7 @@ from adaptive_labels.losses.targets import is_index
 REDUCTIONS = ("mean", "sum", "none")
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """The caller's tensors as rows, ready for the functions in :mod:`adaptive_labels.functional`.
 
     ``logits`` (M, K) in float32 or wider; ``target`` (M,) indices, 0 where ignored, or (M, K) probabilities;
@@ -41,7 +39,7 @@ class Batch:
 
     def sum(self, each: Tensor | float) -> Tensor | float:
         """The sum over the samples of a weight (M,), or of one that all have."""
-        return each.sum() if isinstance(each, Tensor) else each * len(self.logits)
+        return each.sum() if isinstance(each, Tensor) else each * self.logits.shape[0]
 
     def vector(self, *values: Tensor | float) -> Tensor:
         """Numbers or scalars as one tensor, of the logits' type and on their device."""
@@ -92,7 +90,7 @@ def prepare(
         check_finite(logits)
     own: Tensor | float = 1.0
     if is_index(target):
-        rows = target.reshape(-1).long()
+        rows = target if target.dim() == 1 and target.dtype == torch.int64 else target.reshape(-1).long()
         if not (check_values and are_classes(rows, logits.shape[1], ignore_index)):
             kept = rows != ignore_index
             if check_values:

@@ -23,7 +23,7 @@
 #define BAD_LABEL 1
 
 /* Raise it here and in kernel.py when the fields or the meaning of `Call` change. */
-const int adaptive_labels_interface = 3;
+const int adaptive_labels_interface = 4;
 
 /* The twin of `Call` in kernel.py: same fields, same order. */
 typedef struct {
@@ -40,7 +40,7 @@ typedef struct {
     void *ds;        /* out: (distinct labels, k-1), or NULL: then S is moved */
     int64_t *labels; /* out: the labels of the rows of ds, in order */
     double *values;  /* out: (n, 4) L_hard, L_res, L_upd, and whether the prediction is right */
-    double sums[5];  /* out: those of the columns of values, and of L_upd times the sample's factor in S's gradient */
+    double sums[4];  /* out: those of the columns of values */
     int64_t count;   /* out: the number of distinct labels */
 } Call;
 
@@ -210,12 +210,8 @@ int adaptive_labels_call(Call *call)
             parts[t].memory = memory + room * (size_t)t;
         work(call, &plan, (int)threads, parts);
         call->count = plan.classes;
-        for (int64_t i = 0; i < call->n; i++) {
-            const double *values = call->values + 4 * i;
-            for (int j = 0; j < 4; j++)
-                call->sums[j] += values[j];
-            call->sums[4] += own_share(call, i) * values[2];
-        }
+        for (int64_t i = 0; i < 4 * call->n; i++)
+            call->sums[i % 4] += call->values[i];
     }
     free(parts);
     free(memory);

@@ -8,7 +8,8 @@ Shapes: M rows of K logits; S (K, K−1), or its factors U and V (K, rank).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,6 +28,7 @@ TWICE = (
     "AdaptiveLabelLoss: the fused path has no second derivative; construct the criterion with fused=False to "
     "differentiate its gradient (create_graph=True)"
 )
+Engine = Callable[["AdaptiveLabelLoss", Tensor, Tensor, Factors, bool], Step]
 _PLAIN_TYPES = (Tensor, nn.Parameter)
 
 
@@ -50,74 +52,69 @@ def against_fusing(criterion: AdaptiveLabelLoss, batch: Batch, world: int) -> st
 
 def fused_loss(criterion: AdaptiveLabelLoss, batch: Batch) -> Tensor:
     """The loss by the fused path."""
-    z, y, accuracy = batch.logits, batch.target, criterion.accuracy
+    z, parameters = batch.logits, criterion.residual_parameters()
     kernel, reason = kernels.find() if z.device.type == "cpu" else (None, f"the kernel is for the CPU, not {z.device}")
     if kernel is not None:
-        reason = _against_kernel(criterion, z)
+        reason = _against_kernel(parameters, z)
     used = ("tensors" if reason else "kernel", reason or None)
-    if (criterion.fused_path, criterion.fused_reason) != used:  # to set a module's attribute takes microseconds
+    if (criterion.fused_path, criterion.fused_reason) != used:
         criterion.fused_path, criterion.fused_reason = used
-    samples = batch.sum(batch.sample_weight)
-    of_batch = None
-    if accuracy.residual_weight == "batch":
-        of_batch = over(number((hits(z, y) * batch.sample_weight).sum()), samples)
-    weight = accuracy.weight(of_batch)
-    hard, factor = criterion.factors()
-    prediction, own = criterion.shares(batch, 1)
-    factors = Factors(
-        smoothing=smoothing_share(criterion.label_smoothing, criterion.smooth_over, criterion.num_classes),
-        attraction=criterion.attraction,
-        hard=hard,
-        residual=factor * weight,
-        prediction=prediction,
-        own=own
-        if criterion.reduction == "mean" or criterion.update == "optimizer"
-        else criterion.mean_share(batch, 1)[0],
-        own_factor=factor,
-    )
-
-    def run(z: Tensor) -> tuple[Tensor, Step]:
-        if reason or kernel is None:
-            step = tensor_step(criterion, z, y, factors)
-        else:
-            step = kernels.kernel_step(criterion, kernel, z, y, factors)
-        if criterion.update == "self" and step.rows:
-            _move(criterion, step.rows)
-        by_prediction, by_sample = _totals(step, prediction, batch.sample_weight)
-        loss = hard * by_prediction[0] + factors.residual * by_prediction[1]
-        parts = {name: over(by_sample[i], samples) for i, name in enumerate(("hard", "residual", "update", "accuracy"))}
-        parts["weight"] = weight
-        if not criterion.learns:
-            del parts["update"]
-        elif step.sums is not None and own is factors.own:
-            loss = loss + step.sums[4]
-        else:
-            loss = loss + factor * next(_totals(step, own))[2]
-        accuracy.count(by_sample[3], samples, shared=False)
-        criterion.parts = Parts(parts, z)
-        return torch.as_tensor(loss, dtype=z.dtype, device=z.device), step
-
-    loss: Tensor = FusedLoss.apply(criterion, run, z, *criterion.residual_parameters())  # type: ignore[no-untyped-call]
+    engine = tensor_step if reason or kernel is None else partial(kernels.kernel_step, kernel)
+    loss: Tensor = FusedLoss.apply(criterion, engine, batch, z, *parameters)  # type: ignore[no-untyped-call]
     return loss
 
 
-def _against_kernel(criterion: AdaptiveLabelLoss, z: Tensor) -> str:
+def _against_kernel(parameters: list[nn.Parameter], z: Tensor) -> str:
     """Why this call needs torch's operations rather than the kernel, or nothing."""
-    for parameter in criterion.residual_parameters():
+    for parameter in parameters:
         if parameter.dtype != z.dtype or parameter.device != z.device or not parameter.is_contiguous():
             return f"the kernel needs S contiguous, in the logits' dtype {z.dtype} and on their device"
     return ""
 
 
-def _totals(step: Step, *shares: Tensor | float) -> Iterator[list[Any]]:
-    """The sums of a step's values, the samples weighed by each of the ``shares`` in turn."""
-    values = step.values
-    sums = numbers(values.sum(0)) if step.sums is None else step.sums
-    for share in shares:
-        if isinstance(share, Tensor):
-            yield list(numbers(share.to(values.dtype) @ values))
-        else:
-            yield [share * value for value in sums]
+def _take_step(criterion: AdaptiveLabelLoss, engine: Engine, batch: Batch) -> tuple[Tensor, Step]:
+    """The loss with its gradients. The criterion notes what it saw, and moves S if it does that itself."""
+    z, accuracy, learns = batch.logits, criterion.accuracy, criterion.learns
+    samples = batch.sum(batch.sample_weight)
+    of_batch = None
+    if accuracy.residual_weight == "batch":
+        of_batch = over(number((hits(z, batch.target) * batch.sample_weight).sum()), samples)
+    weight = accuracy.weight(of_batch)
+    hard_factor, factor = criterion.factors()
+    prediction, own = criterion.shares(batch, 1)
+    summed = criterion.reduction != "mean" and criterion.update == "self"  # S moves along the mean all the same
+    factors = Factors(
+        smoothing=smoothing_share(criterion.label_smoothing, criterion.smooth_over, criterion.num_classes),
+        attraction=criterion.attraction,
+        hard=hard_factor,
+        residual=factor * weight,
+        prediction=prediction,
+        own=criterion.mean_share(batch, 1)[0] if summed else own,
+        own_factor=factor,
+    )
+    step = engine(criterion, z, batch.target, factors, learns)
+    if criterion.update == "self" and step.rows:
+        _move(criterion, step.rows)
+    totals = _sums(step, batch.sample_weight)
+    names = ("hard", "residual", "update", "accuracy")
+    parts = {name: over(total, samples) for name, total in zip(names, totals, strict=True)} | {"weight": weight}
+    hard, residual, update, _ = _sums(step, prediction)
+    loss = hard_factor * hard + factors.residual * residual
+    if not learns:
+        del parts["update"]
+    else:
+        loss = loss + factor * (update if own is prediction else _sums(step, own)[2])
+    accuracy.count(totals[3], samples, shared=False)
+    object.__setattr__(criterion, "parts", Parts(parts, z))  # Module's own takes ten times as long
+    on_cpu = z.device.type == "cpu" and not isinstance(loss, Tensor)
+    return torch.scalar_tensor(loss, dtype=z.dtype) if on_cpu else torch.as_tensor(loss).to(z), step
+
+
+def _sums(step: Step, share: Tensor | float) -> Sequence[Any]:
+    """The sums of a step's four values over the samples, weighed by their ``share``."""
+    if isinstance(share, Tensor):
+        return numbers(share.to(step.values.dtype) @ step.values)
+    return [share * total for total in step.sums or numbers(step.values.sum(0))]
 
 
 def _move(criterion: AdaptiveLabelLoss, rows: tuple[Tensor, ...]) -> None:
@@ -151,12 +148,13 @@ class FusedLoss(torch.autograd.Function):
     def forward(
         ctx: Any,
         criterion: AdaptiveLabelLoss,
-        run: Callable[[Tensor], tuple[Tensor, Step]],
+        engine: Engine,
+        batch: Batch,
         z: Tensor,
         *parameters: Tensor,
     ) -> Tensor:
-        """Run the step and keep its gradients. ``parameters`` are those of S."""
-        loss, step = run(z)
+        """Take the step and keep its gradients: those of ``z``, the batch's logits, and of the ``parameters``, S."""
+        loss, step = _take_step(criterion, engine, batch)
         ctx.save_for_backward(step.dz, *(step.rows if criterion.update == "optimizer" else ()))
         ctx.criterion, ctx.distinct = criterion, step.distinct
         return loss
@@ -168,7 +166,7 @@ class FusedLoss(torch.autograd.Function):
         dz, *rows = ctx.saved_tensors
         criterion: AdaptiveLabelLoss = ctx.criterion
         twice = torch.is_grad_enabled()  # create_graph=True
-        of_s: list[Tensor | None] = [None] * len(criterion.residual_parameters())
+        of_s: list[Tensor | None] = [None] * (len(ctx.needs_input_grad) - 4)
         with torch.no_grad():
             # On the CPU it costs nothing to look at the factor, and it is almost always 1.
             by = None if scale.device.type == "cpu" and scale.item() == 1.0 else scale
@@ -179,7 +177,7 @@ class FusedLoss(torch.autograd.Function):
             gradient = dz if by is None else dz * by
         if twice:
             gradient = _OnlyOnce.apply(gradient, torch.zeros((), requires_grad=True))  # type: ignore[no-untyped-call]
-        return None, None, gradient, *of_s
+        return None, None, None, gradient, *of_s
 
 
 def _spread(criterion: AdaptiveLabelLoss, rows: Tensor, labels: Tensor, distinct: bool) -> Tensor:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent
 NAME = "_alr"
-INTERFACE = 3  # the same number stands in alr.c: a library that was built from other sources is not called
+INTERFACE = 4  # the same number stands in alr.c: a library that was built from other sources is not called
 OK, NO_MEMORY, BAD_LABEL = 0, -1, 1
 BUILD = "python -m adaptive_labels.losses.fused build"
 
@@ -40,7 +40,7 @@ class Call(ctypes.Structure):
         *((name, ctypes.c_int64) for name in _integers.split()),
         *((name, ctypes.c_double) for name in _numbers.split()),
         *((name, ctypes.c_void_p) for name in _addresses.split()),
-        ("sums", ctypes.c_double * 5),
+        ("sums", ctypes.c_double * 4),
         ("count", ctypes.c_int64),
     )
 
@@ -92,15 +92,18 @@ def load(path: Path) -> Kernel:
     return kernel
 
 
-def kernel_step(criterion: AdaptiveLabelLoss, kernel: Kernel, z: Tensor, y: Tensor, factors: Factors) -> Step:
+def kernel_step(
+    kernel: Kernel, criterion: AdaptiveLabelLoss, z: Tensor, y: Tensor, factors: Factors, learns: bool
+) -> Step:
     """A step by the kernel. A dense S of ``update="self"`` is moved by it."""
-    z, y, dz = z.contiguous(), y.contiguous(), torch.empty_like(z, memory_format=torch.contiguous_format)
-    values = torch.empty(len(y), 4, dtype=torch.float64, device=z.device)
+    z, y = z.contiguous(), y.contiguous()
+    samples, classes = z.shape
+    dz, values = torch.empty_like(z), torch.empty(samples, 4, dtype=torch.float64)
     weights, weight = _array(factors.prediction)
     owns, own = _array(factors.own)
     call = Call(
-        n=len(y),
-        k=z.shape[1],
+        n=samples,
+        k=classes,
         threads=torch.get_num_threads(),
         is_double=z.dtype == torch.float64,
         low_rank=criterion.rank is not None,
@@ -124,21 +127,21 @@ def kernel_step(criterion: AdaptiveLabelLoss, kernel: Kernel, z: Tensor, y: Tens
         gradient = left_rows @ rest[0].T  # (M, K): the samples' rows of S, which the kernel turns into their gradients
         call.s = gradient.data_ptr()
         _run(kernel, call)
-        rows = (gradient @ rest[0], gradient.T @ left_rows, y) if criterion.learns else ()
+        rows = (gradient @ rest[0], gradient.T @ left_rows, y) if learns else ()
         return Step(values, dz, rows, sums=call.sums)
     call.s = first.data_ptr()
-    if not criterion.learns:
+    if not learns:
         _run(kernel, call)
     elif criterion.update == "self":
         call.step = criterion.step_size
         _run(kernel, call)
         torch.autograd.graph.increment_version(first)  # autograd cannot see that the kernel has moved it
     else:
-        most = min(len(y), z.shape[1])
-        ds, labels = z.new_empty(most, z.shape[1] - 1), y.new_empty(most)
+        most = min(samples, classes)
+        ds, labels = torch.empty(most, classes - 1, dtype=z.dtype), torch.empty(most, dtype=torch.int64)
         call.ds, call.labels = ds.data_ptr(), labels.data_ptr()
         _run(kernel, call)
-        rows = (ds[: call.count], labels[: call.count])
+        rows = (ds, labels) if call.count == most else (ds[: call.count], labels[: call.count])
     return Step(values, dz, rows, distinct=True, sums=call.sums)
 
 

@@ -52,22 +52,21 @@ class Step(NamedTuple):
     ``values`` (M, 4): each sample's L_hard, L_res and L_upd without any factor, and whether its prediction is right;
     ``dz`` (M, K): the gradient of the logits; ``rows``: the gradients of rows of S (m, K−1) and their labels (m,), or
     those of U's rows (M, rank), of V (K, rank) and the labels (M,), or nothing; ``distinct``: each label occurs once,
-    in order; ``sums``: those of the columns of ``values`` and of ``own`` times L_upd, if they are known.
+    in order; ``sums``: those of the columns of ``values``, if they are known.
     """
 
     values: Tensor
     dz: Tensor
     rows: tuple[Tensor, ...]
     distinct: bool = False
-    sums: Sequence[float] | None = None
+    sums: Sequence[float] = ()
 
 
-def tensor_step(criterion: AdaptiveLabelLoss, z: Tensor, y: Tensor, factors: Factors) -> Step:
+def tensor_step(criterion: AdaptiveLabelLoss, z: Tensor, y: Tensor, factors: Factors, learns: bool) -> Step:
     """A step by torch's operations: the rows of some samples at a time."""
     dz, values = torch.empty_like(z, memory_format=torch.contiguous_format), z.new_empty(len(z), 4)
     first, *rest = (parameter.detach().to(z.dtype) for parameter in criterion.residual_parameters())
     right = rest[0] if rest else None
-    learns = criterion.learns
     before_own = _before_own(z.shape[1], z.device)
     # The rows of S, which become their gradients; with a low rank those of one slice only.
     kept = z.new_empty(len(z), z.shape[1] - 1) if learns and right is None else None
