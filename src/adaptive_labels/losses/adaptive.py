@@ -402,7 +402,7 @@ class AdaptiveLabelLoss(Criterion):
     def notice_gradient(self, gradient: Tensor) -> None:
         """Remember that S got a gradient, whether or not it is there when the next step begins."""
         if self._steps_with_gradient is not None and not self._got_gradient and not gradient.is_meta:
-            self._got_gradient = bool(gradient[:1].any())  # the first row will do, and costs nothing
+            self._got_gradient = bool(gradient.any())
 
     def _watch_gradients(self) -> None:
         """Count, as a step begins, the steps in which S got a gradient; micro-batches are no steps."""

@@ -207,7 +207,7 @@ def are_classes(rows: Tensor, num_classes: int, ignore_index: int) -> bool:
     if 0 <= ignore_index < num_classes or rows.numel() == 0:
         return False
     low, high = rows.aminmax()
-    return int(low) >= 0 and int(high) < num_classes
+    return low.item() >= 0 and high.item() < num_classes
 
 
 def _check_labels(rows: Tensor, kept: Tensor, num_classes: int, ignore_index: int, shape: torch.Size) -> None:

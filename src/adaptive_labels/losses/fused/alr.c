@@ -37,7 +37,7 @@ typedef struct {
     const double *weights, *owns; /* (n,) or NULL; a sample with 0 in `owns` is left out */
     void *s;         /* S; with low_rank the samples' own rows (n, k), which become their gradients */
     void *dz;        /* out: (n, k) */
-    void *ds;        /* out: (distinct labels, k-1), or NULL: then S is moved */
+    void *ds;        /* out: (distinct labels, k-1), or rows of (k, k-1) if labels is NULL; NULL: S is moved */
     int64_t *labels; /* out: the labels of the rows of ds, in order */
     double *values;  /* out: (n, 4) L_hard, L_res, L_upd, and whether the prediction is right */
     double sums[4];  /* out: those of the columns of values */
@@ -138,8 +138,8 @@ static int make_plan(Call *call, Plan *plan, int64_t *next)
     }
     for (int64_t y = 0; y < call->k; y++) {
         const int64_t many = next[y];
-        plan->place[y] = plan->classes;
-        if (many && call->ds)
+        plan->place[y] = call->labels ? plan->classes : y;
+        if (many && call->labels)
             call->labels[plan->classes] = y;
         plan->classes += many > 0;
         next[y] = plan->count;

@@ -96,16 +96,13 @@ def _take_step(criterion: AdaptiveLabelLoss, engine: Engine, batch: Batch) -> tu
     if criterion.update == "self" and step.rows:
         _move(criterion, step.rows)
     totals = _sums(step, batch.sample_weight)
-    names = ("hard", "residual", "update", "accuracy")
-    parts = {name: over(total, samples) for name, total in zip(names, totals, strict=True)} | {"weight": weight}
     hard, residual, update, _ = _sums(step, prediction)
     loss = hard_factor * hard + factors.residual * residual
-    if not learns:
-        del parts["update"]
-    else:
+    if learns:
         loss = loss + factor * (update if own is prediction else _sums(step, own)[2])
     accuracy.count(totals[3], samples, shared=False)
-    object.__setattr__(criterion, "parts", Parts(parts, z))  # Module's own takes ten times as long
+    parts = Parts(totals, samples, weight, learns, z)
+    object.__setattr__(criterion, "parts", parts)  # Module's own takes ten times as long
     on_cpu = z.device.type == "cpu" and not isinstance(loss, Tensor)
     return torch.scalar_tensor(loss, dtype=z.dtype) if on_cpu else torch.as_tensor(loss).to(z), step
 
@@ -128,17 +125,22 @@ def _move(criterion: AdaptiveLabelLoss, rows: tuple[Tensor, ...]) -> None:
 class Parts(Mapping[str, Tensor]):
     """The parts of a loss, which become scalar tensors when someone looks: most steps of a training nobody does."""
 
-    def __init__(self, parts: dict[str, Any], like: Tensor) -> None:
-        self.parts, self.dtype, self.device = parts, like.dtype, like.device
+    def __init__(self, totals: Sequence[Any], samples: Any, weight: Any, learns: bool, like: Tensor) -> None:
+        self.totals, self.samples, self.weight = totals, samples, weight
+        self.names = ("hard", "residual", "update", "accuracy", "weight")
+        self.learns, self.dtype, self.device = learns, like.dtype, like.device
 
     def __getitem__(self, name: str) -> Tensor:
-        return torch.as_tensor(self.parts[name], dtype=self.dtype, device=self.device)
+        if name not in iter(self):
+            raise KeyError(name)
+        value = self.weight if name == "weight" else over(self.totals[self.names.index(name)], self.samples)
+        return torch.as_tensor(value, dtype=self.dtype, device=self.device)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.parts)
+        return (name for name in self.names if name != "update" or self.learns)
 
     def __len__(self) -> int:
-        return len(self.parts)
+        return len(list(iter(self)))
 
 
 class FusedLoss(torch.autograd.Function):
@@ -172,8 +174,9 @@ class FusedLoss(torch.autograd.Function):
             by = None if scale.device.type == "cpu" and scale.item() == 1.0 else scale
             if rows:
                 criterion.notice_gradient(rows[0])
-                scaled = rows if by is None else [*(row * by for row in rows[:-1]), rows[-1]]
-                of_s = [_spread(criterion, scaled[0], rows[-1], ctx.distinct), *scaled[1:-1]]
+                gradients = rows[:-1] or rows
+                scaled = gradients if by is None else [row * by for row in gradients]
+                of_s = [_spread(criterion, scaled[0], rows[-1], ctx.distinct) if rows[1:] else scaled[0], *scaled[1:]]
             gradient = dz if by is None else dz * by
         if twice:
             gradient = _OnlyOnce.apply(gradient, torch.zeros((), requires_grad=True))  # type: ignore[no-untyped-call]

@@ -120,7 +120,7 @@ def kernel_step(
         dz=dz.data_ptr(),
         values=values.data_ptr(),
     )
-    first, *rest = (parameter.detach() for parameter in criterion.residual_parameters())
+    first, *rest = criterion.residual_parameters()
     rows: tuple[Tensor, ...] = ()
     if rest:
         left_rows = first[y]
@@ -136,6 +136,11 @@ def kernel_step(
         call.step = criterion.step_size
         _run(kernel, call)
         torch.autograd.graph.increment_version(first)  # autograd cannot see that the kernel has moved it
+    elif classes <= samples and not criterion.sparse:  # few classes: their rows go where they belong at once
+        ds = torch.zeros(classes, classes - 1, dtype=z.dtype)
+        call.ds = ds.data_ptr()
+        _run(kernel, call)
+        rows = (ds,)
     else:
         most = min(samples, classes)
         ds, labels = torch.empty(most, classes - 1, dtype=z.dtype), torch.empty(most, dtype=torch.int64)

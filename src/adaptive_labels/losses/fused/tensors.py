@@ -50,9 +50,9 @@ class Step(NamedTuple):
     """What a pass over the batch yields.
 
     ``values`` (M, 4): each sample's L_hard, L_res and L_upd without any factor, and whether its prediction is right;
-    ``dz`` (M, K): the gradient of the logits; ``rows``: the gradients of rows of S (m, K−1) and their labels (m,), or
-    those of U's rows (M, rank), of V (K, rank) and the labels (M,), or nothing; ``distinct``: each label occurs once,
-    in order; ``sums``: those of the columns of ``values``, if they are known.
+    ``dz`` (M, K): the gradient of the logits; ``rows``: that of S (K, K−1), or those of some rows (m, K−1) and their
+    labels (m,), or those of U's rows (M, rank), of V (K, rank) and the labels (M,), or nothing; ``distinct``: each
+    label occurs once, in order; ``sums``: those of the columns of ``values``, if they are known.
     """
 
     values: Tensor
