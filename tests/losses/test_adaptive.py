@@ -9,6 +9,7 @@ import warnings
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import reference as R
 from adaptive_labels import AdaptiveLabelLoss, functional as AF
@@ -556,3 +557,84 @@ def test_low_rank_self_update_is_the_gradient_step() -> None:
         two(z, target)
         for a, b in zip(one.parameters(), two.parameters(), strict=True):
             torch.testing.assert_close(b.detach(), (a - 0.5 * a.grad).detach())
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("alr", {}),
+        ("alr", {"fused": False}),
+        ("alr", {"update": "self"}),
+        ("alr", {"update": "self", "fused": False}),
+        ("ols", {}),
+        ("ls++", {}),
+    ],
+)
+def test_activation_checkpointing_neither_counts_nor_moves_twice(name: str, options: dict) -> None:
+    states = []
+    for checkpointed in (False, True):
+        torch.manual_seed(0)
+        network, criterion = nn.Linear(5, K), create_loss(name, K, **options)
+        for step in range(3):
+            torch.manual_seed(step)
+            x, y = torch.randn(N, 5), torch.randint(K, (N,))
+
+            def loss_of(x: torch.Tensor, y: torch.Tensor = y, c: nn.Module = criterion, n: nn.Module = network):
+                return c(n(x), y)
+
+            loss = checkpoint(loss_of, x, use_reentrant=False) if checkpointed else loss_of(x)
+            loss.backward()
+        states.append({**criterion.state_dict(), "gradient": network.weight.grad})
+        own = next(criterion.parameters(), None)
+        if own is not None and own.requires_grad:
+            states[-1]["own gradient"] = own.grad
+    for key, value in states[0].items():
+        # S of update="self" has made its step when the loss is computed again
+        close = 2e-2 if key == "gradient" and options.get("update") == "self" else 1e-6
+        torch.testing.assert_close(states[1][key], value, rtol=close, atol=close, msg=lambda m, k=key: f"{k}: {m}")
+
+
+def test_reentrant_checkpointing_is_refused() -> None:
+    criterion, (z, y) = AdaptiveLabelLoss(K), batch()
+    with pytest.raises(ValueError, match="use_reentrant=False"):
+        checkpoint(lambda z: criterion(z, y), z, use_reentrant=True).backward()
+
+
+@pytest.mark.parametrize("name", ["alr", "ols", "ls++"])
+def test_torch_func_is_refused_while_a_state_would_change(name: str) -> None:
+    criterion, (z, y) = create_loss(name, K), batch()
+    with pytest.raises(ValueError, match=r"torch\.func cannot follow"):
+        torch.func.grad(lambda z: criterion(z, y))(z.detach())
+    criterion.eval()
+    expected = torch.func.grad(lambda z: nn.functional.cross_entropy(z, y))(z.detach())
+    torch.testing.assert_close(torch.func.grad(lambda z: criterion(z, y))(z.detach()), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [("alr", {}), ("alr", {"rank": 2}), ("alr-wait", {}), ("ols", {}), ("ls++", {})]
+)
+def test_a_half_precision_model_leaves_the_criterion_wide(name: str, options: dict) -> None:
+    torch.set_default_dtype(torch.float16)  # as Lightning's "16-true" does while a model is built
+    try:
+        criterion = create_loss(name, K, **options)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    criterion.half()
+    (z, y), optimizer = batch(), torch.optim.SGD([torch.zeros(1, requires_grad=True), *criterion.parameters()], lr=0.1)
+    for scale in (1.0, 10_000.0):
+        criterion((z.detach() * scale).half().requires_grad_(), y).backward()
+        optimizer.step()
+    criterion.epoch_end()
+    for key, value in criterion.state_dict().items():
+        assert value.dtype == torch.float32, key
+        assert value.isfinite().all(), key
+    assert all(parameter.grad.isfinite().all() for parameter in criterion.parameters() if parameter.requires_grad)
+
+
+def test_an_earlier_state_of_online_label_smoothing_is_taken_over() -> None:
+    state = create_loss("ols", 2).state_dict()
+    state |= {"sums": torch.ones(2, 2), "own_sums": torch.ones(2, 2), "own_counts": torch.ones(2)}
+    criterion = create_loss("ols", 2)
+    criterion.load_state_dict(state)
+    assert criterion.sums.tolist() == [[2.0, 2.0], [2.0, 2.0]]
+    assert criterion.counts.tolist() == [1.0, 1.0]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from adaptive_labels.losses.arguments import check_number
-from adaptive_labels.losses.batch import number, numbers, over
+from adaptive_labels.losses.batch import number, numbers, over, wide_dtype
 
 RESIDUAL_WEIGHTS = ("running", "batch", "epoch", "waiting")
 
@@ -16,7 +15,7 @@ class TrainingAccuracy(nn.Module):
     """Counts hits over batches and epochs, and gives the weight on L_res that follows from them.
 
     A batch's counts wait in ``pending_counts`` until the next step begins: so the running average always lags by one
-    step, several micro-batches can be one step, and :meth:`make_global` can still add other processes' counts.
+    step, and several micro-batches can be one step.
 
     Args:
         residual_weight: ``"running"``, ``"batch"``, ``"epoch"``, ``"waiting"``, or a number at least 0.
@@ -42,19 +41,18 @@ class TrainingAccuracy(nn.Module):
             raise ValueError(f"accuracy_momentum must be in [0, 1), got {momentum}")
         self.residual_weight = residual_weight
         self.momentum = momentum
-        self.held = False
-        self.pending_global = False
-        self.register_buffer("running", torch.zeros(()))
-        self.register_buffer("pending_counts", torch.zeros(2))  # hits, samples
-        self.register_buffer("epoch_counts", torch.zeros(2))
-        self.register_buffer("last_epoch", torch.zeros(()))
+        self.register_buffer("running", torch.zeros((), dtype=wide_dtype()))
+        self.register_buffer("pending_counts", torch.zeros(2, dtype=wide_dtype()))  # hits, samples
+        self.register_buffer("epoch_counts", torch.zeros(2, dtype=wide_dtype()))
+        self.register_buffer("last_epoch", torch.zeros((), dtype=wide_dtype()))
 
-    def weight(self, of_batch: Tensor | float | None = None) -> Tensor | float:
+    def weight(self, of_batch: Tensor | float | None = None, fold: bool = True) -> Tensor | float:
         """The weight on L_res of the step that begins; a number on the CPU.
 
-        ``of_batch``: the batch's own accuracy, which only ``residual_weight="batch"`` needs.
+        ``of_batch``: the batch's own accuracy, which only ``residual_weight="batch"`` needs; ``fold``: whether a new
+        step begins.
         """
-        if not self.held:
+        if fold:
             self.fold()
         chosen = self.residual_weight
         if not isinstance(chosen, str):
@@ -67,8 +65,8 @@ class TrainingAccuracy(nn.Module):
         weight: Tensor | float = 0.5 - abs(accuracy - 0.5) if chosen == "waiting" else 1 - accuracy
         return weight
 
-    def count(self, hits: Tensor | float, samples: Tensor | float, shared: bool) -> None:
-        """Take a batch's counts; ``shared``: they are summed over all processes already."""
+    def count(self, hits: Tensor | float, samples: Tensor | float) -> None:
+        """Take a batch's counts."""
         pending = self.pending_counts
         if isinstance(hits, Tensor) or isinstance(samples, Tensor) or pending.device.type != "cpu":
             both = (torch.as_tensor(n, dtype=pending.dtype, device=pending.device) for n in (hits, samples))
@@ -77,8 +75,6 @@ class TrainingAccuracy(nn.Module):
             counts = pending.numpy()
             counts[0] += hits
             counts[1] += samples
-        if self.pending_global != shared:
-            self.pending_global = shared
 
     def fold(self) -> None:
         """Take the counts of the last step into the averages; a step without samples leaves them alone."""
@@ -102,8 +98,3 @@ class TrainingAccuracy(nn.Module):
         hits, samples = self.epoch_counts
         self.last_epoch.copy_(torch.where(samples > 0, over(hits, samples), self.last_epoch))
         self.epoch_counts.zero_()
-
-    def make_global(self, group: dist.ProcessGroup | None) -> None:
-        """Sum the waiting counts over the processes."""
-        dist.all_reduce(self.pending_counts, group=group)
-        self.pending_global = True

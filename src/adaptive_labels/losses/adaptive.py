@@ -9,14 +9,13 @@ from numbers import Integral
 from typing import Self, final
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from adaptive_labels.losses.accuracy import TrainingAccuracy
 from adaptive_labels.losses.arguments import check_choice, check_number
 from adaptive_labels.losses.base import Criterion, Terms
-from adaptive_labels.losses.batch import Batch, numbers, over
+from adaptive_labels.losses.batch import Batch, numbers, over, wide_dtype
 from adaptive_labels.losses.confusions import Confusion, largest
 from adaptive_labels.losses.fused.dispatch import against_fusing, fused_loss
 from adaptive_labels.losses.label_smoothing import hard_loss
@@ -193,7 +192,7 @@ class AdaptiveLabelLoss(Criterion):
         classes, trained = self.num_classes, self.update == "optimizer" and not self.frozen
         if self.rank is None:
             check_dense_fits(classes, gradient=trained and not self.sparse)
-            start = torch.zeros(classes, classes - 1)
+            start = torch.zeros(classes, classes - 1, dtype=wide_dtype())
             if initial_labels is not None:
                 start = _checked_initial(initial_labels, classes)
             self.residual_logits = nn.Parameter(start, requires_grad=trained)
@@ -205,8 +204,10 @@ class AdaptiveLabelLoss(Criterion):
         self.rank = int(self.rank)
         # In full coordinates, since erased columns of different rows would not line up. U = 0 starts uniform; V is
         # scaled so that a step of U moves S = U Vᵀ as far as a step of a dense S would, on average.
-        self.residual_left = nn.Parameter(torch.zeros(classes, self.rank), requires_grad=trained)
-        self.residual_right = nn.Parameter(torch.randn(classes, self.rank) / self.rank**0.5, requires_grad=trained)
+        wide = wide_dtype()
+        left, right = torch.zeros(classes, self.rank, dtype=wide), torch.randn(classes, self.rank).to(wide)
+        self.residual_left = nn.Parameter(left, requires_grad=trained)
+        self.residual_right = nn.Parameter(right / self.rank**0.5, requires_grad=trained)
 
     @property
     def learns(self) -> bool:
@@ -269,39 +270,8 @@ class AdaptiveLabelLoss(Criterion):
         """
         self._watch_gradients()
         self.accuracy.fold()
-        self.accuracy.held = True
-        try:
+        with super().accumulation():
             yield self
-        finally:
-            self.accuracy.held = False
-
-    @torch.no_grad()
-    def sync(self, group: dist.ProcessGroup | None = None) -> None:
-        """Bring the processes of ``group`` to one S and one accuracy.
-
-        For a criterion that stands beside a wrapped model: call it after ``backward()``, before the optimizer's step.
-        Gradients of S become those of the whole batch, also when the processes' shares of it are unequal. With
-        ``update="self"`` the processes' S are averaged.
-        """
-        if not (dist.is_available() and dist.is_initialized()):
-            raise ValueError("sync: torch.distributed is not initialised, so there is no group to synchronise with")
-        counts, was_global = self.accuracy.pending_counts, self.accuracy.pending_global
-        local = counts[1].clone()
-        if not was_global:
-            self.accuracy.make_global(group)
-        if not self.learns:
-            return
-        world = dist.get_world_size(group)
-        mine = 1.0 / world
-        if not was_global and self.update == "optimizer" and self.reduction == "mean":
-            if self.class_mean:
-                raise ValueError("sync with residual_reduction='class' needs synchronize=True, which shares the counts")
-            mine = float(over(local, self.accuracy.pending_counts[1]))
-        for parameter in self.residual_parameters():
-            shared = parameter.grad if self.update == "optimizer" else parameter.data
-            if shared is not None and not (self.update == "self" and was_global):
-                shared.mul_(mine if self.update == "optimizer" else 1.0 / world)
-                dist.all_reduce(shared, group=group)
 
     def shares(self, batch: Batch, world: int) -> tuple[Tensor | float, Tensor | float]:
         """Each sample's share in L_hard and L_res, and in L_upd; see :meth:`Criterion.shares`."""
@@ -336,8 +306,8 @@ class AdaptiveLabelLoss(Criterion):
         counts = self._all_reduce(batch.vector(right.sum(), batch.sum(batch.sample_weight)), world)
         right_ones, samples = numbers(counts)
         accuracy = over(right_ones, samples)
-        weight = self.accuracy.weight(accuracy)
-        self.accuracy.count(right_ones, samples, shared=world > 1)
+        weight = self.accuracy.weight(accuracy, fold=not self._accumulating)
+        self.accuracy.count(right_ones, samples)
         hard = hard_loss(z, y, self.label_smoothing, self.smooth_over)
         index = is_index(y)
         rows = self._rows(y if index else torch.arange(self.num_classes, device=z.device)).to(z.dtype)
@@ -406,7 +376,7 @@ class AdaptiveLabelLoss(Criterion):
 
     def _watch_gradients(self) -> None:
         """Count, as a step begins, the steps in which S got a gradient; micro-batches are no steps."""
-        if self._steps_with_gradient is None or self.update == "self" or self.accuracy.held:
+        if self._steps_with_gradient is None or self.update == "self" or self._accumulating:
             return
         first = self.residual_parameters()[0].detach()
         if first.is_meta:

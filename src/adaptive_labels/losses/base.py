@@ -62,8 +62,8 @@ class Criterion(nn.Module, ABC):
             Never while compiling.
         check_finite: look for NaN and infinite logits, and say in which rows.
         synchronize: all-reduce normalisers and counts over the processes of ``torch.distributed``, so that unequal
-            shares of a batch equal one process on the whole. ``None``: when called inside a
-            ``DistributedDataParallel`` module's forward.
+            shares of a batch equal one process on the whole. ``None``: inside a ``DistributedDataParallel`` module's
+            forward, and anywhere for a method with a state of its own; then every process must call it.
     """
 
     #: Whether processes that do not share state would drift apart.
@@ -84,6 +84,8 @@ class Criterion(nn.Module, ABC):
     synchronize: bool | None
     parts: Mapping[str, Tensor]
     _warned_bare: bool
+    _awaits_sync: bool
+    _accumulating: bool
 
     def __init__(
         self,
@@ -110,6 +112,8 @@ class Criterion(nn.Module, ABC):
         self.register_buffer("weight", check_class_weight(weight, self.num_classes))
         self.parts = {}
         self._warned_bare = False
+        self._awaits_sync = False
+        self._accumulating = False
 
     def forward(
         self,
@@ -149,9 +153,35 @@ class Criterion(nn.Module, ABC):
             look_for_nan=self.check_finite and not compiling,
         )
         with full_precision(input.device.type):
-            if active:
-                return self._active_loss(batch, self.world())
-            return self._reduce(Terms(cross_entropy(batch.logits, batch.target)), batch, world=1)
+            if not active:
+                return self._reduce(Terms(cross_entropy(batch.logits, batch.target)), batch, world=1)
+            if self.stateful and not compiling:
+                if torch._C._are_functorch_transforms_active():
+                    raise ValueError(
+                        f"{type(self).__name__} keeps a state, which torch.func cannot follow: call eval() on it, or "
+                        "use the functions in adaptive_labels.functional"
+                    )
+                if torch._C._current_graph_task_id() != -1:
+                    return self._loss_again(batch)
+            return self._active_loss(batch, self.world())
+
+    def _loss_again(self, batch: Batch) -> Tensor:
+        """The loss within a backward pass, where activation checkpointing repeats a forward: no state changes."""
+        if not self.parts:
+            raise ValueError(
+                f"{type(self).__name__} was first called without gradients and then within backward(), as "
+                "checkpoint(…, use_reentrant=True) does: pass use_reentrant=False, or leave the loss out of it"
+            )
+        moved = (*self.buffers(), *(parameter for parameter in self.parameters() if not parameter.requires_grad))
+        before = [(tensor, tensor.detach().clone()) for tensor in moved]
+        was_accumulating, self._accumulating = self._accumulating, True
+        try:
+            return self._active_loss(batch, self.world())
+        finally:  # the repetition is ended by an exception as soon as it has what it needs
+            self._accumulating = was_accumulating
+            with torch.no_grad():
+                for tensor, value in before:
+                    tensor.copy_(value)
 
     def _active_loss(self, batch: Batch, world: int) -> Tensor:
         """The loss of an active forward."""
@@ -210,13 +240,29 @@ class Criterion(nn.Module, ABC):
     @contextmanager
     def accumulation(self) -> Iterator[Self]:
         """Within this context several forwards are micro-batches of one optimizer step."""
-        yield self
+        self._warn_if_not_synced()
+        self._accumulating = True
+        try:
+            yield self
+        finally:
+            self._accumulating = False
 
+    @torch.no_grad()
     def sync(self, group: dist.ProcessGroup | None = None) -> None:
-        """Bring the processes of ``group`` to one state; for a criterion that stands beside a wrapped model.
+        """Average the gradients of the criterion's parameters over the processes of ``group``.
 
-        Call it after ``backward()`` and before the optimizer's step. Nothing to do for a criterion without state.
+        For a criterion that stands beside a wrapped model: call it after ``backward()``, before the optimizer's step.
+        Inside the wrapped module DDP does it. What else there is to share, a forward shares.
         """
+        if not (dist.is_available() and dist.is_initialized()):
+            raise ValueError("sync: torch.distributed is not initialised, so there is no group to synchronise with")
+        if self.synchronize is False:
+            raise ValueError("sync: synchronize=False normalises each process's batch by itself; leave it at None")
+        self._awaits_sync = False
+        for parameter in self.parameters():
+            if parameter.grad is not None:
+                parameter.grad.div_(dist.get_world_size(group))
+                dist.all_reduce(parameter.grad, group=group)
 
     def extra_repr(self) -> str:
         """The arguments that differ from their defaults; tensors as "…"."""
@@ -282,20 +328,25 @@ class Criterion(nn.Module, ABC):
         if torch.compiler.is_compiling() and self.synchronize is None:
             return 1
         world = dist.get_world_size()
-        if world == 1 or self.synchronize:
+        if world == 1 or DistributedDataParallel._get_active_ddp_module() is not None:  # type: ignore[no-untyped-call]
             return world
-        if DistributedDataParallel._get_active_ddp_module() is not None:  # type: ignore[no-untyped-call]
-            return world
-        if self.stateful and not self._warned_bare:
+        if self.stateful and any(parameter.requires_grad for parameter in self.parameters()):
+            if not self._accumulating:
+                self._warn_if_not_synced()
+            self._awaits_sync = True
+        return world if self.stateful or self.synchronize else 1
+
+    def _warn_if_not_synced(self) -> None:
+        """Warn once if a step begins beside a wrapped model, and nobody called sync() in the step before."""
+        if self._awaits_sync and not self._warned_bare:
             self._warned_bare = True
             warnings.warn(
-                f"{type(self).__name__} is called outside a DistributedDataParallel module in a group of {world} "
-                "processes: each learns its own state, and they drift apart. Put the criterion inside the wrapped "
-                "module, or call criterion.sync() after backward() and before the optimizer's step (and pass "
-                "synchronize=True if the processes' batches differ in size).",
-                stacklevel=4,
+                f"{type(self).__name__} is called outside a DistributedDataParallel module, and sync() was not called "
+                "after the last step: the processes' criteria drift apart. Put the criterion inside the wrapped "
+                "module, or call criterion.sync() after backward() and before the optimizer's step. Micro-batches of "
+                "one step belong into criterion.accumulation().",
+                stacklevel=5,
             )
-        return 1
 
 
 def options_of(criterion: type[Criterion]) -> dict[str, Any]:

@@ -127,6 +127,12 @@ def widen(x: Tensor) -> Tensor:
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
+def wide_dtype() -> torch.dtype:
+    """The default dtype, or float32 where that is a half, in which what a criterion keeps would overflow."""
+    default = torch.get_default_dtype()
+    return default if default in (torch.float32, torch.float64) else torch.float32
+
+
 def full_precision(device_type: str) -> AbstractContextManager[None]:
     """A context without autocast, which would take the matrix products of labels down to half precision."""
     if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):

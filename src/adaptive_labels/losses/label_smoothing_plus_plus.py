@@ -6,13 +6,12 @@ import math
 from typing import Any, final
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from adaptive_labels.losses.arguments import check_number
 from adaptive_labels.losses.base import Criterion, Terms
-from adaptive_labels.losses.batch import Batch, over
+from adaptive_labels.losses.batch import Batch, wide_dtype
 from adaptive_labels.losses.registry import register_method
 from adaptive_labels.losses.residual import residual_labels
 from adaptive_labels.losses.targets import is_index, restore
@@ -76,30 +75,13 @@ class LabelSmoothingPlusPlus(Criterion):
         self.mass = check_number("mass", mass, 0, 1, open_low=True)
         if self.mass == 1:
             raise ValueError("mass must be in (0, 1), got 1: the label itself would get nothing")
-        self.residual_logits = nn.Parameter(torch.zeros(num_classes, num_classes - 1))
-        self._samples = 0.0
-        self._shared = False
+        self.residual_logits = nn.Parameter(torch.zeros(num_classes, num_classes - 1, dtype=wide_dtype()))
 
     def _terms(self, batch: Batch, world: int) -> Terms:
         rows = self.residual_logits.to(batch.logits.dtype)
         network, own = label_smoothing_plus_plus_losses(batch.logits, batch.target, rows, self.mass)
-        if dist.is_available() and dist.is_initialized():  # what sync() weighs the gradients by
-            self._samples, self._shared = float(batch.sum(batch.sample_weight)), world > 1
         return Terms(network, own, parts={"hard": network, "update": own})
 
     def residual_labels(self) -> Tensor:
         """The learned division of the mass as probabilities, (K, K) with a zero diagonal."""
         return residual_labels(self.residual_logits.detach())
-
-    @torch.no_grad()
-    def sync(self, group: dist.ProcessGroup | None = None) -> None:
-        """Make the table's gradient that of the whole batch; after ``backward()``, before the optimizer's step."""
-        gradient = self.residual_logits.grad
-        if gradient is None:
-            return
-        share = torch.tensor(self._samples, device=gradient.device)
-        total = share.clone()
-        dist.all_reduce(total, group=group)
-        weighed = not self._shared and self.reduction == "mean"
-        gradient.mul_(over(share, total) if weighed else 1.0 / dist.get_world_size(group))
-        dist.all_reduce(gradient, group=group)

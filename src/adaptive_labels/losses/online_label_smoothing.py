@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any, final
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
 from adaptive_labels.losses.arguments import check_number
 from adaptive_labels.losses.base import Criterion, Terms
-from adaptive_labels.losses.batch import Batch, over
+from adaptive_labels.losses.batch import Batch, over, wide_dtype
 from adaptive_labels.losses.registry import register_method
 from adaptive_labels.losses.targets import cross_entropy, hits, is_index
 
@@ -81,8 +80,6 @@ class OnlineLabelSmoothing(Criterion):
     table: Tensor
     sums: Tensor
     counts: Tensor
-    own_sums: Tensor
-    own_counts: Tensor
 
     def __init__(
         self, num_classes: int, hard_share: float = 0.5, *, reset_missing: bool = False, **common: Any
@@ -90,46 +87,33 @@ class OnlineLabelSmoothing(Criterion):
         super().__init__(num_classes, **common)
         self.hard_share = check_number("hard_share", hard_share, 0, 1)
         self.reset_missing = reset_missing
-        self.register_buffer("table", torch.full((num_classes, num_classes), 1.0 / num_classes))
-        self.register_buffer("sums", torch.zeros(num_classes, num_classes))
-        self.register_buffer("counts", torch.zeros(num_classes))
-        # What this process has gathered and not yet shared with others.
-        self.register_buffer("own_sums", torch.zeros(num_classes, num_classes))
-        self.register_buffer("own_counts", torch.zeros(num_classes))
+        self.register_buffer("table", torch.full((num_classes, num_classes), 1.0 / num_classes, dtype=wide_dtype()))
+        self.register_buffer("sums", torch.zeros(num_classes, num_classes, dtype=wide_dtype()))
+        self.register_buffer("counts", torch.zeros(num_classes, dtype=wide_dtype()))
+        self.register_load_state_dict_pre_hook(_take_own)  # type: ignore[no-untyped-call]
 
     def _terms(self, batch: Batch, world: int) -> Terms:
         table = self.table.to(batch.logits.dtype)
         loss = online_label_smoothing_loss(batch.logits, batch.target, table, self.hard_share)
         with torch.no_grad():
             sums, counts = correct_prediction_sums(batch.logits, batch.target, batch.sample_weight)
-            if world > 1:
-                self.sums += self._all_reduce(sums, world).to(self.sums.dtype)
-                self.counts += self._all_reduce(counts, world).to(self.counts.dtype)
-            else:
-                self.own_sums += sums.to(self.sums.dtype)
-                self.own_counts += counts.to(self.counts.dtype)
+            self.sums += self._all_reduce(sums, world).to(self.sums.dtype)
+            self.counts += self._all_reduce(counts, world).to(self.counts.dtype)
         hard = cross_entropy(batch.logits.detach(), batch.target)
         return Terms(loss, parts={"hard": hard, "total": loss})
 
     @torch.no_grad()
     def epoch_end(self) -> None:
         """Make the next epoch's table of this epoch's correct predictions."""
-        self._take_own()
         seen = (self.counts > 0).unsqueeze(1)
         missing = torch.full_like(self.table, 1 / self.num_classes) if self.reset_missing else self.table
         self.table.copy_(torch.where(seen, over(self.sums, self.counts.unsqueeze(1)), missing))
         self.sums.zero_()
         self.counts.zero_()
 
-    @torch.no_grad()
-    def sync(self, group: dist.ProcessGroup | None = None) -> None:
-        """Add up what the processes of ``group`` have gathered; any time before :meth:`epoch_end`."""
-        dist.all_reduce(self.own_sums, group=group)
-        dist.all_reduce(self.own_counts, group=group)
-        self._take_own()
 
-    def _take_own(self) -> None:
-        self.sums += self.own_sums
-        self.counts += self.own_counts
-        self.own_sums.zero_()
-        self.own_counts.zero_()
+def _take_own(module: object, state: dict[str, Any], prefix: str, *rest: object) -> None:
+    """Earlier versions kept what a process had not shared yet beside the rest."""
+    for name in ("sums", "counts"):
+        if prefix + "own_" + name in state:
+            state[prefix + name] = state[prefix + name] + state.pop(prefix + "own_" + name)

@@ -79,7 +79,7 @@ def _take_step(criterion: AdaptiveLabelLoss, engine: Engine, batch: Batch) -> tu
     of_batch = None
     if accuracy.residual_weight == "batch":
         of_batch = over(number((hits(z, batch.target) * batch.sample_weight).sum()), samples)
-    weight = accuracy.weight(of_batch)
+    weight = accuracy.weight(of_batch, fold=not criterion._accumulating)
     hard_factor, factor = criterion.factors()
     prediction, own = criterion.shares(batch, 1)
     summed = criterion.reduction != "mean" and criterion.update == "self"  # S moves along the mean all the same
@@ -100,7 +100,7 @@ def _take_step(criterion: AdaptiveLabelLoss, engine: Engine, batch: Batch) -> tu
     loss = hard_factor * hard + factors.residual * residual
     if learns:
         loss = loss + factor * (update if own is prediction else _sums(step, own)[2])
-    accuracy.count(totals[3], samples, shared=False)
+    accuracy.count(totals[3], samples)
     parts = Parts(totals, samples, weight, learns, z)
     object.__setattr__(criterion, "parts", parts)  # Module's own takes ten times as long
     on_cpu = z.device.type == "cpu" and not isinstance(loss, Tensor)
