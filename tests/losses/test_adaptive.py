@@ -638,3 +638,25 @@ def test_an_earlier_state_of_online_label_smoothing_is_taken_over() -> None:
     criterion.load_state_dict(state)
     assert criterion.sums.tolist() == [[2.0, 2.0], [2.0, 2.0]]
     assert criterion.counts.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("fused", [None, False])
+@pytest.mark.parametrize("soft", [False, True])
+@pytest.mark.parametrize(
+    "options", [{}, {"residual_reduction": "class"}, {"weight": torch.tensor([1.0, 2.0, 0.5, 3.0])}]
+)
+def test_shares_of_micro_batches_add_up_to_the_whole_step(fused: bool | None, soft: bool, options: dict) -> None:
+    def gradients_of(parts: list[slice], known: bool) -> list[Tensor]:
+        torch.manual_seed(0)
+        x, network, criterion = torch.randn(10, K), nn.Linear(K, K), AdaptiveLabelLoss(K, fused=fused, **options)
+        target = torch.rand(10, K).softmax(1) if soft else torch.tensor([0, 1, 2, 3, -100, 1, 1, 2, -100, 3])
+        with criterion.accumulation([target[part] for part in parts] if known else None):
+            losses = [criterion(network(x[part]), target[part]) for part in parts]
+            for loss in losses:
+                loss.backward()
+        return [sum(losses).detach(), network.weight.grad, criterion.residual_logits.grad]
+
+    whole = gradients_of([slice(0, 10)], known=False)
+    for parts in ([slice(0, 10)], [slice(0, 1), slice(1, 7), slice(7, 10)]):
+        for expected, found in zip(whole, gradients_of(parts, known=True), strict=True):
+            torch.testing.assert_close(found, expected)

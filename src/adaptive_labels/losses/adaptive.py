@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Integral
 from typing import Self, final
@@ -260,8 +260,10 @@ class AdaptiveLabelLoss(Criterion):
         self._warn_if_still()
 
     @contextmanager
-    def accumulation(self) -> Iterator[Self]:
+    def accumulation(self, targets: Iterable[Tensor] | None = None) -> Iterator[Self]:
         """Within this context several forwards are micro-batches of one step: the running weight stays as it is.
+
+        See :meth:`Criterion.accumulation` for ``targets``.
 
         >>> criterion = AdaptiveLabelLoss(3)
         >>> with criterion.accumulation():
@@ -270,13 +272,14 @@ class AdaptiveLabelLoss(Criterion):
         """
         self._watch_gradients()
         self.accuracy.fold()
-        with super().accumulation():
+        with super().accumulation(targets):
             yield self
 
     def shares(self, batch: Batch, world: int) -> tuple[Tensor | float, Tensor | float]:
         """Each sample's share in L_hard and L_res, and in L_upd; see :meth:`Criterion.shares`."""
         prediction, own = super().shares(batch, world)
         if self.class_mean and self.reduction == "mean":
+            world = world if self._whole is None else self._whole.world
             own = self.mean_share(batch, world)[0]
             own = own if world == 1 else world * own
         return prediction, own
@@ -286,16 +289,23 @@ class AdaptiveLabelLoss(Criterion):
 
         The second value is what mixed targets (M, K) are multiplied by first.
         """
-        own = batch.sample_weight
+        own, whole = batch.sample_weight, self._whole
         if not self.class_mean:
+            if whole is not None:
+                return over(own, whole.samples), 1.0
             samples = batch.sum(own)
             return over(own, samples if world == 1 else self._all_reduce(batch.vector(samples), world)), 1.0
         y = batch.target
-        if is_index(y) and not isinstance(own, Tensor) and world == 1:  # the usual case, in fewer operations
+        if (
+            is_index(y) and not isinstance(own, Tensor) and world == 1 and whole is None
+        ):  # the usual case, in fewer operations
             return torch.bincount(y, minlength=self.num_classes).to(batch.logits.dtype).reciprocal_()[y], 1.0
         each = own if isinstance(own, Tensor) else batch.logits.new_ones(len(y))
-        totals = each.new_zeros(self.num_classes).index_add_(0, y, each) if is_index(y) else each @ y  # (K,)
-        totals = self._all_reduce(totals, world)
+        if whole is not None:
+            totals = whole.classes.to(each.dtype)  # (K,)
+        else:
+            totals = each.new_zeros(self.num_classes).index_add_(0, y, each) if is_index(y) else each @ y
+            totals = self._all_reduce(totals, world)
         if not is_index(y):
             return own, over(1.0, totals)
         return over(own, totals[y]), 1.0

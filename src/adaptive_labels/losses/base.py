@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 import torch.distributed as dist
@@ -25,10 +25,12 @@ from adaptive_labels.losses.batch import (
     check_class_weight,
     check_shapes,
     full_precision,
+    number,
     over,
     prepare,
+    to_rows,
 )
-from adaptive_labels.losses.targets import cross_entropy
+from adaptive_labels.losses.targets import cross_entropy, is_index
 
 
 @dataclass
@@ -44,6 +46,18 @@ class Terms:
     own: Tensor | None = None
     own_share: Tensor | float | None = None
     parts: Mapping[str, Tensor | float] = field(default_factory=dict)
+
+
+class WholeStep(NamedTuple):
+    """What all micro-batches of a step have together, on all ``world`` processes.
+
+    ``weight``: the sum of the samples' class weights; ``samples``: their number; ``classes`` (K,): that of each class.
+    """
+
+    weight: Tensor | float
+    samples: Tensor | float
+    classes: Tensor
+    world: int
 
 
 class Criterion(nn.Module, ABC):
@@ -86,6 +100,7 @@ class Criterion(nn.Module, ABC):
     _warned_bare: bool
     _awaits_sync: bool
     _accumulating: bool
+    _whole: WholeStep | None
 
     def __init__(
         self,
@@ -114,6 +129,7 @@ class Criterion(nn.Module, ABC):
         self._warned_bare = False
         self._awaits_sync = False
         self._accumulating = False
+        self._whole = None
 
     def forward(
         self,
@@ -238,14 +254,37 @@ class Criterion(nn.Module, ABC):
         """Say that an epoch of training is over. Does nothing unless the method keeps something per epoch."""
 
     @contextmanager
-    def accumulation(self) -> Iterator[Self]:
-        """Within this context several forwards are micro-batches of one optimizer step."""
+    def accumulation(self, targets: Iterable[Tensor] | None = None) -> Iterator[Self]:
+        """Within this context several forwards are micro-batches of one optimizer step.
+
+        Args:
+            targets: those of all micro-batches of the step, if they are known. Then each micro-batch's loss is its
+                share in the mean over the whole step and all processes: add them up, and divide them by nothing.
+        """
         self._warn_if_not_synced()
         self._accumulating = True
+        if targets is not None:
+            self._whole = self._count_classes(targets)
         try:
             yield self
         finally:
-            self._accumulating = False
+            self._accumulating, self._whole = False, None
+
+    @torch.no_grad()
+    def _count_classes(self, targets: Iterable[Tensor]) -> WholeStep:
+        device = next(self.buffers(), next(self.parameters(), torch.empty(0))).device
+        counts = torch.zeros(self.num_classes, dtype=torch.float64, device=device)
+        for target in targets:
+            if is_index(target):
+                kept = target[target != self.ignore_index].to(device)
+                counts += torch.bincount(kept, minlength=self.num_classes)
+            else:
+                counts += to_rows(target).sum(0).to(device)
+        world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+        if world > 1:
+            dist.all_reduce(counts)
+        total = counts if self.weight is None else counts * self.weight
+        return WholeStep(number(total.sum()), number(counts.sum()), counts, world)
 
     @torch.no_grad()
     def sync(self, group: dist.ProcessGroup | None = None) -> None:
@@ -302,6 +341,9 @@ class Criterion(nn.Module, ABC):
         """
         if self.reduction != "mean":
             return batch.weight, batch.sample_weight
+        if self._whole is not None:
+            total, samples, world = self._whole.weight, self._whole.samples, self._whole.world
+            return over(world * batch.weight, total), over(world * batch.sample_weight, samples)
         total, samples = batch.sum(batch.weight), batch.sum(batch.sample_weight)
         if world > 1:
             total, samples = self._all_reduce(batch.vector(total, samples), world)
