@@ -7,8 +7,15 @@ for every seed; what it sets must be in the model's `state_dict`.
 import importlib
 import pkgutil
 
-from adaptive_labels.models.external import LIBRARIES
-from adaptive_labels.models.registry import MODELS, ModelEntry, create_model, find_model, register_model, shapes_only
+from adaptive_labels.models.registry import (
+    LIBRARIES,
+    MODELS,
+    ModelEntry,
+    create_model,
+    find_model,
+    register_model,
+    shapes_only,
+)
 from adaptive_labels.models.weights import WeightsError, file_hash, load_weights, match_weights
 
 __all__ = [
