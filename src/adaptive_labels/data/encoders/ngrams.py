@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from adaptive_labels.data.encoders.hashes import (
     BASE,
     Codes,
-    Int64s,
     PolynomialHash,
     UInt64s,
     Words,
@@ -24,6 +23,7 @@ from adaptive_labels.data.encoders.hashes import (
 )
 from adaptive_labels.data.encoders.registry import register_encoder
 from adaptive_labels.data.encoders.text import Chunk, RaggedIds, TextEncoder
+from adaptive_labels.data.stored_texts import Int64s
 
 # These are part of every trained text model: changing one changes what its features mean.
 _RUN_SALT = 0x57A4_0000  # plus the number of words
@@ -36,15 +36,15 @@ _WORD_BEGINS, _WORD_ENDS = 0x110000, 0x110001  # the first two numbers beyond Un
 class HashedNgrams(TextEncoder):
     """Texts to numbers of hashed features: words, runs of neighbouring words, and pieces of words.
 
-    Every feature's hash, modulo `buckets`, is its number; no vocabulary is fitted or stored. The hashes are part of a
-    trained model and stay the same between versions. The defaults suit short texts (names, questions); for texts of
-    more than about 100 characters words and pairs of words alone (`char_ngrams=None`) with 2^19 buckets did better.
+    A feature's number is its hash modulo `buckets`; nothing is fitted. The hashes are part of a trained model and stay
+    the same between versions. The defaults suit short texts (names, questions); for texts of more than about 100
+    characters words and pairs of words alone (`char_ngrams=None`) with 2^19 buckets did better.
 
     Args:
         words: single words, and runs of up to `word_ngrams` of them, are features.
         word_ngrams: the longest run of neighbouring words that is a feature.
-        char_ngrams: shortest and longest run of characters inside a word (its ends marked) that is a feature, or
-            `None` or an empty list, which TOML has, for none.
+        char_ngrams: shortest and longest run of characters inside a word (its ends marked) that is a feature; none for
+            `None` or an empty list, which TOML has.
         buckets: how many different numbers there are.
         lowercase: read capital letters as small ones.
         normalise: apply Unicode's NFKC first, so that "ﬁ" reads as "fi" and a full-width letter as its common form.

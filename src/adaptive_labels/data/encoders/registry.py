@@ -5,6 +5,9 @@ from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from torch import Tensor
 
+from adaptive_labels.data.dataset import Examples
+from adaptive_labels.errors import UserError, did_you_mean
+
 
 class EncodedExamples(Protocol):
     """One split's inputs, ready to give whole batches."""
@@ -16,17 +19,10 @@ class EncodedExamples(Protocol):
 
 
 class Encoder(Protocol):
-    """Turns a split's inputs (texts or images) into what a network reads.
+    """Turns a split's inputs (texts or images) into what a network reads; it may keep what it makes in `data.cache`."""
 
-    `fit` and `encode` may keep what they work out on the disk (see `data.cache`), as the text encoders do with texts
-    that are too many to hold.
-    """
-
-    kind: ClassVar[str]
-    """Its name in the files of a run."""
-
-    options: ClassVar[frozenset[str]]
-    """The names of the options of `fit`; they stand among a model's options."""
+    kind: ClassVar[str]  # its name in the files of a run
+    options: ClassVar[frozenset[str]]  # the names of the options of `fit`; they stand among a model's options
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -62,3 +58,43 @@ def register_encoder(reads: str, *, kind: str | None = None) -> Callable[[type[K
         return cls
 
     return enter
+
+
+def encoder_options(reads: str) -> frozenset[str]:
+    """The settings of how inputs are read; they stand among a model's options.
+
+    >>> sorted(encoder_options("words"))
+    ['lowercase', 'max_length', 'max_words', 'min_count', 'normalise', 'vocabulary_size']
+    """
+    return _find(reads).options
+
+
+def fit_encoder(reads: str, examples: Examples, settings: Mapping[str, Any]) -> Encoder:
+    """Return the encoder for a network that reads features, words, characters or pixels, fitted on these examples."""
+    return _find(reads).fit(examples.inputs, **settings)
+
+
+def encode(encoder: Encoder, examples: Examples) -> EncodedExamples:
+    """One split's inputs, ready to give whole batches."""
+    return encoder.encode(examples.inputs)
+
+
+def encoder_to_dict(encoder: Encoder) -> dict[str, Any]:
+    """An encoder as plain data, with its kind."""
+    return {"kind": encoder.kind, "settings": encoder.to_dict()}
+
+
+def encoder_from_dict(stored: Mapping[str, Any]) -> Encoder:
+    """The encoder that a run has stored, as `encoder_to_dict` gave it.
+
+    >>> encoder_from_dict({"kind": "text", "settings": {"buckets": 10}}).sizes
+    {'buckets': 10}
+    """
+    kinds = {encoder.kind: encoder for encoder in ENCODERS.values()}
+    return kinds[stored["kind"]].from_dict(stored["settings"])
+
+
+def _find(reads: str) -> type[Encoder]:
+    if reads not in ENCODERS:
+        raise UserError(f"no encoder makes {reads!r}, only {', '.join(ENCODERS)}{did_you_mean(reads, ENCODERS)}")
+    return ENCODERS[reads]
