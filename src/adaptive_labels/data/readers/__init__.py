@@ -3,9 +3,12 @@
 import importlib
 import pkgutil
 
-from adaptive_labels.data.readers.registry import DATASETS, READERS, register_dataset, register_reader
-
-__all__ = ["DATASETS", "READERS", "register_dataset", "register_reader"]
+from adaptive_labels.data.readers.registry import (
+    DATASETS as DATASETS,
+    READERS as READERS,
+    register_dataset as register_dataset,
+    register_reader as register_reader,
+)
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_module.name}")

@@ -22,7 +22,7 @@ from adaptive_labels.data.published import (
     place_of,
 )
 from adaptive_labels.data.readers.registry import register_dataset
-from adaptive_labels.data.splits import Part, RawDataset, content_digests
+from adaptive_labels.data.splits import RawDataset
 from adaptive_labels.files import write_bytes
 
 _SITE = "https://www.cs.toronto.edu/~kriz/"
@@ -79,12 +79,12 @@ class Cifar:
         """Images as uint8 (N, 3, 32, 32), the official test split, and a validation split made from train."""
         files = self._files(data_dir)
         classes = [name.decode() for name in files[self.meta][self.classes_key]]
-        parts: dict[SplitName, Part] = {
-            "train": self._part("train", [files[name] for name in self.train]),
-            "test": self._part("test", [files[self.test]]),
+        splits: dict[SplitName, Examples] = {
+            "train": self._examples("train", [files[name] for name in self.train]),
+            "test": self._examples("test", [files[self.test]]),
         }
         note = "Images are RGB, 32×32 pixels; the files are those that were published (MD5)."
-        return RawDataset(self.name, "image", classes, parts, [note])
+        return RawDataset(self.name, "image", classes, splits, [note])
 
     def fetch(self, data_dir: Path, progress: Progress) -> list[str]:
         """Download and unpack what is not in `data_dir` yet; what was done, in sentences."""
@@ -146,14 +146,13 @@ class Cifar:
         names = [f"{name}:{number}".encode() for number in range(len(records))]
         return {b"data": records[:, 1:].copy(), self.labels_key: records[:, 0], b"filenames": names}
 
-    def _part(self, split: str, files: list[Mapping[bytes, Any]]) -> Part:
+    def _examples(self, split: str, files: list[Mapping[bytes, Any]]) -> Examples:
         # (N, 3072): red, green, blue, each row by row. A single file's 150 MB are not copied.
         rows = files[0][b"data"] if len(files) == 1 else np.concatenate([file[b"data"] for file in files])
         labels = np.concatenate([np.asarray(file[self.labels_key], dtype=np.int64) for file in files])
         names = [name.decode("latin-1") for file in files for name in file[b"filenames"]]
         images = torch.from_numpy(rows.reshape(-1, 3, 32, 32))
-        examples = Examples(images, torch.from_numpy(labels), sources=[f"{split}/{name}" for name in names])
-        return Part(examples, content_digests(rows), of_pixels=True)
+        return Examples(images, torch.from_numpy(labels), sources=[f"{split}/{name}" for name in names])
 
 
 def _read_archive(path: Path, folder: str, names: list[str]) -> dict[str, bytes]:

@@ -13,7 +13,7 @@ from adaptive_labels.data.dataset import DataError, Examples, ImageFiles, SplitN
 from adaptive_labels.data.pixels import resize_for
 from adaptive_labels.data.readers.images import is_image
 from adaptive_labels.data.readers.registry import register_dataset
-from adaptive_labels.data.splits import Part, RawDataset, content_digests
+from adaptive_labels.data.splits import RawDataset, content_digests
 
 SIZE = 224
 VALIDATION_FRACTION = 0.02
@@ -36,17 +36,18 @@ def read_imagenet(data_dir: Path | None = None, *, image_size: int | None = None
     if len(synsets) < 2:
         raise DataError(f"{folder / 'train'} has {len(synsets)} class folders; a classifier needs at least two.")
     size = image_size or SIZE
-    parts: dict[SplitName, Part] = {
-        "train": _part(folder / "train", synsets, size),
-        "test": _part(folder / "val", synsets, size),
+    splits: dict[SplitName, Examples] = {
+        "train": _examples(folder / "train", synsets, size),
+        "test": _examples(folder / "val", synsets, size),
     }
+    digests = {split: content_digests(map(str.encode, examples.sources or ())) for split, examples in splits.items()}
     classes, source = _class_names(folder, root, synsets)
     notes = [
         "val/ is the test split, as the field has it. Class names are " + source,
         f"Images stay files: training sees random parts of them, testing the middle {size}×{size} pixels of the "
         f"image with its shorter side at {resize_for(size)}.",
     ]
-    return RawDataset("imagenet", "image", classes, parts, notes, VALIDATION_FRACTION)
+    return RawDataset("imagenet", "image", classes, splits, notes, digests, VALIDATION_FRACTION)
 
 
 def _find(root: Path, given: bool) -> Path:
@@ -60,7 +61,7 @@ def _find(root: Path, given: bool) -> Path:
     )
 
 
-def _part(folder: Path, synsets: Sequence[str], size: int) -> Part:
+def _examples(folder: Path, synsets: Sequence[str], size: int) -> Examples:
     names: list[str] = []
     sizes: list[int] = []
     labels: list[int] = []
@@ -79,8 +80,7 @@ def _part(folder: Path, synsets: Sequence[str], size: int) -> Part:
         raise DataError(f"{folder} has a folder {unknown[0]}/, which train/ has not.")
     files = ImageFiles(folder, np.array([name.encode() for name in names]), np.array(sizes, dtype=np.int64), size)
     sources = [f"{folder.name}/{name}" for name in names]
-    examples = Examples(files, torch.tensor(labels, dtype=torch.int64), sources=sources)
-    return Part(examples, content_digests(map(str.encode, sources)))
+    return Examples(files, torch.tensor(labels, dtype=torch.int64), sources=sources)
 
 
 def _folders(folder: Path) -> list[str]:

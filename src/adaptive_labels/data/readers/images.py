@@ -15,7 +15,7 @@ from adaptive_labels.data.dataset import DataError, Examples, SplitName, counted
 from adaptive_labels.data.pixels import decode_image, why_unreadable
 from adaptive_labels.data.readers.registry import register_reader
 from adaptive_labels.data.readers.tables import tables_in
-from adaptive_labels.data.splits import Part, RawDataset, content_digest, digest_array
+from adaptive_labels.data.splits import RawDataset, content_digest, digest_array
 from adaptive_labels.machine import usable_cores
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
@@ -81,10 +81,21 @@ def read_images(folder: Path, *, image_size: int | None = None, skip_unreadable:
     for name in classes:
         if name not in left:
             raise DataError(f"None of the training images of the class {name!r} in {folder} can be read.")
-    parts = {split: _to_part(folder, split, kept, pixels, classes) for split in found.splits}
+    index = {name: k for k, name in enumerate(classes)}
+    spans = {split: _span(folder, split, kept) for split in found.splits}
+    examples = {
+        split: Examples(
+            inputs=torch.from_numpy(pixels.array[span]),
+            labels=torch.tensor([index[name] for _, _, name in kept[span]], dtype=torch.int64),
+            sources=[file.relative_to(folder).as_posix() for _, file, _ in kept[span]],
+        )
+        for split, span in spans.items()
+    }
+    digests = {split: digest_array(pixels.digests[span]) for split, span in spans.items()}
     read = {file for _, file, _ in kept}
     skipped = [file for _, file, _ in flat if file not in read]
-    return RawDataset(folder.resolve().name, "image", classes, parts, _notes(found, pixels.note, skipped))
+    notes = _notes(found, pixels.note, skipped)
+    return RawDataset(folder.resolve().name, "image", classes, examples, notes, digests)
 
 
 def _find_images(folder: Path) -> _Found:
@@ -137,20 +148,12 @@ def _is_hidden(name: str) -> bool:
     return name.startswith(".") or name == "__MACOSX"
 
 
-def _to_part(
-    folder: Path, split: str, kept: Sequence[tuple[str, Path, str]], pixels: Pixels, classes: list[str]
-) -> Part:
-    index = {name: k for k, name in enumerate(classes)}
+def _span(folder: Path, split: str, kept: Sequence[tuple[str, Path, str]]) -> slice:
+    """Where the images of a split are, which are next to each other."""
     rows = [i for i, entry in enumerate(kept) if entry[0] == split]
     if not rows:
         raise DataError(f"None of the images in the {split} split of {folder} can be read.")
-    span = slice(rows[0], rows[-1] + 1)  # a split's rows are next to each other
-    examples = Examples(
-        inputs=torch.from_numpy(pixels.array[span]),
-        labels=torch.tensor([index[name] for _, _, name in kept[span]], dtype=torch.int64),
-        sources=[file.relative_to(folder).as_posix() for _, file, _ in kept[span]],
-    )
-    return Part(examples, digest_array(pixels.digests[span]))
+    return slice(rows[0], rows[-1] + 1)
 
 
 def _notes(found: _Found, note: str, skipped: Sequence[Path]) -> list[str]:

@@ -1,43 +1,34 @@
-"""The names of the data sets, and the readers of the user's own files. A new one is a file in this folder."""
+"""The names of the data sets, and the readers of the user's own files. A new one is a file in this folder.
 
-import inspect
+What reads is called with the folder of the data or the path, and with those of `load_dataset`'s options that it has.
+"""
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from adaptive_labels.data.published import Progress
 from adaptive_labels.data.splits import RawDataset
 
 Read = TypeVar("Read", bound=Callable[..., RawDataset])
-Fetch = Callable[[Path, Callable[[int, int | None], None]], list[str]]
+Fetch = Callable[[Path, Progress], list[str]]
 
 
 @dataclass(frozen=True)
 class NamedDataset:
-    """A data set that has a name.
-
-    Args:
-        description: what it is, in a line.
-        read: called with `data_dir`, and with those of `load_dataset`'s options that it has an argument for.
-        fetch: downloads it to a folder, where it has to be downloaded (see `archives.fetch`); nothing else ever does.
-    """
+    """A data set that has a name."""
 
     description: str
     read: Callable[..., RawDataset]
-    fetch: Fetch | None = None
+    fetch: Fetch | None = None  # downloads it to a folder, where it has to be downloaded; nothing else ever does
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader of the user's own files.
+    """A reader of the user's own files."""
 
-    Args:
-        what: it reads, as it stands in messages: "image folder".
-        can_read: whether a path is one for this reader.
-        read: called with the path, and with those of `load_dataset`'s options that it has an argument for.
-    """
-
-    what: str
+    what: str  # it reads, as it stands in messages: "image folder"
     can_read: Callable[[Path], bool]
     read: Callable[..., RawDataset]
 
@@ -67,8 +58,3 @@ def register_reader(what: str, can_read: Callable[[Path], bool]) -> Callable[[Re
         return read
 
     return enter
-
-
-def options_of(read: Callable[..., RawDataset]) -> set[str]:
-    """The names of a reader's arguments."""
-    return set(inspect.signature(read).parameters)

@@ -24,7 +24,7 @@ from adaptive_labels.data.readers.tables import (
     read_table,
     tables_in,
 )
-from adaptive_labels.data.splits import Part, RawDataset, text_digests
+from adaptive_labels.data.splits import RawDataset
 from adaptive_labels.data.stored_texts import LineSources
 
 _TREC_FILE = re.compile(r"(train|trec)_\d+\.label")  # train_5500.label and TREC_10.label, which is the test split
@@ -57,8 +57,8 @@ def read_texts(path: Path, *, text_column: str | None = None, label_column: str 
             rows.labels[:] = [label.partition(".")[0] for label in rows.labels]  # 4.0 is written as 4
     keys = _in_order(set(splits["train"].labels))
     class_names = _class_names(keys, files["train"].parent / "classes.txt", notes)
-    parts = {name: _to_part(rows, keys, files["train"]) for name, rows in splits.items()}
-    return RawDataset(path.resolve().name, "text", class_names, parts, notes)
+    examples = {name: _to_examples(rows, keys, files["train"]) for name, rows in splits.items()}
+    return RawDataset(path.resolve().name, "text", class_names, examples, notes)
 
 
 def _find_files(folder: Path, notes: list[str]) -> dict[SplitName, Path]:
@@ -134,7 +134,7 @@ def _class_names(keys: Sequence[str], path: Path, notes: list[str]) -> Sequence[
     return keys
 
 
-def _to_part(rows: _Rows, keys: Sequence[str], train_path: Path) -> Part:
+def _to_examples(rows: _Rows, keys: Sequence[str], train_path: Path) -> Examples:
     index = {key: i for i, key in enumerate(keys)}
     unseen = Counter(label for label in rows.labels if label not in index)
     if unseen:
@@ -146,7 +146,7 @@ def _to_part(rows: _Rows, keys: Sequence[str], train_path: Path) -> Part:
         )
     labels = torch.tensor([index[label] for label in rows.labels], dtype=torch.int64)
     sources = LineSources(rows.table.path.name, np.array(rows.table.places)[rows.kept])
-    return Part(Examples(rows.texts, labels, sources=sources), text_digests(rows.texts))
+    return Examples(rows.texts, labels, sources=sources)
 
 
 def _given_names(argument: str | None) -> list[str]:

