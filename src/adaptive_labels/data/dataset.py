@@ -49,35 +49,28 @@ class ImageFiles:
 
 
 Inputs = list[str] | StoredTexts | Tensor | ImageFiles
-"""What the examples of a split can be."""
+"""Texts, a uint8 tensor of images (N, C, H, W), or what stands for them where they are too many to hold."""
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """One split: inputs, their labels, and where each came from.
+    """One split: inputs, their labels, and where each came from."""
 
-    Args:
-        inputs: a list of N texts, a uint8 tensor (N, C, H, W), or, where they are too many to hold, N `StoredTexts` or
-            N `ImageFiles`.
-        labels: int64 (N,).
-        true_labels: the labels before noise was injected, or None.
-        sources: the file (and the line, for tables) of each example, or None.
-    """
-
-    inputs: Inputs
-    labels: Tensor
-    true_labels: Tensor | None = None
-    sources: list[str] | LineSources | None = None
+    inputs: Inputs  # N
+    labels: Tensor  # int64 (N,)
+    true_labels: Tensor | None = None  # the labels before noise was injected
+    sources: list[str] | LineSources | None = None  # the file of each example, and for tables the line
 
     def __post_init__(self) -> None:
         if self.labels.dtype != torch.int64 or self.labels.ndim != 1:
             raise ValueError(f"labels must be int64 of shape (N,), not {self.labels.dtype} {tuple(self.labels.shape)}")
-        if isinstance(self.inputs, Tensor) and (self.inputs.dtype != torch.uint8 or self.inputs.ndim != 4):
+        images = self.inputs
+        if isinstance(images, Tensor) and (images.dtype != torch.uint8 or images.ndim != 4):
             raise ValueError(
-                f"image inputs must be uint8 of shape (N, C, H, W), not {self.inputs.dtype} {tuple(self.inputs.shape)}"
+                f"image inputs must be uint8 of shape (N, C, H, W), not {images.dtype} {tuple(images.shape)}"
             )
-        columns = {"inputs": self.inputs, "true_labels": self.true_labels, "sources": self.sources}
-        for name, values in columns.items():
+        for name in ("inputs", "true_labels", "sources"):
+            values = getattr(self, name)
             if values is not None and len(values) != len(self.labels):
                 raise ValueError(f"{name} has {len(values)} entries, but there are {len(self.labels)} labels")
 

@@ -21,20 +21,15 @@ Int64s = NDArray[np.int64]
 class StoredTexts(Sequence[str]):
     """N texts in a file, a sequence like a list of them; a slice or an array of indices gives `StoredTexts` again.
 
-    Args:
-        file: UTF-8, all texts end to end. It is read, not mapped: pages of a mapped file that is gone through in any
-            order would all count as this process's memory.
-        offsets: int64; text i of the file is between byte `offsets[i]` and byte `offsets[i + 1]`.
-        characters: int32, how long each text of the file is.
-        key: a hash of what is in the file.
-        rows: (N,) int64, which texts of the file these are, in this order; None for all.
+    The file is read, not mapped: pages of a mapped file that is gone through in any order would all count as this
+    process's memory.
     """
 
-    file: Path
-    offsets: Int64s
-    characters: NDArray[np.int32]
-    key: str
-    rows: Int64s | None = None
+    file: Path  # UTF-8, all texts end to end
+    offsets: Int64s  # text i of the file is between byte `offsets[i]` and byte `offsets[i + 1]`
+    characters: NDArray[np.int32]  # how long each text of the file is
+    key: str  # a hash of what is in the file
+    rows: Int64s | None = None  # (N,), which texts of the file these are, in this order; None for all
 
     def __len__(self) -> int:
         return len(self.offsets) - 1 if self.rows is None else len(self.rows)

@@ -42,15 +42,17 @@ def code_points(texts: list[str]) -> tuple[Codes, Int64s]:
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """Where the words are: word i is `codes[starts[i]:ends[i]]`, in text `texts[i]`."""
+    """The words of some texts: word i is `codes[starts[i]:ends[i]]`, in text `texts[i]`."""
 
+    codes: Codes
     starts: Int64s
     ends: Int64s
     texts: Int64s
 
     @classmethod
-    def find(cls, codes: Codes, text_ends: Int64s) -> "Words":
-        """Find the words of texts that lie end to end and end there."""
+    def find(cls, texts: list[str]) -> "Words":
+        """Find the words of all texts."""
+        codes, text_ends = code_points(texts)
         roles = _roles(codes)
         part = roles == _PART_OF_WORD
         alone = roles == _WORD_BY_ITSELF
@@ -61,7 +63,11 @@ class Words:
         visible = part | alone
         starts = np.flatnonzero(visible & ~joined[:-1])
         ends = np.flatnonzero(visible & ~joined[1:]) + 1
-        return cls(starts, ends, np.searchsorted(text_ends, starts, side="right"))
+        return cls(codes, starts, ends, np.searchsorted(text_ends, starts, side="right"))
+
+    def hashes(self) -> UInt64s:
+        """Return the hash of every word."""
+        return mix(PolynomialHash(self.codes).of(self.starts, self.ends), _WORD_SALT)
 
 
 def _roles(codes: Codes) -> NDArray[np.uint8]:
@@ -82,11 +88,6 @@ def _role(character: str) -> int:
         return _WORD_BY_ITSELF
     unspaced = any(low <= ord(character) < high for low, high in _UNSPACED_SCRIPTS)
     return _WORD_BY_ITSELF if unspaced else _PART_OF_WORD
-
-
-def word_hashes(codes: Codes, words: Words) -> UInt64s:
-    """Return the hash of every word."""
-    return mix(PolynomialHash(codes).of(words.starts, words.ends), _WORD_SALT)
 
 
 class PolynomialHash:

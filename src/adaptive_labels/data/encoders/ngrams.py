@@ -11,16 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_labels.data.encoders.hashes import (
-    BASE,
-    Codes,
-    PolynomialHash,
-    UInt64s,
-    Words,
-    code_points,
-    mix,
-    word_hashes,
-)
+from adaptive_labels.data.encoders.hashes import BASE, PolynomialHash, UInt64s, Words, mix
 from adaptive_labels.data.encoders.registry import register_encoder
 from adaptive_labels.data.encoders.text import Chunk, RaggedIds, TextEncoder
 from adaptive_labels.data.stored_texts import Int64s
@@ -102,21 +93,20 @@ class HashedNgrams(TextEncoder):
 
     def _encode_chunk(self, texts: list[str]) -> Chunk:
         """Return the feature numbers of these texts end to end, and how many each text has."""
-        codes, text_ends = code_points(texts)
-        words = Words.find(codes, text_ends)
+        words = Words.find(texts)
         # Each kind of feature: the hashes, and the text of each, in the order of the texts.
         kinds: list[tuple[UInt64s, Int64s]] = []
         if self.words:
-            kinds += _word_runs(codes, words, self.word_ngrams)
+            kinds += _word_runs(words, self.word_ngrams)
         if self.char_ngrams is not None:
-            kinds += _pieces(codes, words, *self.char_ngrams)
+            kinds += _pieces(words, *self.char_ngrams)
         numbers = [((hashes % np.uint64(self.buckets)).astype(np.int32), text_of) for hashes, text_of in kinds]
         return _join_by_text(numbers, len(texts))
 
 
-def _word_runs(codes: Codes, words: Words, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:
+def _word_runs(words: Words, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:
     """Yield single words, then runs of two, and so on: (hashes, texts)."""
-    hashes = word_hashes(codes, words)
+    hashes = words.hashes()
     yield hashes, words.texts
     runs = hashes
     for length in range(2, longest + 1):
@@ -126,14 +116,14 @@ def _word_runs(codes: Codes, words: Words, longest: int) -> Iterator[tuple[UInt6
         yield mix(runs[inside], _RUN_SALT + length), words.texts[last:][inside]
 
 
-def _pieces(codes: Codes, words: Words, shortest: int, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:
+def _pieces(words: Words, shortest: int, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:
     """Yield the runs of characters inside each marked word, by length: (hashes, texts)."""
     lengths = words.ends - words.starts + 2  # with the two marks
     begins = np.cumsum(lengths) - lengths
     total = int(lengths.sum())
     # Each position's source; at the two marks it points beside the word, or outside the array, and is replaced.
     source = np.arange(total) + np.repeat(words.starts - 1 - begins, lengths)
-    marked = codes.take(source, mode="clip")
+    marked = words.codes.take(source, mode="clip")
     marked[begins] = _WORD_BEGINS
     marked[begins + lengths - 1] = _WORD_ENDS
     remaining = np.repeat(begins + lengths, lengths) - np.arange(total)

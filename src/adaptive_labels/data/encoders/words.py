@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_labels.data.encoders.hashes import Codes, UInt64s, Words, code_points, word_hashes
+from adaptive_labels.data.encoders.hashes import UInt64s, Words, code_points
 from adaptive_labels.data.encoders.registry import register_encoder
 from adaptive_labels.data.encoders.text import Chunk, TextEncoder
 from adaptive_labels.data.stored_texts import Int64s, StoredTexts, text_lengths
@@ -55,8 +55,8 @@ class WordIds(TextEncoder):
         _check_positive(max_length=self.max_length, max_words=self.max_words)
         object.__setattr__(self, "words", tuple(self.words))  # JSON has lists only
         codes, ends = code_points(list(self.words))
-        starts = np.concatenate([np.zeros(1, np.int64), ends])[: len(ends)]
-        hashes = word_hashes(codes, Words(starts, ends, np.arange(len(ends))))
+        starts = ends - np.diff(ends, prepend=0)
+        hashes = Words(codes, starts, ends, np.arange(len(ends))).hashes()
         order = np.argsort(hashes)
         object.__setattr__(self, "_hashes", hashes[order])
         object.__setattr__(self, "_numbers", (order + 2).astype(np.int32))
@@ -81,7 +81,8 @@ class WordIds(TextEncoder):
     def encode_chunks(self, texts: Sequence[str]) -> Iterator[Chunk]:
         """Yield the numbers of some texts' words after the other, up to `max_words` of each text."""
         for chunk in self._chunks(texts):
-            _, words, hashes = _read(chunk)
+            words = Words.find(chunk)
+            hashes = words.hashes()
             per_text = np.bincount(words.texts, minlength=len(chunk))
             first = np.cumsum(per_text) - per_text
             kept = np.arange(len(hashes)) - first[words.texts] < self.max_words
@@ -102,7 +103,7 @@ class WordIds(TextEncoder):
         some = texts[looked_at] if isinstance(texts, StoredTexts) else [texts[i] for i in looked_at.tolist()]
         found = 0
         for chunk in self._chunks(some):
-            words = Words.find(*code_points(chunk))
+            words = Words.find(chunk)
             found += int((np.bincount(words.texts, minlength=len(chunk)) > self.max_words).sum())
         return (found, True) if every == 1 else (round(found * len(possible) / len(looked_at)), False)
 
@@ -111,7 +112,7 @@ class WordIds(TextEncoder):
         hashes, counts = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
         waiting = 0
         for chunk in self._chunks(texts):
-            different, often = np.unique(_read(chunk)[2], return_counts=True)
+            different, often = np.unique(Words.find(chunk).hashes(), return_counts=True)
             hashes.append(different)
             counts.append(often)
             waiting += len(different)
@@ -126,12 +127,13 @@ class WordIds(TextEncoder):
         for chunk in self._chunks(texts):
             if len(spelt) == len(hashes):
                 break
-            codes, words, found = _read(chunk)
+            words = Words.find(chunk)
+            found = words.hashes()
             different, first = np.unique(found, return_index=True)
             for place in first[np.isin(different, hashes)].tolist():
                 value = int(found[place])
                 if value not in spelt:
-                    word = codes[words.starts[place] : words.ends[place]]
+                    word = words.codes[words.starts[place] : words.ends[place]]
                     spelt[value] = word.tobytes().decode("utf-32-le", "surrogatepass")
         return [spelt[value] for value in hashes.tolist()]
 
@@ -140,13 +142,6 @@ class WordIds(TextEncoder):
             return np.full(len(hashes), UNKNOWN, np.int32)
         at = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
         return np.where(self._hashes[at] == hashes, self._numbers[at], UNKNOWN).astype(np.int32)
-
-
-def _read(chunk: list[str]) -> tuple[Codes, Words, UInt64s]:
-    """Return the characters of some texts, their words, and the words' hashes."""
-    codes, ends = code_points(chunk)
-    words = Words.find(codes, ends)
-    return codes, words, word_hashes(codes, words)
 
 
 def _merge(hashes: list[UInt64s], counts: list[Int64s]) -> tuple[UInt64s, Int64s]:
