@@ -19,9 +19,9 @@ from adaptive_labels.data.encoders import (
     encoder_options as encoder_options,
     encoder_to_dict as encoder_to_dict,
     fit_encoder as fit_encoder,
-    length_notes as length_notes,
     register_encoder as register_encoder,
 )
+from adaptive_labels.data.encoders.text import length_notes as length_notes
 from adaptive_labels.data.noise import inject_noise as inject_noise
 from adaptive_labels.data.readers import (
     DATASETS as DATASETS,

@@ -8,29 +8,20 @@ import importlib
 import pkgutil
 
 from adaptive_labels.models.registry import (
-    LIBRARIES,
-    MODELS,
-    ModelEntry,
-    create_model,
-    find_model,
-    register_model,
-    shapes_only,
+    LIBRARIES as LIBRARIES,
+    MODELS as MODELS,
+    ModelEntry as ModelEntry,
+    create_model as create_model,
+    find_model as find_model,
+    register_model as register_model,
+    shapes_only as shapes_only,
 )
-from adaptive_labels.models.weights import WeightsError, file_hash, load_weights, match_weights
-
-__all__ = [
-    "LIBRARIES",
-    "MODELS",
-    "ModelEntry",
-    "WeightsError",
-    "create_model",
-    "file_hash",
-    "find_model",
-    "load_weights",
-    "match_weights",
-    "register_model",
-    "shapes_only",
-]
+from adaptive_labels.models.weights import (
+    WeightsError as WeightsError,
+    file_hash as file_hash,
+    load_weights as load_weights,
+    match_weights as match_weights,
+)
 
 # The modules enter their models in the registry when they are imported.
 for _module in pkgutil.iter_modules(__path__):

@@ -29,21 +29,13 @@ LIBRARIES = {
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """A model that can be had by name.
+    """A model that can be had by name."""
 
-    Args:
-        name: without a width suffix.
-        kind: what it reads, `"text"` or `"image"`.
-        description: a line for a list of models.
-        build: called with the number of classes and the model's options.
-        reads: the name of its encoder: `"features"` (in no order), `"words"` or `"characters"` of a text, `"pixels"`.
-    """
-
-    name: str
-    kind: str
-    description: str
-    build: Callable[..., nn.Module]
-    reads: str
+    name: str  # without a width suffix
+    kind: str  # what it reads: "text" or "image"
+    description: str  # a line for a list of models
+    build: Callable[..., nn.Module]  # called with the number of classes and the model's options
+    reads: str  # the name of its encoder: "features" (in no order), "words" or "characters" of a text, "pixels"
 
     @property
     def options(self) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from torch import nn
 
 from adaptive_labels.errors import UserError
 
-Shape = tuple[int, ...]
 _COUNTER = "num_batches_tracked"  # a norm counts its batches, but nothing reads the count
 _SHOWN = 3
 
@@ -23,11 +22,11 @@ class WeightsError(UserError):
 
 @dataclass(frozen=True)
 class Match:
-    """How a file fits a network: the tensors to take, those of the head that stay new, and a sentence on it."""
+    """How a file fits a network."""
 
-    taken: tuple[str, ...]
-    new: tuple[str, ...]
-    note: str
+    taken: tuple[str, ...]  # the tensors to take
+    new: tuple[str, ...]  # those of the head that stay new
+    note: str  # a sentence on it
 
 
 def match_weights(model: nn.Module, path: str | Path) -> Match:
@@ -78,7 +77,7 @@ def file_hash(path: str | Path) -> str:
         raise WeightsError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _shapes(path: str | Path) -> dict[str, Shape]:
+def _shapes(path: str | Path) -> dict[str, tuple[int, ...]]:
     if not Path(path).is_file():
         raise WeightsError(f"there is no file {path}")
     try:
@@ -101,5 +100,5 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
 
 
-def _by(shape: Shape) -> str:
+def _by(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape)) or "a number"

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from adaptive_labels.data.encoders import register_encoder
 from adaptive_labels.data.encoders.hashes import code_points
-from adaptive_labels.data.encoders.registry import register_encoder
 from adaptive_labels.data.encoders.text import Chunk, TextEncoder
 
 ZHANG_ALPHABET = (

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from adaptive_labels.data.dataset import DataError, Examples, ImageFiles
-from adaptive_labels.data.encoders.registry import register_encoder
+from adaptive_labels.data.encoders import register_encoder
 from adaptive_labels.data.pixels import open_rgb, random_view, resize_and_cut, resize_for, why_unreadable
 from adaptive_labels.machine import usable_cores
 

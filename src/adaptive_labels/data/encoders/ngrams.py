@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adaptive_labels.data.encoders import register_encoder
 from adaptive_labels.data.encoders.hashes import BASE, PolynomialHash, UInt64s, Words, mix
-from adaptive_labels.data.encoders.registry import register_encoder
 from adaptive_labels.data.encoders.text import Chunk, RaggedIds, TextEncoder
 from adaptive_labels.data.stored_texts import Int64s
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from adaptive_labels.data.encoders import register_encoder
 from adaptive_labels.data.encoders.hashes import UInt64s, Words, code_points
-from adaptive_labels.data.encoders.registry import register_encoder
 from adaptive_labels.data.encoders.text import Chunk, TextEncoder
 from adaptive_labels.data.stored_texts import Int64s, StoredTexts, text_lengths
 

@@ -21,7 +21,7 @@ from adaptive_labels.data.published import (
     not_found,
     place_of,
 )
-from adaptive_labels.data.readers.registry import register_dataset
+from adaptive_labels.data.readers import register_dataset
 from adaptive_labels.data.splits import RawDataset
 from adaptive_labels.files import write_bytes
 

@@ -12,8 +12,8 @@ import torch
 from adaptive_labels.data.dataset import DataError, Examples, ImageFiles, SplitName
 from adaptive_labels.data.pixels import resize_for
 from adaptive_labels.data.published import place_of
+from adaptive_labels.data.readers import register_dataset
 from adaptive_labels.data.readers.images import is_image
-from adaptive_labels.data.readers.registry import register_dataset
 from adaptive_labels.data.splits import RawDataset, content_digests
 
 SIZE = 224

@@ -4,7 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from PIL import Image
 
 from adaptive_labels.data.dataset import DataError, Examples, SplitName, counted, find_splits
 from adaptive_labels.data.pixels import decode_image, why_unreadable
-from adaptive_labels.data.readers.registry import register_reader
+from adaptive_labels.data.readers import register_reader
 from adaptive_labels.data.readers.tables import tables_in
 from adaptive_labels.data.splits import RawDataset, content_digest, digest_array
 from adaptive_labels.machine import usable_cores
@@ -24,16 +24,6 @@ DEFAULT_SIZE = 32
 _ORIENTATION = 0x0112  # the EXIF tag; 5 to 8 swap width and height
 _CHUNK = 64
 _SMALL_AREA = 128 * 128
-
-
-@dataclass
-class _Found:
-    """The image files of a folder: for each split a list of (file, class name)."""
-
-    splits: dict[SplitName, list[tuple[Path, str]]] = field(default_factory=dict)
-    empty_classes: set[str] = field(default_factory=set)
-    others: int = 0  # files that are no images
-    unused: list[str] = field(default_factory=list)  # folders that are no split
 
 
 @dataclass(frozen=True)
@@ -65,16 +55,16 @@ def _can_read(path: Path) -> bool:
 @register_reader("image folder", _can_read)
 def read_images(folder: Path, *, image_size: int | None = None, skip_unreadable: bool = False) -> RawDataset:
     """Read a folder of images by class, or train/, val/ and test/ folders of such."""
-    found = _find_images(folder)
-    classes = sorted({name for _, name in found.splits["train"]}, key=lambda name: (name.casefold(), name))
-    for split, files in found.splits.items():
+    splits, notes = _find_images(folder)
+    classes = sorted({name for _, name in splits["train"]}, key=lambda name: (name.casefold(), name))
+    for split, files in splits.items():
         unseen = Counter(name for _, name in files if name not in classes)
         for name, count in unseen.items():
             raise DataError(
                 f"The class {name!r} in the {split} split of {folder} ({counted(count, 'image')}) is not in train."
             )
     # All splits are decoded in one go, so that they come out in one size and one number of channels.
-    flat = [(split, file, name) for split, files in found.splits.items() for file, name in files]
+    flat = [(split, file, name) for split, files in splits.items() for file, name in files]
     pixels = decode_files([file for _, file, _ in flat], image_size=image_size, skip_unreadable=skip_unreadable)
     kept = [flat[i] for i in pixels.readable]
     left = {name for split, _, name in kept if split == "train"}
@@ -82,7 +72,7 @@ def read_images(folder: Path, *, image_size: int | None = None, skip_unreadable:
         if name not in left:
             raise DataError(f"None of the training images of the class {name!r} in {folder} can be read.")
     index = {name: k for k, name in enumerate(classes)}
-    spans = {split: _span(folder, split, kept) for split in found.splits}
+    spans = {split: _span(folder, split, kept) for split in splits}
     examples = {
         split: Examples(
             inputs=torch.from_numpy(pixels.array[span]),
@@ -93,42 +83,44 @@ def read_images(folder: Path, *, image_size: int | None = None, skip_unreadable:
     }
     digests = {split: digest_array(pixels.digests[span]) for split, span in spans.items()}
     read = {file for _, file, _ in kept}
-    skipped = [file for _, file, _ in flat if file not in read]
-    notes = _notes(found, pixels.note, skipped)
-    return RawDataset(folder.resolve().name, "image", classes, examples, notes, digests)
+    skipped = [f"{file.parent.name}/{file.name}" for _, file, _ in flat if file not in read]
+    if skipped:
+        shown = skipped[:3] + ["…"] * (len(skipped) > 3)
+        notes.append(f"Skipped {counted(len(skipped), 'unreadable image')}: {', '.join(shown)}.")
+    return RawDataset(folder.resolve().name, "image", classes, examples, [pixels.note, *notes], digests)
 
 
-def _find_images(folder: Path) -> _Found:
-    found = _Found(others=sum(1 for path in folder.iterdir() if path.is_file()))
+def _find_images(folder: Path) -> tuple[dict[SplitName, list[tuple[Path, str]]], list[str]]:
+    """For each split its files, each with its class name; and notes on what was left out."""
     subfolders = _subfolders(folder)
     roots = _find_splits(folder, subfolders)
-    if "train" not in roots:
-        if roots and len(roots) == len(subfolders):
-            raise DataError(f"{folder} has a folder {next(iter(roots.values())).name}/ but no folder train/.")
-        found.splits["train"] = _by_class(subfolders, found)
-        return found
-    found.unused = [path.name for path in subfolders if path not in roots.values()]
-    for split, root in roots.items():
-        found.splits[split] = _by_class(_subfolders(root), found)
-        if not found.splits[split]:
+    if roots and "train" not in roots and len(roots) == len(subfolders):
+        raise DataError(f"{folder} has a folder {next(iter(roots.values())).name}/ but no folder train/.")
+    has_splits = "train" in roots
+    unused = [path.name for path in subfolders if has_splits and path not in roots.values()]
+    others = sum(1 for path in folder.iterdir() if path.is_file())
+    empty: set[str] = set()
+    splits: dict[SplitName, list[tuple[Path, str]]] = {}
+    for split, root in roots.items() if has_splits else (("train", folder),):
+        files = splits[split] = []
+        for class_folder in _subfolders(root):
+            inside = list(_walk(class_folder))
+            images = [(path, class_folder.name) for path in inside if is_image(path)]
+            others += len(inside) - len(images)
+            empty |= set() if images else {class_folder.name}
+            files += images
+        if not files:
             raise DataError(f"{root} has no class folders with images in them.")
-    return found
+    sentences = {
+        f"Ignored {counted(others, 'file')} of other kinds than images.": others,
+        f"Class folders without images were ignored: {', '.join(sorted(empty))}.": empty,
+        f"Folders beside train/ that are no split were ignored: {', '.join(unused)}.": unused,
+    }
+    return splits, [sentence for sentence, found in sentences.items() if found]
 
 
 def _find_splits(folder: Path, subfolders: Sequence[Path]) -> dict[SplitName, Path]:
     return find_splits(folder, {path: path.name.lower() for path in subfolders})
-
-
-def _by_class(class_folders: list[Path], found: _Found) -> list[tuple[Path, str]]:
-    files = []
-    for class_folder in class_folders:
-        inside = list(_walk(class_folder))
-        images = [path for path in inside if is_image(path)]
-        found.others += len(inside) - len(images)
-        files += [(path, class_folder.name) for path in images]
-        if not images:
-            found.empty_classes.add(class_folder.name)
-    return files
 
 
 def _subfolders(folder: Path) -> list[Path]:
@@ -154,20 +146,6 @@ def _span(folder: Path, split: str, kept: Sequence[tuple[str, Path, str]]) -> sl
     if not rows:
         raise DataError(f"None of the images in the {split} split of {folder} can be read.")
     return slice(rows[0], rows[-1] + 1)
-
-
-def _notes(found: _Found, note: str, skipped: Sequence[Path]) -> list[str]:
-    notes = [note]
-    if found.others:
-        notes.append(f"Ignored {counted(found.others, 'file')} of other kinds than images.")
-    if found.empty_classes:
-        notes.append(f"Class folders without images were ignored: {', '.join(sorted(found.empty_classes))}.")
-    if found.unused:
-        notes.append(f"Folders beside train/ that are no split were ignored: {', '.join(found.unused)}.")
-    if skipped:
-        shown = [f"{path.parent.name}/{path.name}" for path in skipped[:3]] + ["…"] * (len(skipped) > 3)
-        notes.append(f"Skipped {counted(len(skipped), 'unreadable image')}: {', '.join(shown)}.")
-    return notes
 
 
 def decode_files(files: Sequence[Path], *, image_size: int | None = None, skip_unreadable: bool = False) -> Pixels:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from adaptive_labels.data.dataset import DataError, Examples, SplitName, counted, find_splits
-from adaptive_labels.data.readers.registry import register_reader
+from adaptive_labels.data.readers import register_reader
 from adaptive_labels.data.readers.tables import (
     LABEL_NAMES,
     PART_TEXT_NAMES,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from adaptive_labels.data.dataset import DataError, Examples
-from adaptive_labels.data.readers.registry import register_dataset
+from adaptive_labels.data.readers import register_dataset
 from adaptive_labels.data.splits import RawDataset, content_digest
 
 NUM_COUNTRIES = 30

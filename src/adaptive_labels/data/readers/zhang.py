@@ -32,7 +32,7 @@ from adaptive_labels.data.published import (
     not_found,
     place_of,
 )
-from adaptive_labels.data.readers.registry import register_dataset
+from adaptive_labels.data.readers import register_dataset
 from adaptive_labels.data.readers.tables import fields_of_any_size
 from adaptive_labels.data.splits import RawDataset, text_digest
 from adaptive_labels.data.stored_texts import LineSources, StoredTexts
