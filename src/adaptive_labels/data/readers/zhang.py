@@ -37,7 +37,6 @@ from adaptive_labels.data.readers.tables import fields_of_any_size
 from adaptive_labels.data.splits import RawDataset, text_digest
 from adaptive_labels.data.stored_texts import LineSources, StoredTexts
 
-_AG_NEWS = "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/"
 # A mirror: the makers' own archives are on Google Drive, which asks a question before it gives out a large file.
 _MIRROR = "https://s3.amazonaws.com/fast-ai-nlp/"
 _FORMAT = 1  # of the entries in the cache: another number makes all of them anew
@@ -67,7 +66,8 @@ class ZhangTexts:
     classes: tuple[str, ...]  # in the order of their numbers
     per_class: Mapping[str, int]  # how many rows of each class train and test have
     text_columns: int
-    published: Mapping[str, tuple[str, str]]  # what is downloaded: place in the data folder → address, checksum
+    site: str  # the address of what is downloaded
+    published: Mapping[str, str]  # its places in the data folder, with their checksums
     line_ends: str = "escaped"  # see `unescape`
     md5: Mapping[str, str] = field(default_factory=dict)  # of train and test, where it is known
     archive_md5: str | None = None  # of the archive that the makers publish
@@ -77,7 +77,7 @@ class ZhangTexts:
         root, where = place_of(data_dir)
         sources = self._find(root)
         if not sources:
-            url, _ = next(iter(self.published.values()))
+            url = self._url(next(iter(self.published)))
             raise not_found(self.name, f"{self.folder}/ (train.csv and test.csv)", self.folder, where, url)
         rows, splits = {}, {}
         for split, source in sources.items():
@@ -91,12 +91,15 @@ class ZhangTexts:
     def fetch(self, data_dir: Path, progress: Progress) -> list[str]:
         """Download what is not in `data_dir` yet; what was done, in sentences."""
         done = []
-        for place, (url, checksum) in self.published.items() if not self._find(data_dir) else ():
+        for place, checksum in self.published.items() if not self._find(data_dir) else ():
             path = data_dir / place
             if not path.is_file():
-                download(url, path, checksum, progress)
-                done.append(f"Downloaded {path} from {url}.")
+                download(self._url(place), path, checksum, progress)
+                done.append(f"Downloaded {path} from {self._url(place)}.")
         return done
+
+    def _url(self, place: str) -> str:
+        return self.site + Path(place).name
 
     def _find(self, root: Path) -> dict[SplitName, Path]:
         """Where train and test are: in the folder, in `root` itself, or in an archive; empty if they are not there."""
@@ -272,7 +275,8 @@ AG_NEWS = ZhangTexts(
     classes=("World", "Sports", "Business", "Sci/Tech"),
     per_class={"train": 30_000, "test": 1_900},
     text_columns=2,
-    published={f"ag_news_csv/{split}.csv": (f"{_AG_NEWS}{split}.csv", md5) for split, md5 in _AG_NEWS_MD5.items()},
+    site="https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/",
+    published={f"ag_news_csv/{split}.csv": md5 for split, md5 in _AG_NEWS_MD5.items()},
     line_ends="backslash",
     md5=_AG_NEWS_MD5,
 )
@@ -294,12 +298,8 @@ YAHOO_ANSWERS = ZhangTexts(
     ),
     per_class={"train": 140_000, "test": 6_000},
     text_columns=3,
-    published={
-        "yahoo_answers_csv.tgz": (
-            _MIRROR + "yahoo_answers_csv.tgz",
-            "2d4277855faf8b35259009425fa8f7fe1888b5644b47165508942d000f4c96ae",
-        )
-    },
+    site=_MIRROR,
+    published={"yahoo_answers_csv.tgz": "2d4277855faf8b35259009425fa8f7fe1888b5644b47165508942d000f4c96ae"},
     archive_md5="f3f9899b997a42beb24157e62e3eea8d",
 )
 YELP_FULL = ZhangTexts(
@@ -309,12 +309,8 @@ YELP_FULL = ZhangTexts(
     classes=("1 star", "2 stars", "3 stars", "4 stars", "5 stars"),
     per_class={"train": 130_000, "test": 10_000},
     text_columns=1,
-    published={
-        "yelp_review_full_csv.tgz": (
-            _MIRROR + "yelp_review_full_csv.tgz",
-            "56006b0a17a370f1e366504b1f2c3e3754e4a3dda17d3e718a885c552869a559",
-        )
-    },
+    site=_MIRROR,
+    published={"yelp_review_full_csv.tgz": "56006b0a17a370f1e366504b1f2c3e3754e4a3dda17d3e718a885c552869a559"},
     archive_md5="f7ddfafed1033f68ec72b9267863af6c",
 )
 for _texts in (AG_NEWS, YAHOO_ANSWERS, YELP_FULL):
