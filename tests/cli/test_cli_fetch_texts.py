@@ -34,11 +34,11 @@ def site(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     news, files = make_zhang(AG_NEWS)
     write_folder(news, files, root)
     places = [f"ag_news_csv/{split}.csv" for split in ("train", "test")]
-    news = replace(news, site=f"{address}ag_news_csv/", published={p: _sum(root / p, "md5") for p in places})
+    news = replace(news, site=f"{address}ag_news_csv/", files={p: _sum(root / p, "md5") for p in places})
     yelp, files = make_zhang(YELP_FULL)
     archive = write_archive(yelp, files, root / "yelp_review_full_csv.tgz")
     where = {archive.name: _sum(archive, "sha256")}
-    for small in (news, replace(yelp, site=address, published=where)):
+    for small in (news, replace(yelp, site=address, files=where)):
         _register(small, monkeypatch)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     thread = threading.Thread(target=server.serve_forever)

@@ -30,7 +30,7 @@ def place_of(data_dir: Path | None) -> tuple[Path, str]:
     return data_dir.expanduser(), f"in {data_dir.expanduser()}"
 
 
-def find_published(root: Path, folder: str, archive: str, is_complete: Callable[[Path], bool]) -> Path | None:
+def find(root: Path, folder: str, archive: str, is_complete: Callable[[Path], bool]) -> Path | None:
     """The complete folder in `root`, or `root` itself, or else an archive in it or at it."""
     if root.is_file():
         return root
@@ -49,7 +49,7 @@ def not_found(name: str, folder: str, archive: str, where: str, url: str) -> Dat
     )
 
 
-def archive_members(path: Path) -> Iterator[tuple[PurePosixPath, IO[bytes]]]:
+def members(path: Path) -> Iterator[tuple[PurePosixPath, IO[bytes]]]:
     """Yield the name and the open content of each file in an archive, decompressed as it is read."""
     with tarfile.open(path) as archive:
         for member in archive:

@@ -11,16 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from adaptive_labels.data import published
 from adaptive_labels.data.dataset import DataError, Examples, SplitName
-from adaptive_labels.data.published import (
-    BROKEN_ARCHIVE,
-    Progress,
-    archive_members,
-    download,
-    find_published,
-    not_found,
-    place_of,
-)
 from adaptive_labels.data.readers import register_dataset
 from adaptive_labels.data.splits import RawDataset
 from adaptive_labels.files import write_bytes
@@ -86,13 +78,13 @@ class Cifar:
         note = "Images are RGB, 32×32 pixels; the files are those that were published (MD5)."
         return RawDataset(self.name, "image", classes, splits, [note])
 
-    def fetch(self, data_dir: Path, progress: Progress) -> list[str]:
+    def fetch(self, data_dir: Path, progress: published.Progress) -> list[str]:
         """Download and unpack what is not in `data_dir` yet; what was done, in sentences."""
         done: list[str] = []
         archive = self._find(data_dir)
         if archive is None:
             archive = data_dir / f"{self.archive}.tar.gz"
-            download(self.url, archive, self.archive_md5, progress)
+            published.download(self.url, archive, self.archive_md5, progress)
             done.append(f"Downloaded {archive} from {self.url}.")
         if archive.is_file() and archive != data_dir:
             folder = data_dir / self.folder
@@ -103,14 +95,14 @@ class Cifar:
         return done
 
     def _find(self, root: Path) -> Path | None:
-        return find_published(root, self.folder, self.archive, lambda folder: not self._absent(folder))
+        return published.find(root, self.folder, self.archive, lambda folder: not self._absent(folder))
 
     def _absent(self, folder: Path) -> list[str]:
         return [name for name in self.md5 if not (folder / name).is_file()]
 
     def _files(self, data_dir: Path | None) -> dict[str, Mapping[bytes, Any]]:
         """What the pickles hold, by their names; from the binary files if only these are there."""
-        root, where = place_of(data_dir)
+        root, where = published.place_of(data_dir)
         folder, binary = root / self.folder, self.binary_folder
         if binary is not None and (root / binary).is_dir() and not folder.is_dir():
             contents = self._contents(root / binary, binary, self.binary_md5)
@@ -121,7 +113,7 @@ class Cifar:
             absent = self._absent(folder if folder.is_dir() else root)
             if len(absent) < len(self.md5):
                 where += f" ({folder if folder.is_dir() else root} lacks {', '.join(absent)})"
-            raise not_found(self.name, f"{self.folder}/", self.archive, where, self.url)
+            raise published.not_found(self.name, f"{self.folder}/", self.archive, where, self.url)
         contents = self._contents(path, self.folder, self.md5)
         return {name: read_pickle(contents.pop(name), str(path / name)) for name in self.md5}
 
@@ -158,12 +150,12 @@ class Cifar:
 def _read_archive(path: Path, folder: str, names: list[str]) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
     try:
-        for member, file in archive_members(path):
+        for member, file in published.members(path):
             if member.name in names and member.parent.name == folder:
                 contents[member.name] = file.read()
             if len(contents) == len(names):  # what follows need not be decompressed
                 return contents
-    except BROKEN_ARCHIVE as error:
+    except published.BROKEN_ARCHIVE as error:
         raise DataError(f"The archive {path} cannot be read: {error}.") from error
     lacking = next(name for name in names if name not in contents)
     raise DataError(f"The archive {path} has no {folder}/{lacking}.")

@@ -21,17 +21,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from adaptive_labels.data import published
 from adaptive_labels.data.cache import CACHE, cache_folder, hash_of, kept, mapped
 from adaptive_labels.data.dataset import DataError, Examples, SplitName, counted
-from adaptive_labels.data.published import (
-    BROKEN_ARCHIVE,
-    Progress,
-    archive_members,
-    download,
-    find_published,
-    not_found,
-    place_of,
-)
 from adaptive_labels.data.readers import register_dataset
 from adaptive_labels.data.readers.tables import fields_of_any_size
 from adaptive_labels.data.splits import RawDataset, text_digest
@@ -67,18 +59,18 @@ class ZhangTexts:
     per_class: Mapping[str, int]  # how many rows of each class train and test have
     text_columns: int
     site: str  # the address of what is downloaded
-    published: Mapping[str, str]  # its places in the data folder, with their checksums
+    files: Mapping[str, str]  # its places in the data folder, with their checksums
     line_ends: str = "escaped"  # see `unescape`
     md5: Mapping[str, str] = field(default_factory=dict)  # of train and test, where it is known
     archive_md5: str | None = None  # of the archive that the makers publish
 
     def read(self, data_dir: Path | None = None) -> RawDataset:
         """The official test split, and a validation split made from train; the texts stay on the disk."""
-        root, where = place_of(data_dir)
+        root, where = published.place_of(data_dir)
         sources = self._find(root)
         if not sources:
-            url = self._url(next(iter(self.published)))
-            raise not_found(self.name, f"{self.folder}/ (train.csv and test.csv)", self.folder, where, url)
+            url = self._url(next(iter(self.files)))
+            raise published.not_found(self.name, f"{self.folder}/ (train.csv and test.csv)", self.folder, where, url)
         rows, splits = {}, {}
         for split, source in sources.items():
             found = stored_rows(source, self.text_columns, self.line_ends, partial(self._check, split, source))
@@ -88,13 +80,13 @@ class ZhangTexts:
         digests = {split: found.digests for split, found in rows.items()}
         return RawDataset(self.name, "text", self.classes, splits, self._notes(rows), digests)
 
-    def fetch(self, data_dir: Path, progress: Progress) -> list[str]:
+    def fetch(self, data_dir: Path, progress: published.Progress) -> list[str]:
         """Download what is not in `data_dir` yet; what was done, in sentences."""
         done = []
-        for place, checksum in self.published.items() if not self._find(data_dir) else ():
+        for place, checksum in self.files.items() if not self._find(data_dir) else ():
             path = data_dir / place
             if not path.is_file():
-                download(self._url(place), path, checksum, progress)
+                published.download(self._url(place), path, checksum, progress)
                 done.append(f"Downloaded {path} from {self._url(place)}.")
         return done
 
@@ -103,7 +95,7 @@ class ZhangTexts:
 
     def _find(self, root: Path) -> dict[SplitName, Path]:
         """Where train and test are: in the folder, in `root` itself, or in an archive; empty if they are not there."""
-        found = find_published(root, self.folder, self.folder, lambda folder: len(_files(folder)) == len(_SPLITS))
+        found = published.find(root, self.folder, self.folder, lambda folder: len(_files(folder)) == len(_SPLITS))
         if found is None:
             return {}
         return _files(found) if found.is_dir() else {split: found / f"{split}.csv" for split in _SPLITS}
@@ -224,7 +216,7 @@ def _rows(source: Path, columns: int, line_ends: str, md5: "hashlib._Hash") -> I
             reader = csv.reader(_decoded(content, md5))
             for row in reader:
                 if row:
-                    label = _label(row, columns, f"{source} line {place}")
+                    label = _label(row, columns, source, place)
                     parts = (unescape(part, line_ends).strip() for part in row[1:])
                     yield label, " ".join(part for part in parts if part), place
                 place = reader.line_num + 1
@@ -232,17 +224,18 @@ def _rows(source: Path, columns: int, line_ends: str, md5: "hashlib._Hash") -> I
         raise DataError(f"{source} line {place} cannot be parsed: {error}.") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{source} is not UTF-8 text ({error.reason}, after line {place}).") from error
-    except BROKEN_ARCHIVE as error:
+    except published.BROKEN_ARCHIVE as error:
         raise DataError(f"{source} cannot be read: {error}.") from error
 
 
-def _label(row: list[str], columns: int, where: str) -> int:
+def _label(row: list[str], columns: int, source: Path, place: int) -> int:
     if len(row) != columns + 1:
-        raise DataError(f"{where} has {len(row)} columns; a class number and {columns} of text are needed.")
-    label = row[0].strip()
-    if not (label.isdecimal() and 1 <= int(label) < 2**15):
-        raise DataError(f"{where} begins with {row[0][:50]!r} where a class number from 1 is needed.")
-    return int(label)
+        wrong = f"has {len(row)} columns; a class number and {columns} of text are needed"
+    elif not (row[0].strip().isdecimal() and 1 <= int(row[0]) < 2**15):
+        wrong = f"begins with {row[0][:50]!r} where a class number from 1 is needed"
+    else:
+        return int(row[0])
+    raise DataError(f"{source} line {place} {wrong}.")
 
 
 def _decoded(content: Iterable[bytes], md5: "hashlib._Hash") -> Iterator[str]:
@@ -258,7 +251,7 @@ def _decoded(content: Iterable[bytes], md5: "hashlib._Hash") -> Iterator[str]:
 def _content(source: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
     """The bytes of the CSV, decompressed as they are read."""
     if source.parent.is_file():
-        for member, file in archive_members(source.parent):
+        for member, file in published.members(source.parent):
             if member.name == source.name:
                 yield file
                 return
@@ -276,7 +269,7 @@ AG_NEWS = ZhangTexts(
     per_class={"train": 30_000, "test": 1_900},
     text_columns=2,
     site="https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/",
-    published={f"ag_news_csv/{split}.csv": md5 for split, md5 in _AG_NEWS_MD5.items()},
+    files={f"ag_news_csv/{split}.csv": md5 for split, md5 in _AG_NEWS_MD5.items()},
     line_ends="backslash",
     md5=_AG_NEWS_MD5,
 )
@@ -299,7 +292,7 @@ YAHOO_ANSWERS = ZhangTexts(
     per_class={"train": 140_000, "test": 6_000},
     text_columns=3,
     site=_MIRROR,
-    published={"yahoo_answers_csv.tgz": "2d4277855faf8b35259009425fa8f7fe1888b5644b47165508942d000f4c96ae"},
+    files={"yahoo_answers_csv.tgz": "2d4277855faf8b35259009425fa8f7fe1888b5644b47165508942d000f4c96ae"},
     archive_md5="f3f9899b997a42beb24157e62e3eea8d",
 )
 YELP_FULL = ZhangTexts(
@@ -310,7 +303,7 @@ YELP_FULL = ZhangTexts(
     per_class={"train": 130_000, "test": 10_000},
     text_columns=1,
     site=_MIRROR,
-    published={"yelp_review_full_csv.tgz": "56006b0a17a370f1e366504b1f2c3e3754e4a3dda17d3e718a885c552869a559"},
+    files={"yelp_review_full_csv.tgz": "56006b0a17a370f1e366504b1f2c3e3754e4a3dda17d3e718a885c552869a559"},
     archive_md5="f7ddfafed1033f68ec72b9267863af6c",
 )
 for _texts in (AG_NEWS, YAHOO_ANSWERS, YELP_FULL):
