@@ -1,6 +1,7 @@
 """Models by name: `create_model(name, num_classes, **options)` builds any of them, inputs → logits (N, K).
 
-A model may have a method `fit_inputs(inputs)`. Before training it is called once with encoded training inputs, the same
+Every model takes `num_classes`, the number of logits K, and one for images `in_channels`: 1 for grey, 3 for colour. It
+may have a method `fit_inputs(inputs)`. Before training it is called once with encoded training inputs, the same
 for every seed; what it sets must be in the model's `state_dict`.
 """
 

@@ -99,8 +99,6 @@ class Airbench(nn.Module):
     """Classify small images: fitted whitening, three blocks of two 3×3 convolutions, the maximum over the pixels.
 
     Args:
-        num_classes: the number of logits K.
-        in_channels: 1 for grey images, 3 for colour.
         width: channels of the first block; the others have 2 and 4 times as many.
         head_scale: factor on the logits. The paper's is 1/9, for 10 classes and many steps; with few examples per class
             a larger one learns faster.

@@ -21,7 +21,6 @@ class CharCNN(nn.Module):
     linear one. A shorter text is padded by zero vectors to `length`, a longer one is cut.
 
     Args:
-        num_classes: the number of logits K.
         vocabulary: numbers of characters, 1 + A: 0 is any character outside the alphabet, and padding.
         size: `"small"` (256 features, 1,024 hidden units) or `"large"` (1,024 and 2,048).
         width: features of each convolution, instead of those of `size`; the hidden units follow in proportion.

@@ -13,7 +13,6 @@ class FastText(nn.Module):
     A text without features has the average 0 and so the logits of the bias alone.
 
     Args:
-        num_classes: the number of logits K.
         buckets: how many different features there are, as in the encoder.
         dim: the size D of an embedding.
         dropout: share of the average (and of the hidden layer) that is dropped in training; long texts need none.

@@ -141,8 +141,6 @@ class SmallResNet(nn.Module):
     Args:
         block: makes a block from its input channels, its width and its stride.
         pre_activation: normalise and rectify after the blocks, as `PreActBlock` needs it; else before them.
-        num_classes: the number of logits K.
-        in_channels: 1 for grey images, 3 for colour.
         stem: channels of the first convolution.
         stem_stride: its stride; 2 halves the size of the images at once, for a quarter of the work.
         widths: channels of the stages, which have `depth` blocks each.
@@ -248,8 +246,6 @@ class LargeResNet(nn.Module):
 
     Args:
         depths: blocks of each stage.
-        num_classes: the number of logits K.
-        in_channels: 1 for grey images, 3 for colour.
         width: inner channels of the first stage's blocks; each later stage has twice as many. 64 is the paper's.
         zero_init_last: every block starts as its shortcut.
 

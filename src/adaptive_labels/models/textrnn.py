@@ -28,7 +28,6 @@ class TextRNN(nn.Module):
         y_i = \tanh(W [l_i; e(w_i); r_i] + b), \quad z = V \max_i y_i + c
 
     Args:
-        num_classes: the number of logits K.
         vocabulary: how many numbers of words there are; 0 is padding.
         dim: the size D of an embedding.
         context: the size C of each context.

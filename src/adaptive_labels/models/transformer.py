@@ -21,7 +21,6 @@ class Transformer(nn.Module):
     part of the mean.
 
     Args:
-        num_classes: the number of logits K.
         vocabulary: how many numbers of words there are; 0 is padding.
         width: the size D of a word.
         layers: of attention, each followed by a feed-forward part.

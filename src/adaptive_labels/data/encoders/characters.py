@@ -8,7 +8,7 @@ import numpy as np
 
 from adaptive_labels.data.encoders import register_encoder
 from adaptive_labels.data.encoders.hashes import code_points
-from adaptive_labels.data.encoders.text import Chunk, TextEncoder
+from adaptive_labels.data.encoders.text import Chunk, TextEncoder, check_positive
 
 ZHANG_ALPHABET = (
     "abcdefghijklmnopqrstuvwxyz0123456789-,;.!?:'\"/\\|_@#$%^&*~`+-=<>()[]{}\n"  # the hyphen is there twice
@@ -50,8 +50,7 @@ class CharacterIds(TextEncoder):
     def __post_init__(self) -> None:
         if not self.alphabet:
             raise ValueError("alphabet is empty; at least one character must have a number")
-        if self.length < 1:
-            raise ValueError(f"length is {self.length}; it must be at least 1")
+        check_positive(length=self.length)
 
     @classmethod
     def _fit(cls, texts: Sequence[str], *, alphabet: str = "zhang", **settings: Any) -> "CharacterIds":

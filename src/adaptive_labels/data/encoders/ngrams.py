@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from adaptive_labels.data.encoders import register_encoder
 from adaptive_labels.data.encoders.hashes import BASE, PolynomialHash, UInt64s, Words, mix
-from adaptive_labels.data.encoders.text import Chunk, RaggedIds, TextEncoder
+from adaptive_labels.data.encoders.text import Chunk, RaggedIds, TextEncoder, check_positive
 from adaptive_labels.data.stored_texts import Int64s
 
 # These are part of every trained text model: changing one changes what its features mean.
@@ -74,8 +74,7 @@ class HashedNgrams(TextEncoder):
             raise ValueError("words is False and char_ngrams is None; at least one of them must give features")
         if not 1 <= self.buckets < 2**31:
             raise ValueError(f"buckets is {self.buckets}; it must be between 1 and 2147483647")
-        if self.max_length < 1:
-            raise ValueError(f"max_length is {self.max_length}; it must be at least 1")
+        check_positive(max_length=self.max_length)
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from adaptive_labels.data.encoders import register_encoder
 from adaptive_labels.data.encoders.hashes import UInt64s, Words, code_points
-from adaptive_labels.data.encoders.text import Chunk, TextEncoder
+from adaptive_labels.data.encoders.text import Chunk, TextEncoder, check_positive
 from adaptive_labels.data.stored_texts import Int64s, StoredTexts, text_lengths
 
 UNKNOWN = 1
@@ -52,7 +52,7 @@ class WordIds(TextEncoder):
     _numbers: NDArray[np.int32] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check_positive(max_length=self.max_length, max_words=self.max_words)
+        check_positive(max_length=self.max_length, max_words=self.max_words)
         object.__setattr__(self, "words", tuple(self.words))  # JSON has lists only
         codes, ends = code_points(list(self.words))
         starts = ends - np.diff(ends, prepend=0)
@@ -65,7 +65,7 @@ class WordIds(TextEncoder):
     def _fit(
         cls, texts: Sequence[str], *, vocabulary_size: int = 20_000, min_count: int = 2, **settings: Any
     ) -> "WordIds":
-        _check_positive(vocabulary_size=vocabulary_size, min_count=min_count)
+        check_positive(vocabulary_size=vocabulary_size, min_count=min_count)
         empty = cls((), **settings)
         hashes, counts = empty._count(texts)
         often = np.flatnonzero(counts >= min_count)
@@ -148,9 +148,3 @@ def _merge(hashes: list[UInt64s], counts: list[Int64s]) -> tuple[UInt64s, Int64s
     different, where = np.unique(np.concatenate(hashes), return_inverse=True)
     sums = np.bincount(where, np.concatenate(counts), len(different))  # in float64, which is exact up to 2^53
     return different, sums.astype(np.int64)
-
-
-def _check_positive(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} is {size}; it must be at least 1")
