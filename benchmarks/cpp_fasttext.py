@@ -28,7 +28,7 @@ from adaptive_labels.benchmarks.measure import as_csv, described
 from adaptive_labels.benchmarks.train import NoRecorder
 from adaptive_labels.config import RunConfig
 from adaptive_labels.data import Dataset, Examples
-from adaptive_labels.data.encoders.hashes import Words, code_points
+from adaptive_labels.data.encoders.hashes import Words
 from adaptive_labels.experiments import build
 from adaptive_labels.paper.recipes import load_reproduction
 from adaptive_labels.training.evaluation import predict_logits
@@ -87,9 +87,8 @@ def as_words(examples: Examples) -> list[tuple[str, str]]:
     assert isinstance(examples.inputs, list)
     found = []
     for text, label in zip(examples.inputs, examples.labels.tolist(), strict=True):
-        codes, ends = code_points([text.lower()])
-        words = Words.find(codes, ends)
-        pieces = [codes[a:b].tobytes().decode("utf-32-le") for a, b in zip(words.starts, words.ends, strict=True)]
+        words = Words.find([text.lower()])
+        pieces = [words.codes[a:b].tobytes().decode("utf-32-le") for a, b in zip(words.starts, words.ends, strict=True)]
         found.append((f"__label__{label}", " ".join(pieces)))
     return found
 

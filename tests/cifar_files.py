@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from adaptive_labels.data.archives import Bundle
 from adaptive_labels.data.readers.cifar import CIFAR10, CIFAR100, Cifar
 
 CLASSES = {"cifar10": ["cat", "dog", "ship"], "cifar100": ["apple", "bee", "cloud", "dolphin"]}
@@ -39,7 +38,7 @@ def python2_pickle(value: Any) -> bytes:
 
 def batch(cifar: Cifar, name: str, number: int, seed: int) -> tuple[bytes, np.ndarray, list[int]]:
     """A file of `number` images a class, and what is in it."""
-    classes = len(CLASSES[cifar.bundle.name])
+    classes = len(CLASSES[cifar.name])
     images = np.random.default_rng(seed).integers(0, 256, (number * classes, 3, 32, 32), dtype=np.uint8)
     labels = [i % classes for i in range(len(images))]
     value = {
@@ -63,25 +62,25 @@ def make_cifar(cifar: Cifar) -> tuple[Cifar, dict[str, bytes], dict[str, tuple[n
             np.concatenate([images for _, images, _ in made]),
             np.concatenate([labels for _, _, labels in made]),
         )
-    files[cifar.meta] = python2_pickle({cifar.classes_key: CLASSES[cifar.bundle.name]})
-    sums = {name: hashlib.md5(files[name]).hexdigest() for name in cifar.bundle.md5}
-    return replace(cifar, bundle=replace(cifar.bundle, md5=sums)), files, splits
+    files[cifar.meta] = python2_pickle({cifar.classes_key: CLASSES[cifar.name]})
+    sums = {name: hashlib.md5(files[name]).hexdigest() for name in cifar.md5}
+    return replace(cifar, md5=sums), files, splits
 
 
-def write_folder(bundle: Bundle, files: dict[str, bytes], root: Path) -> Path:
-    folder = root / bundle.folder
+def write_folder(name: str, files: dict[str, bytes], root: Path) -> Path:
+    folder = root / name
     folder.mkdir(parents=True)
     for name, content in files.items():
         (folder / name).write_bytes(content)
     return folder
 
 
-def write_archive(bundle: Bundle, files: dict[str, bytes], path: Path) -> Path:
+def write_archive(folder: str, files: dict[str, bytes], path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = "w:" + {".gz": "gz", ".tgz": "gz", ".xz": "xz", ".bz2": "bz2"}.get(path.suffix, "")
     with tarfile.open(path, mode) as archive:
         for name, content in {"readme.html": b"...", **files}.items():
-            member = tarfile.TarInfo(f"{bundle.folder}/{name}")
+            member = tarfile.TarInfo(f"{folder}/{name}")
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
     return path

@@ -30,8 +30,8 @@ def content(official: ZhangTexts, split: str, count: int) -> bytes:
     for number in range(count * len(official.classes)):
         label = 1 + number % len(official.classes)
         word = f"word{label}"
-        cells = [f"{split} {number}", *(f"{word} x{draw.randrange(99)}, é" for _ in range(official.style.text_columns))]
-        cells = cells[: official.style.text_columns]
+        cells = [f"{split} {number}", *(f"{word} x{draw.randrange(99)}, é" for _ in range(official.text_columns))]
+        cells = cells[: official.text_columns]
         cells[-1] += f' {word} a "quoted" one'
         quoted = ",".join('"' + cell.replace('"', '""') + '"' for cell in [str(label), *cells])
         lines.append(quoted + "\n")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from adaptive_labels import data
-from adaptive_labels.data.download import download
+from adaptive_labels.data.published import download
 from adaptive_labels.data.readers.cifar import CIFAR100, Cifar
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
@@ -55,12 +55,12 @@ def site(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     """The small data set stands in the registry in the place of the official one."""
     root = tmp_path_factory.mktemp("site")
     small, files, _ = make_cifar(CIFAR100)
-    archive = write_archive(small.bundle, files, root / "cifar-100-python.tar.gz")
+    archive = write_archive(small.folder, files, root / "cifar-100-python.tar.gz")
     monkeypatch.setattr(Handler, "site", None, raising=False)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(root)))
     url = f"http://127.0.0.1:{server.server_port}/{archive.name}"
-    bundle = replace(small.bundle, url=url, archive_md5=hashlib.md5(archive.read_bytes()).hexdigest())
-    served = Site(replace(small, bundle=bundle), files, archive)
+    small = replace(small, url=url, archive_md5=hashlib.md5(archive.read_bytes()).hexdigest())
+    served = Site(small, files, archive)
     Handler.site = served
     entry = replace(data.DATASETS["cifar100"], read=served.cifar.read, fetch=served.cifar.fetch)
     monkeypatch.setattr(data, "DATASETS", {**data.DATASETS, "cifar100": entry})
@@ -84,7 +84,7 @@ def test_prepare_downloads_unpacks_and_reads_once(alr, site, tmp_path):
     to = tmp_path / "new" / "data"
     ended = alr("data", "prepare", "cifar100", "--data-dir", to)
     assert ended.status == 0, ended.err
-    assert f"Downloaded {to}/cifar-100-python.tar.gz from {site.cifar.bundle.url}." in ended.out
+    assert f"Downloaded {to}/cifar-100-python.tar.gz from {site.cifar.url}." in ended.out
     assert f"Unpacked {to}/cifar-100-python.tar.gz to {to}/cifar-100-python, which is read from now on." in ended.out
     assert "examples are tensors of (36, 3, 32, 32)" in ended.out
     size = f"{site.archive.stat().st_size / 1e6:,.1f}"
@@ -100,7 +100,7 @@ def test_prepare_downloads_unpacks_and_reads_once(alr, site, tmp_path):
 
 
 def test_an_archive_that_is_there_is_unpacked_and_not_downloaded(alr, site, tmp_path):
-    write_archive(site.cifar.bundle, site.files, tmp_path / "cifar-100-python.tar.xz")
+    write_archive(site.cifar.folder, site.files, tmp_path / "cifar-100-python.tar.xz")
     ended = alr("data", "prepare", "cifar100", "--data-dir", tmp_path)
     assert ended.status == 0, ended.err
     assert everything(tmp_path) == {"cifar-100-python.tar.xz", *UNPACKED}
@@ -123,10 +123,10 @@ def test_a_download_that_is_cut_off_or_changed_leaves_nothing_behind(alr, site, 
     monkeypatch.setattr(Handler, "cut", True)
     ended = alr("data", "prepare", "cifar100", "--data-dir", tmp_path)
     assert ended.status == 2
-    assert f"alr: {site.cifar.bundle.url} cannot be downloaded: " in ended.err
+    assert f"alr: {site.cifar.url} cannot be downloaded: " in ended.err
     assert f"put it at {tmp_path}/cifar-100-python.tar.gz" in ended.err
     monkeypatch.setattr(Handler, "cut", False)
-    expected = site.cifar.bundle.archive_md5
+    expected = site.cifar.archive_md5
     site.archive.write_bytes(b"")
     ended = alr("data", "prepare", "cifar100", "--data-dir", tmp_path)
     assert ended.status == 2
@@ -141,14 +141,14 @@ def test_a_download_that_is_cut_off_or_changed_leaves_nothing_behind(alr, site, 
 def test_a_refused_download_closes_its_connection(site, tmp_path):
     site.archive.unlink()
     with pytest.raises(data.DataError) as caught:
-        download(site.cifar.bundle.url, tmp_path / "x", md5="", progress=lambda done, total: None)
+        download(site.cifar.url, tmp_path / "x", "", lambda done, total: None)
     answer = caught.value.__cause__
     assert isinstance(answer, urllib.error.HTTPError)
     assert answer.fp.closed
 
 
 def test_a_server_that_is_not_there(alr, site, tmp_path, monkeypatch):
-    away = replace(site.cifar, bundle=replace(site.cifar.bundle, url="http://127.0.0.1:9/x.tar.gz"))
+    away = replace(site.cifar, url="http://127.0.0.1:9/x.tar.gz")
     monkeypatch.setitem(data.DATASETS, "cifar100", replace(data.DATASETS["cifar100"], fetch=away.fetch))
     ended = alr("data", "prepare", "cifar100", "--data-dir", tmp_path)
     assert ended.status == 2
@@ -157,7 +157,7 @@ def test_a_server_that_is_not_there(alr, site, tmp_path, monkeypatch):
 
 
 def test_a_run_on_a_share_of_the_images(alr, site, tmp_path):
-    write_folder(site.cifar.bundle, site.files, tmp_path)
+    write_folder(site.cifar.folder, site.files, tmp_path)
     quick = [
         "--model",
         "preact-resnet18-w8",

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from adaptive_labels import data
-from adaptive_labels.data.readers.zhang import AG_NEWS, YELP_FULL, Published, ZhangTexts
+from adaptive_labels.data.readers.zhang import AG_NEWS, YELP_FULL, ZhangTexts
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
 from zhang_files import make_zhang, write_archive, write_folder
@@ -34,11 +34,11 @@ def site(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     news, files = make_zhang(AG_NEWS)
     write_folder(news, files, root)
     places = [f"ag_news_csv/{split}.csv" for split in ("train", "test")]
-    news = replace(news, published=tuple(Published(address + p, p, md5=_sum(root / p, "md5")) for p in places))
+    news = replace(news, site=f"{address}ag_news_csv/", files={p: _sum(root / p, "md5") for p in places})
     yelp, files = make_zhang(YELP_FULL)
     archive = write_archive(yelp, files, root / "yelp_review_full_csv.tgz")
-    where = Published(address + archive.name, archive.name, sha256=_sum(archive, "sha256"))
-    for small in (news, replace(yelp, published=(where,))):
+    where = {archive.name: _sum(archive, "sha256")}
+    for small in (news, replace(yelp, site=address, files=where)):
         _register(small, monkeypatch)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     thread = threading.Thread(target=server.serve_forever)

@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from adaptive_labels.models import MODELS, create_model
-from adaptive_labels.models.preact_resnet import PreActBlock
-from adaptive_labels.models.resnet import BasicBlock, Bottleneck
+from adaptive_labels.models.resnet import BasicBlock, Bottleneck, PreActBlock
 
 IMAGE_MODELS = [name for name, entry in MODELS.items() if entry.kind == "image"]
 RESIDUAL = [name for name in IMAGE_MODELS if "zero_init_last" in MODELS[name].options]

@@ -1,52 +1,39 @@
 """Data sets by name, and the user's own by path: texts in tables, images in folders."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
-from adaptive_labels.data.dataset import DataError, Dataset, Examples, ImageFiles, fingerprint
-from adaptive_labels.data.encoders import (
-    EncodedExamples,
-    Encoder,
-    encode,
-    encoder_from_dict,
-    encoder_options,
-    encoder_to_dict,
-    fit_encoder,
-    length_notes,
-    register_encoder,
+from adaptive_labels.data.dataset import (
+    DataError as DataError,
+    Dataset as Dataset,
+    Examples as Examples,
+    ImageFiles as ImageFiles,
+    fingerprint as fingerprint,
 )
-from adaptive_labels.data.noise import inject_noise
-from adaptive_labels.data.readers import DATASETS, READERS, register_dataset, register_reader
+from adaptive_labels.data.encoders import (
+    EncodedExamples as EncodedExamples,
+    Encoder as Encoder,
+    encode as encode,
+    encoder_from_dict as encoder_from_dict,
+    encoder_options as encoder_options,
+    encoder_to_dict as encoder_to_dict,
+    fit_encoder as fit_encoder,
+    register_encoder as register_encoder,
+)
+from adaptive_labels.data.encoders.text import length_notes as length_notes
+from adaptive_labels.data.noise import inject_noise as inject_noise
+from adaptive_labels.data.readers import (
+    DATASETS as DATASETS,
+    READERS as READERS,
+    register_dataset as register_dataset,
+    register_reader as register_reader,
+)
 from adaptive_labels.data.readers.images import is_image
-from adaptive_labels.data.readers.registry import options_of
 from adaptive_labels.data.readers.tables import TABLE_SUFFIXES
 from adaptive_labels.data.splits import RawDataset, assemble
-from adaptive_labels.data.stored_texts import StoredTexts
+from adaptive_labels.data.stored_texts import StoredTexts as StoredTexts
 from adaptive_labels.errors import did_you_mean
-
-__all__ = [
-    "DATASETS",
-    "READERS",
-    "DataError",
-    "Dataset",
-    "EncodedExamples",
-    "Encoder",
-    "Examples",
-    "ImageFiles",
-    "StoredTexts",
-    "encode",
-    "encoder_from_dict",
-    "encoder_options",
-    "encoder_to_dict",
-    "fingerprint",
-    "fit_encoder",
-    "inject_noise",
-    "length_notes",
-    "load_dataset",
-    "register_dataset",
-    "register_encoder",
-    "register_reader",
-]
 
 
 def load_dataset(
@@ -83,13 +70,13 @@ def load_dataset(
         raise DataError(f"image_size must be 1 or more, not {image_size}.")
     options = {"text_column": text_column, "label_column": label_column, "image_size": image_size}
     try:
-        raw = _read(name_or_path, data_dir, {**options, "skip_unreadable": skip_unreadable})
+        raw = _read(name_or_path, data_dir, options, skip_unreadable)
         return assemble(raw, split_seed=split_seed, train_fraction=train_fraction)
     except OSError as error:
         raise DataError(f"{error.filename or name_or_path} cannot be read: {error.strerror or error}.") from error
 
 
-def _read(name_or_path: str, data_dir: Path | None, options: dict[str, Any]) -> RawDataset:
+def _read(name_or_path: str, data_dir: Path | None, options: dict[str, Any], skip_unreadable: bool) -> RawDataset:
     """Find the reader, and call it with those options that it has; refuse the others if they were given."""
     named = DATASETS.get(name_or_path)
     if named is not None:
@@ -100,18 +87,16 @@ def _read(name_or_path: str, data_dir: Path | None, options: dict[str, Any]) -> 
         if reader is None:
             raise DataError(_why_unreadable(given))
         what, read = f"The {reader.what} {given}", reader.read
-    known = options_of(read)
+    known = inspect.signature(read).parameters
     for name, value in options.items():
-        if name not in known and value not in (None, False) and name != "skip_unreadable":
+        if name not in known and value is not None:
             raise DataError(f"{what} takes no {name} (given: {value!r}).")
+    options = {**options, "skip_unreadable": skip_unreadable}
     return read(given, **{name: value for name, value in options.items() if name in known})
 
 
 def _find_path(name_or_path: str, data_dir: Path | None) -> Path:
-    candidates = [Path(name_or_path).expanduser()]
-    if data_dir is not None:
-        candidates.append(data_dir / name_or_path)
-    for path in candidates:
+    for path in (Path(name_or_path).expanduser(), (data_dir or Path()) / name_or_path):
         if name_or_path and path.exists():
             return path
     where = f" here or in {data_dir}" if data_dir is not None else ""

@@ -55,13 +55,9 @@ def random_cutout(images: Tensor, size: int, generator: torch.Generator | None =
 def random_crop(
     images: Tensor, padding: int, generator: torch.Generator | None = None, *, reflect: bool = False
 ) -> Tensor:
-    """Pad each image on all sides and cut its size out again at a random place of its own.
+    """Pad each image by so many pixels on all sides and cut its size out again at a random place of its own.
 
-    Args:
-        images: (N, C, H, W).
-        padding: pixels on each side; 0 changes nothing.
-        generator: where the places come from.
-        reflect: pad with the image mirrored at its edge; else with zeros, on normalised images the mean colour.
+    The padding is zeros, on normalised images the mean colour, or with `reflect` the image mirrored at its edge.
 
     >>> random_crop(torch.ones(2, 1, 4, 4), padding=1).shape
     torch.Size([2, 1, 4, 4])

@@ -17,14 +17,12 @@ from numpy.typing import DTypeLike
 
 from adaptive_labels.data.dataset import DataError
 
-CACHE = "ALR_CACHE"
-"""The environment variable with the folder; $XDG_CACHE_HOME/adaptive-labels or ~/.cache/adaptive-labels if not set."""
-
+CACHE = "ALR_CACHE"  # the environment variable with the folder
 _A_DAY = 24 * 3600
 
 
 def cache_folder() -> Path:
-    """Where entries are kept."""
+    """Where entries are kept; $XDG_CACHE_HOME/adaptive-labels or ~/.cache/adaptive-labels unless ALR_CACHE is set."""
     given = os.environ.get(CACHE)
     if given:
         return Path(given).expanduser()
@@ -32,20 +30,19 @@ def cache_folder() -> Path:
 
 
 def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
-    """The entry of this kind and key: as it is on the disk, or made now.
+    """The entry of this kind and key (a hash of all that it depends on): as it is on the disk, or made now.
 
-    Args:
-        kind: the folder of entries like this one.
-        key: a hash of all that the entry depends on.
-        make: fills a folder; if it raises, or this process is ended, there is no entry. Its OSErrors are those of
-            writing; what cannot be read is a DataError already.
+    `make` fills a folder; if it raises, or this process is ended, there is no entry. Its OSErrors are those of writing;
+    what cannot be read is a DataError already.
     """
     entry = cache_folder() / kind / key
     if entry.is_dir():
         return entry
     part = entry.with_name(f".{key}.{os.getpid()}.part")
     try:
-        _clear_away(entry)
+        for left in entry.parent.glob(f".{key}.*.part"):  # of processes that were killed, if they are a day old
+            if left == part or time.time() - left.stat().st_mtime > _A_DAY:
+                shutil.rmtree(left, ignore_errors=True)
         part.mkdir(parents=True)
         make(part)
         try:
@@ -61,13 +58,6 @@ def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return entry
-
-
-def _clear_away(entry: Path) -> None:
-    """Remove what processes that were killed have left of this entry: they have not begun within the last day."""
-    for left in entry.parent.glob(f".{entry.name}.*.part"):
-        if left.name.split(".")[-2] == str(os.getpid()) or time.time() - left.stat().st_mtime > _A_DAY:
-            shutil.rmtree(left, ignore_errors=True)
 
 
 def hash_of(depends_on: Any) -> str:

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -29,64 +29,48 @@ class DataError(UserError):
 
 @dataclass(frozen=True, eq=False)
 class ImageFiles:
-    """Images that are too many to hold: N files, read when they are needed (see `encoders.images`).
-
-    Args:
-        folder: where they are.
-        names: (N,) of bytes, the paths below it; an array, which processes that read the files share without a copy.
-        bytes_each: (N,) int64, the files' sizes.
-        size: the width and height that a network sees.
-    """
+    """Images that are too many to hold: N files, read when they are needed (see `encoders.images`)."""
 
     folder: Path
-    names: np.ndarray
-    bytes_each: np.ndarray
-    size: int
+    names: np.ndarray  # (N,) of bytes, the paths below it; processes that read the files share an array without a copy
+    bytes_each: np.ndarray  # (N,) int64, the files' sizes
+    size: int  # the width and height that a network sees
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def __getitem__(self, indices: np.ndarray) -> "ImageFiles":
+        return ImageFiles(self.folder, self.names[indices], self.bytes_each[indices], self.size)
 
     def path(self, index: int) -> Path:
         """Where an image is."""
         name: bytes = self.names[index]
         return self.folder / name.decode()
 
-    def subset(self, indices: Tensor) -> "ImageFiles":
-        """The files at `indices` (int64, (M,)), in that order."""
-        chosen = indices.numpy()
-        return ImageFiles(self.folder, self.names[chosen], self.bytes_each[chosen], self.size)
-
 
 Inputs = list[str] | StoredTexts | Tensor | ImageFiles
-"""What the examples of a split can be."""
+"""Texts, a uint8 tensor of images (N, C, H, W), or what stands for them where they are too many to hold."""
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """One split: inputs, their labels, and where each came from.
+    """One split: inputs, their labels, and where each came from."""
 
-    Args:
-        inputs: a list of N texts, a uint8 tensor (N, C, H, W), or, where they are too many to hold, N `StoredTexts` or
-            N `ImageFiles`.
-        labels: int64 (N,).
-        true_labels: the labels before noise was injected, or None.
-        sources: the file (and the line, for tables) of each example, or None.
-    """
-
-    inputs: Inputs
-    labels: Tensor
-    true_labels: Tensor | None = None
-    sources: list[str] | LineSources | None = None
+    inputs: Inputs  # N
+    labels: Tensor  # int64 (N,)
+    true_labels: Tensor | None = None  # the labels before noise was injected
+    sources: list[str] | LineSources | None = None  # the file of each example, and for tables the line
 
     def __post_init__(self) -> None:
         if self.labels.dtype != torch.int64 or self.labels.ndim != 1:
             raise ValueError(f"labels must be int64 of shape (N,), not {self.labels.dtype} {tuple(self.labels.shape)}")
-        if isinstance(self.inputs, Tensor) and (self.inputs.dtype != torch.uint8 or self.inputs.ndim != 4):
+        images = self.inputs
+        if isinstance(images, Tensor) and (images.dtype != torch.uint8 or images.ndim != 4):
             raise ValueError(
-                f"image inputs must be uint8 of shape (N, C, H, W), not {self.inputs.dtype} {tuple(self.inputs.shape)}"
+                f"image inputs must be uint8 of shape (N, C, H, W), not {images.dtype} {tuple(images.shape)}"
             )
-        columns = {"inputs": self.inputs, "true_labels": self.true_labels, "sources": self.sources}
-        for name, values in columns.items():
+        for name in ("inputs", "true_labels", "sources"):
+            values = getattr(self, name)
             if values is not None and len(values) != len(self.labels):
                 raise ValueError(f"{name} has {len(values)} entries, but there are {len(self.labels)} labels")
 
@@ -96,26 +80,19 @@ class Examples:
     def subset(self, indices: Tensor) -> "Examples":
         """The examples at `indices` (int64, (M,)), in that order."""
 
-        def chosen(values: "Inputs | LineSources") -> "Inputs | LineSources":
+        def chosen(values: Any) -> Any:
+            if values is None:
+                return None
             if isinstance(values, list):
                 return [values[i] for i in indices.tolist()]
-            return values[indices] if isinstance(values, Tensor) else values.subset(indices)
+            return values[indices if isinstance(values, Tensor) else indices.numpy()]
 
-        return Examples(
-            inputs=chosen(self.inputs),  # type: ignore[arg-type]
-            labels=self.labels[indices],
-            true_labels=None if self.true_labels is None else self.true_labels[indices],
-            sources=None if self.sources is None else chosen(self.sources),  # type: ignore[arg-type]
-        )
+        return Examples(*map(chosen, (self.inputs, self.labels, self.true_labels, self.sources)))
 
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A data set ready for training.
-
-    `notes` are sentences on what was guessed, made or counted while reading; the commands print them. `fingerprint` is
-    a hash of the content (see `fingerprint`), the same wherever the files lie.
-    """
+    """A data set ready for training."""
 
     name: str
     kind: Kind
@@ -123,8 +100,8 @@ class Dataset:
     train: Examples
     validation: Examples
     test: Examples
-    notes: tuple[str, ...]
-    fingerprint: str
+    notes: tuple[str, ...]  # sentences on what was guessed, made or counted while reading; the commands print them
+    fingerprint: str  # a hash of the content, the same wherever the files are
 
     @property
     def num_classes(self) -> int:

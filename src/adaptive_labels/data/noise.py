@@ -17,36 +17,31 @@ def inject_noise(
 
     round(rate · N) training examples are drawn. Without a matrix each of them gets a wrong label, uniformly among the
     other K − 1 classes. With `matrix` (K, K), row-stochastic, an example of class k gets a label drawn from row k,
-    which may be k again; `rate=1` thus applies the matrix as it is.
+    which may be k again; `rate=1` thus applies the matrix as it is. The copy has a note that counts the changed labels,
+    and a fingerprint of its own.
 
     Args:
         dataset: left as it is.
         rate: the fraction of examples drawn, from 0 to 1.
         seed: of the draw.
-        matrix: row k says where the labels of class k go.
+        matrix: the probabilities of the labels of each class.
         validation: whether the validation split is made noisy as well; test never is.
-
-    Returns:
-        The noisy data set, with a note that counts the changed labels and a fingerprint of its own.
     """
     if not (math.isfinite(rate) and 0 <= rate <= 1):
         raise DataError(f"rate must be from 0 to 1, not {rate}.")
     rows = None if matrix is None else _checked(matrix, dataset.num_classes)
+    how = "uniformly among the other classes" if rows is None else "as the given matrix says"
     generator = np.random.default_rng(seed)
-    train = _noisy(dataset.train, rate, generator, rows, dataset.num_classes)
-    notes = [_note("training", dataset.train, train, rows, seed)]
-    held_out = dataset.validation
-    if validation:
-        held_out = _noisy(dataset.validation, rate, generator, rows, dataset.num_classes)
-        notes.append(_note("validation", dataset.validation, held_out, rows, seed))
-    splits = (("train", train), ("validation", held_out), ("test", dataset.test))
-    return replace(
-        dataset,
-        train=train,
-        validation=held_out,
-        notes=(*dataset.notes, *notes),
-        fingerprint=fingerprint(dataset.classes, splits),
-    )
+    splits, notes = dict(dataset.splits()), list(dataset.notes)
+    for split in ("train", "validation") if validation else ("train",):
+        before = splits[split]
+        after = _noisy(before, rate, generator, rows, dataset.num_classes)
+        changed, what = int((before.labels != after.labels).sum()), "training" if split == "train" else split
+        notes.append(f"{changed:,} of {len(after):,} {what} labels were changed on purpose, {how} (noise seed {seed}).")
+        splits[split] = after
+    found = fingerprint(dataset.classes, splits.items())
+    train, held_out = splits["train"], splits["validation"]
+    return replace(dataset, train=train, validation=held_out, notes=tuple(notes), fingerprint=found)
 
 
 def _checked(matrix: Tensor, num_classes: int) -> np.ndarray:
@@ -73,9 +68,3 @@ def _noisy(
             labels[members] = generator.choice(num_classes, size=len(members), p=rows[k])
     true_labels = examples.labels if examples.true_labels is None else examples.true_labels
     return replace(examples, labels=torch.from_numpy(labels), true_labels=true_labels.clone())
-
-
-def _note(what: str, before: Examples, after: Examples, rows: np.ndarray | None, seed: int) -> str:
-    changed = int((before.labels != after.labels).sum())
-    how = "uniformly among the other classes" if rows is None else "as the given matrix says"
-    return f"{changed:,} of {len(after):,} {what} labels were changed on purpose, {how} (noise seed {seed})."

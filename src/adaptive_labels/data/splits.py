@@ -8,7 +8,7 @@ Shapes: N examples; digests are uint8 (N, 16), or (N, 32) for texts.
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -21,43 +21,46 @@ VALIDATION_FRACTION = 0.1
 _HASHED_AT_A_TIME = 65_536
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
-    """A split as it was found: its examples, and a digest of each one's content.
-
-    `of_pixels` says that the digests are those of an image's pixels, not of its file.
-    """
-
-    examples: Examples
-    digests: np.ndarray
-    of_pixels: bool = False
-
-    def subset(self, indices: np.ndarray) -> "Part":
-        """The examples at `indices` (int64, (M,)), in that order."""
-        return Part(self.examples.subset(torch.from_numpy(indices)), self.digests[indices], self.of_pixels)
-
-    def contents(self) -> np.ndarray:
-        """A hash of what each example shows, (N, 16): equal pixels, or texts equal but for case and spaces."""
-        inputs = self.examples.inputs
-        if isinstance(inputs, Tensor) and not self.of_pixels:
-            # Not the files' digests: a copy in another format or with other metadata has the same pixels.
-            return content_digests(image.tobytes() for image in inputs.numpy())
-        return self.digests[:, :16]
-
-
 @dataclass(frozen=True)
 class RawDataset:
-    """What a reader found: train and perhaps other splits, before the missing ones are made from train.
-
-    `validation_fraction` is the share of train that becomes the validation split where there is none.
-    """
+    """What a reader found: train and perhaps other splits, before the missing ones are made from train."""
 
     name: str
     kind: Kind
     classes: Sequence[str]
-    splits: Mapping[SplitName, Part]
+    splits: Mapping[SplitName, Examples]
     notes: Sequence[str] = ()
-    validation_fraction: float = VALIDATION_FRACTION
+    digests: Mapping[SplitName, np.ndarray] = field(default_factory=dict)  # unless they are those of texts or pixels
+    validation_fraction: float = VALIDATION_FRACTION  # the share of train that becomes validation if there is none
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A split with a digest of each example, and of its pixels where that is another."""
+
+    examples: Examples
+    digests: np.ndarray
+    pixels: np.ndarray | None
+
+    def subset(self, indices: np.ndarray) -> "_Part":
+        pixels = None if self.pixels is None else self.pixels[indices]
+        return _Part(self.examples.subset(torch.from_numpy(indices)), self.digests[indices], pixels)
+
+    def contents(self) -> np.ndarray:
+        """A hash of what each example shows, (N, 16): equal pixels, or texts equal but for case and spaces."""
+        return self.digests[:, :16] if self.pixels is None else self.pixels
+
+
+def _part(examples: Examples, digests: np.ndarray | None) -> _Part:
+    inputs = examples.inputs
+    if isinstance(inputs, Tensor):
+        pixels = content_digests(inputs.flatten(1).numpy())
+        # A copy of a file in another format or with other metadata has another digest, but the same pixels.
+        return _Part(examples, pixels, None) if digests is None else _Part(examples, digests, pixels)
+    if digests is None:
+        assert isinstance(inputs, list)
+        digests = digest_array([text_digest(text) for text in inputs])
+    return _Part(examples, digests, None)
 
 
 def assemble(raw: RawDataset, *, split_seed: int = 0, train_fraction: float = 1.0) -> Dataset:
@@ -65,18 +68,17 @@ def assemble(raw: RawDataset, *, split_seed: int = 0, train_fraction: float = 1.
 
     Of what is then left in train, `train_fraction` of each class is kept (see `share`).
     """
-    name, classes = raw.name, raw.classes
-    train, validation, test = raw.splits["train"], raw.splits.get("validation"), raw.splits.get("test")
+    name, classes, thing = raw.name, raw.classes, raw.kind
     if len(classes) < 2:
         raise DataError(f"{name} has one class only ({classes[0]!r}); a classifier needs at least two.")
+    parts = {split: _part(examples, raw.digests.get(split)) for split, examples in raw.splits.items()}
+    train, validation, test = parts["train"], parts.get("validation"), parts.get("test")
     if validation is None or test is None:
         _refuse_single_examples(train.examples, classes)
     notes = list(raw.notes)
-    thing = raw.kind
-    size = len(train.examples)
 
-    def set_aside(split: str, fraction: float, whole: str) -> tuple[Part, Part]:
-        kept, taken = split_off(train.examples, train.digests, fraction=fraction, salt=f"{split} {split_seed}")
+    def set_aside(split: str, fraction: float, whole: str) -> tuple[_Part, _Part]:
+        kept, taken = split_off(train.examples.labels, train.digests, fraction=fraction, salt=f"{split} {split_seed}")
         notes.append(
             f"There was no {split} split, so {fraction:.0%} of {whole} ({counted(len(taken), thing)}) is set aside "
             f"for it, stratified by class (split seed {split_seed})."
@@ -88,32 +90,27 @@ def assemble(raw: RawDataset, *, split_seed: int = 0, train_fraction: float = 1.
     if validation is None:
         train, validation = set_aside("validation", raw.validation_fraction, "train")
         if len(validation.examples) == 0:
+            size = len(raw.splits["train"])
             raise DataError(
                 f"{name} has too few examples ({size}) for a validation split; at least one class must have 3 examples."
             )
     if train_fraction != 1:
         whole = len(train.examples)
-        train = train.subset(share(train.examples, train.digests, train_fraction, f"share {split_seed}"))
+        train = train.subset(share(train.examples.labels, train.digests, train_fraction, f"share {split_seed}"))
         notes.append(
             f"{counted(len(train.examples), f'training {thing}')} of {whole:,} are kept: "
             f"{train_fraction:.4g} of each class, rounded, at least 1 (split seed {split_seed})."
         )
-    parts = {"train": train, "validation": validation, "test": test}
-    notes += _duplicate_notes({split: part.contents() for split, part in parts.items()}, thing + "s")
-    splits = {split: part.examples for split, part in parts.items()}
-    found = fingerprint(classes, splits.items())
-    return Dataset(name, raw.kind, tuple(classes), **splits, notes=tuple(notes), fingerprint=found)
-
-
-def _duplicate_notes(contents: dict[str, np.ndarray], things: str) -> list[str]:
-    """A sentence for each pair of splits that share contents."""
-    notes = []
+    complete = {"train": train, "validation": validation, "test": test}
     for later, earlier in (("validation", "train"), ("test", "train"), ("test", "validation")):
-        shared = count_shared(contents[later], contents[earlier])
+        contents = complete[later].contents()
+        shared = count_shared(contents, complete[earlier].contents())
         if shared:
             verb = "occurs" if shared == 1 else "occur"
-            notes.append(f"{shared:,} of {len(contents[later]):,} {later} {things} also {verb} in {earlier}.")
-    return notes
+            notes.append(f"{shared:,} of {len(contents):,} {later} {thing}s also {verb} in {earlier}.")
+    splits = {split: part.examples for split, part in complete.items()}
+    found = fingerprint(classes, splits.items())
+    return Dataset(name, raw.kind, tuple(classes), **splits, notes=tuple(notes), fingerprint=found)
 
 
 def _refuse_single_examples(examples: Examples, classes: Sequence[str]) -> None:
@@ -148,14 +145,7 @@ def text_digest(text: str) -> bytes:
     Folding evens out case and runs of white space; two texts that fold alike count as the same.
     """
     folded = " ".join(text.split()).casefold()
-    return content_digest(folded.encode("utf-8", "surrogatepass")) + content_digest(
-        text.encode("utf-8", "surrogatepass")
-    )
-
-
-def text_digests(texts: Iterable[str]) -> np.ndarray:
-    """The digest of each text, (N, 32)."""
-    return digest_array([text_digest(text) for text in texts])
+    return b"".join(content_digest(form.encode("utf-8", "surrogatepass")) for form in (folded, text))
 
 
 def digest_array(digests: Sequence[bytes]) -> np.ndarray:
@@ -184,31 +174,29 @@ def largest_remainder(counts: Sequence[int], fraction: float) -> list[int]:
     return sizes
 
 
-def split_off(examples: Examples, digests: np.ndarray, *, fraction: float, salt: str) -> tuple[np.ndarray, np.ndarray]:
+def split_off(labels: Tensor, digests: np.ndarray, *, fraction: float, salt: str) -> tuple[np.ndarray, np.ndarray]:
     """Indices of the examples that stay and of those split off, each in the order that `salt` shuffles them into.
 
     Equal contents of one class stay together, unless that would change a split's size by more than about a quarter.
     """
     order = _shuffled(digests, salt)
-    labels = examples.labels.numpy()[order]
+    ordered = labels.numpy()[order]
     taken = np.zeros(len(order), dtype=bool)
-    for k, size in enumerate(largest_remainder(np.bincount(labels).tolist(), fraction)):
-        members = np.flatnonzero(labels == k)
+    for k, size in enumerate(largest_remainder(np.bincount(ordered).tolist(), fraction)):
+        members = np.flatnonzero(ordered == k)
         taken[members[: _between_contents(digests[order[members], :16], size)]] = True
     return order[~taken], order[taken]
 
 
-def share(examples: Examples, digests: np.ndarray, fraction: float, salt: str) -> np.ndarray:
+def share(labels: Tensor, digests: np.ndarray, fraction: float, salt: str) -> np.ndarray:
     """Indices, in rising order, of `fraction` of the examples of each class, chosen by their content and `salt`.
 
     Of n examples of a class max(1, ⌊fraction · n + ½⌋) are kept, so that a smaller share lies within a larger one.
     """
     order = _shuffled(digests, salt)
-    labels = examples.labels.numpy()[order]
-    kept = [
-        order[labels == k][: max(1, math.floor(fraction * count + 0.5))] for k, count in enumerate(np.bincount(labels))
-    ]
-    return np.sort(np.concatenate(kept))
+    ordered = labels.numpy()[order]
+    sizes = [max(1, math.floor(fraction * count + 0.5)) for count in np.bincount(ordered)]
+    return np.sort(np.concatenate([order[ordered == k][:size] for k, size in enumerate(sizes)]))
 
 
 def count_shared(these: np.ndarray, those: np.ndarray) -> int:

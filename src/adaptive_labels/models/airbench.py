@@ -7,19 +7,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from adaptive_labels.models.layers import check_sizes
-from adaptive_labels.models.registry import register_model
+from adaptive_labels.models.registry import check_sizes, register_model
 
 PATCH = 2
-# Added to the variances, so that directions in which the images hardly vary are not blown up to noise.
-EPSILON = 5e-4
+EPSILON = 5e-4  # added to the variances, so that directions in which images hardly vary are not blown up to noise
+_WHAT = "fast convolutional network with fitted whitening, for images of 32 pixels; 1.16M parameters for 10 classes"
 
 
 class Whitening(nn.Module):
     """A 2×2 convolution that is fitted, not trained: uncorrelated outputs of variance 1, each with both signs.
 
-    Its 2 · P filters are a buffer, so that they are saved with the weights. Until `fit` they pass the pixels on. The
-    bias is trained.
+    Its 2 · P filters are a buffer, saved with the weights; until `fit` they pass the pixels on. The bias is trained.
     """
 
     weight: Tensor
@@ -34,7 +32,6 @@ class Whitening(nn.Module):
     def fit(self, images: Tensor) -> None:
         """Set the filters to the eigenvectors v of the covariance of all patches, each over √(λ + ε)."""
         values = self.weight[0].numel()
-        shape = (-1, *self.weight.shape[1:])
         total = torch.zeros(values, dtype=torch.float64)
         products = torch.zeros(values, values, dtype=torch.float64)
         count = 0
@@ -48,7 +45,7 @@ class Whitening(nn.Module):
         # An eigenvector's sign is arbitrary; since both signs are used, only their order would change with it.
         largest = vectors.gather(0, vectors.abs().argmax(0, keepdim=True))
         filters = (vectors * largest.sign() / (variances.clamp_min(0) + EPSILON).sqrt()).T
-        self.weight.copy_(_both_signs(filters.view(shape)))
+        self.weight.copy_(_both_signs(filters.view(-1, *self.weight.shape[1:])))
 
     def forward(self, images: Tensor) -> Tensor:
         """Return (N, 2 · P, H − 1, W − 1)."""
@@ -97,17 +94,11 @@ def _convolution(in_channels: int, out_channels: int) -> nn.Conv2d:
     return layer
 
 
-@register_model(
-    "airbench",
-    "image",
-    "fast convolutional network with fitted whitening, for images of 32 pixels; 1.16M parameters for 10 classes",
-)
+@register_model("airbench", "image", _WHAT)
 class Airbench(nn.Module):
     """Classify small images: fitted whitening, three blocks of two 3×3 convolutions, the maximum over the pixels.
 
     Args:
-        num_classes: the number of logits K.
-        in_channels: 1 for grey images, 3 for colour.
         width: channels of the first block; the others have 2 and 4 times as many.
         head_scale: factor on the logits. The paper's is 1/9, for 10 classes and many steps; with few examples per class
             a larger one learns faster.

@@ -6,8 +6,7 @@ Shapes: N texts of up to L characters, A = `alphabet`, F = `width`, K classes.
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from adaptive_labels.models.layers import check_sizes
-from adaptive_labels.models.registry import register_model
+from adaptive_labels.models.registry import check_sizes, register_model
 
 KERNELS = (7, 7, 3, 3, 3, 3)
 POOLED = (True, True, False, False, False, True)  # maximum over 3 neighbours
@@ -18,12 +17,10 @@ SIZES = {"small": (256, 1024, 0.05), "large": (1024, 2048, 0.02)}  # width, unit
 class CharCNN(nn.Module):
     """Classify a text by convolutions over its characters, each written as a one-hot vector of its number.
 
-    Six convolutions (7, 7, 3, 3, 3, 3 characters wide) with the maximum over 3 neighbours after the first, second and
-    last; then two hidden layers with dropout, and a linear one. The length is fixed: a shorter text is padded by zero
-    vectors, a longer one is cut, so that how a batch was padded does not matter.
+    Six convolutions with the maximum over 3 neighbours after three of them; then two hidden layers with dropout, and a
+    linear one. A shorter text is padded by zero vectors to `length`, a longer one is cut.
 
     Args:
-        num_classes: the number of logits K.
         vocabulary: numbers of characters, 1 + A: 0 is any character outside the alphabet, and padding.
         size: `"small"` (256 features, 1,024 hidden units) or `"large"` (1,024 and 2,048).
         width: features of each convolution, instead of those of `size`; the hidden units follow in proportion.
@@ -34,8 +31,7 @@ class CharCNN(nn.Module):
 
     >>> import torch
     >>> model = CharCNN(num_classes=3, vocabulary=70, width=8, length=123)
-    >>> characters = torch.tensor([[5, 7, 9], [8, 0, 0]])
-    >>> model((characters, torch.tensor([3, 1]))).shape
+    >>> model((torch.tensor([[5, 7, 9], [8, 0, 0]]), torch.tensor([3, 1]))).shape
     torch.Size([2, 3])
     """
 
@@ -54,7 +50,9 @@ class CharCNN(nn.Module):
         full_width, full_hidden, std = SIZES[size]
         width = full_width if width is None else width
         check_sizes(dropout, vocabulary=vocabulary - 1, width=width)
-        left = _after_convolutions(length)
+        left = length  # places after each convolution
+        for kernel, pooled in zip(KERNELS, POOLED, strict=True):
+            left = max(0, left - kernel + 1) // (3 if pooled else 1)
         if left < 1:
             raise ValueError(f"length is {length}; the convolutions need at least 123 characters")
         hidden = max(1, full_hidden * width // full_width)
@@ -86,15 +84,3 @@ class CharCNN(nn.Module):
             features = self.dropout(F.relu(layer(features)))
         logits: Tensor = self.head(features)
         return logits
-
-
-def _after_convolutions(length: int) -> int:
-    """How many places are left of `length` characters.
-
-    >>> _after_convolutions(1014), _after_convolutions(123), _after_convolutions(122)
-    (34, 1, 0)
-    """
-    for kernel, pooled in zip(KERNELS, POOLED, strict=True):
-        length = max(0, length - kernel + 1)
-        length = length // 3 if pooled else length
-    return length

@@ -3,26 +3,21 @@
 import torch
 from torch import Tensor, nn
 
-from adaptive_labels.models.layers import check_sizes
-from adaptive_labels.models.registry import register_model
+from adaptive_labels.models.registry import check_sizes, register_model
 
 
 @register_model("fasttext", "text", "mean of the embeddings of words and pieces of words, then one linear layer")
 class FastText(nn.Module):
     """Average the embeddings of a text's features and classify the average.
 
-    Symbols: N texts, M features in all of them, D = `dim`, K classes.
+    A text without features has the average 0 and so the logits of the bias alone.
 
     Args:
-        num_classes: the number of logits K.
         buckets: how many different features there are, as in the encoder.
         dim: the size D of an embedding.
-        dropout: share of the averaged embedding (and of the hidden layer) that is dropped in training; long texts need
-            none.
+        dropout: share of the average (and of the hidden layer) that is dropped in training; long texts need none.
         hidden: units of a hidden layer (ReLU) beside the average, both read by the last layer; 0 is fastText itself.
         sparse: give the embeddings a sparse gradient; only SGD, Adagrad and SparseAdam take one.
-
-    A text without features has the average 0 and so the logits of the bias alone.
 
     Joulin, Grave, Bojanowski and Mikolov, "Bag of Tricks for Efficient Text Classification", 2017.
 
@@ -54,9 +49,8 @@ class FastText(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, inputs: tuple[Tensor, Tensor]) -> Tensor:
-        """Return logits (N, K) for feature numbers (M,) and where each text's begin (N,)."""
-        numbers, begins = inputs
-        average = self.embedding(numbers, begins)  # (N, D)
+        """Return logits (N, K) for the feature numbers of all texts (M,) and where each text's begin (N,)."""
+        average = self.embedding(*inputs)  # (N, D)
         features = self.dropout(average)
         if self.hidden is not None:
             features = torch.cat([features, self.dropout(self.hidden(average).relu())], dim=1)  # (N, D + hidden)

@@ -1,15 +1,45 @@
-"""Residual networks in their first form: ResNet-32 for small images, and ResNet-50, -101 and -152 for large ones.
+"""Residual networks: PreAct-ResNet-18, the wide 28-10 and ResNet-32 for small images, ResNet-50 to -152 for large ones.
 
 Shapes: N images, C channels, H × W pixels; w = `width`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from adaptive_labels.models.layers import check_sizes, stages, start_residual
-from adaptive_labels.models.registry import register_model
+from adaptive_labels.models.registry import check_sizes, register_model
+
+
+class PreActBlock(nn.Module):
+    """Normalise, rectify and convolve, twice; then add the input, unchanged.
+
+    Where the size or the number of channels changes, a 1×1 convolution after the first normalisation and rectification
+    brings the input into shape. `dropout` acts before the second convolution.
+    """
+
+    # This block has no norm at its end, and its last norm at zero would cut off the gradient for good.
+    starts_at_zero: ClassVar = "conv2.weight"
+
+    def __init__(self, in_channels: int, out_channels: int, stride: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.norm1 = nn.BatchNorm2d(in_channels)
+        self.conv1 = nn.Conv2d(in_channels, out_channels, 3, stride=stride, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(out_channels)
+        self.dropout = nn.Dropout(dropout)
+        self.conv2 = nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False)
+        self.shortcut: nn.Conv2d | None = None
+        if stride != 1 or in_channels != out_channels:
+            self.shortcut = nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=False)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return (N, out_channels, H / stride, W / stride), rounded up."""
+        active = F.relu(self.norm1(input))
+        kept = input if self.shortcut is None else self.shortcut(active)
+        changed: Tensor = self.conv2(self.dropout(F.relu(self.norm2(self.conv1(active)))))
+        return changed + kept
 
 
 class BasicBlock(nn.Module):
@@ -18,6 +48,8 @@ class BasicBlock(nn.Module):
     Where the size or the number of channels changes, the input is brought into shape without parameters: every second
     pixel of every second row is taken, and channels of zeros come after its own (option A of the paper).
     """
+
+    starts_at_zero: ClassVar = "norm2.weight"
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
@@ -36,59 +68,14 @@ class BasicBlock(nn.Module):
         return F.relu(changed + kept)
 
 
-@register_model("resnet32", "image", "ResNet-32 for images of 8 to 64 pixels; 464K parameters for 10 classes")
-class ResNet32(nn.Module):
-    """Classify small images by three stages of five residual blocks, the later two at half the size each.
-
-    A 3×3 convolution comes first, the mean over the pixels and the linear layer last. Convolutions start as He et al.
-    (2015) propose, the linear layer's bias at zero.
-
-    Args:
-        num_classes: the number of logits K.
-        in_channels: 1 for grey images, 3 for colour.
-        width: channels of the first stage; the others have 2 and 4 times as many. 16 is the paper's.
-        stem_stride: of the first convolution; 2 halves the size of the images at once, for a quarter of the work.
-        zero_init_last: start the last norm of every block at zero, so that the block starts as its shortcut.
-
-    He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition", 2016, section 4.2.
-
-    >>> import torch
-    >>> ResNet32(num_classes=10, in_channels=1, width=4)(torch.zeros(2, 1, 8, 8)).shape
-    torch.Size([2, 10])
-    """
-
-    def __init__(
-        self,
-        num_classes: int,
-        in_channels: int = 3,
-        width: int = 16,
-        stem_stride: int = 1,
-        zero_init_last: bool = False,
-    ) -> None:
-        super().__init__()
-        check_sizes(in_channels=in_channels, width=width, stem_stride=stem_stride)
-        self.stem = nn.Conv2d(in_channels, width, 3, stride=stem_stride, padding=1, bias=False)
-        self.norm = nn.BatchNorm2d(width)
-        made = stages(BasicBlock, width, (width, 2 * width, 4 * width), (5, 5, 5))
-        blocks = [block for stage in made for block in stage]
-        self.blocks = nn.Sequential(*blocks)
-        self.head = nn.Linear(4 * width, num_classes)
-        start_residual(self, self.head, [block.norm2 for block in blocks] if zero_init_last else [])
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return logits (N, K) for images (N, C, H, W)."""
-        features = self.blocks(F.relu(self.norm(self.stem(images))))  # (N, 4w, H/4, W/4)
-        logits: Tensor = self.head(features.mean((2, 3)))
-        return logits
-
-
 class Bottleneck(nn.Module):
-    """Convolve 1×1 to few channels, 3×3 among them, 1×1 to four times as many; add the input, rectify.
+    """Convolve 1×1 to few channels, 3×3 among them with the stride, 1×1 to four times as many; add the input, rectify.
 
-    The stride is that of the 3×3 convolution. Where the size or the number of channels changes, the input is brought
-    into shape by a 1×1 convolution with a norm (option B of the paper).
+    Where the size or the number of channels changes, a 1×1 convolution with a norm brings the input into shape (option
+    B of the paper).
     """
 
+    starts_at_zero: ClassVar = "bn3.weight"
     expansion = 4
 
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
@@ -115,35 +102,176 @@ class Bottleneck(nn.Module):
         return F.relu(changed + kept)
 
 
-class BottleneckResNet(nn.Module):
-    """Classify large images by four stages of bottleneck blocks, the first at a quarter of the size.
+def _stages(
+    block: Callable[[int, int, int], nn.Module],
+    channels: int,
+    widths: Sequence[int],
+    depths: Sequence[int],
+    grows: int = 1,
+) -> Iterator[list[nn.Module]]:
+    """Yield the blocks of each stage, whose outputs are `grows` × as wide; the later stages halve the images."""
+    for stage, (width, depth) in enumerate(zip(widths, depths, strict=True)):
+        blocks = []
+        for place in range(depth):
+            blocks.append(block(channels, width, 2 if stage and not place else 1))
+            channels = width * grows
+        yield blocks
 
-    A 7×7 convolution and the maximum over 3×3 pixels, both with stride 2, come first; the mean over the pixels and the
-    linear layer last. Convolutions start as He et al. (2015) propose, the linear layer's bias at zero. The parts have
-    the names that torchvision and timm gave them, so that weights trained with those fit (`--weights`).
+
+def _start(network: nn.Module, head: nn.Linear, zero_init_last: bool) -> None:
+    """Draw every convolution from N(0, 2 / n), n = kernel area × output channels; start the head's bias at 0.
+
+    That keeps the variance of the gradients from layer to layer (eq. 14 of He, Zhang, Ren and Sun, "Delving Deep into
+    Rectifiers", 2015), and is what the authors of the residual networks trained with. With
+    `zero_init_last` the last layer of every block starts at zero, so that the block starts as its shortcut (Goyal et
+    al., "Accurate, Large Minibatch SGD", 2017, section 5.1).
+    """
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+    nn.init.zeros_(head.bias)
+    for module in network.modules():
+        if zero_init_last and isinstance(module, PreActBlock | BasicBlock | Bottleneck):
+            nn.init.zeros_(module.get_parameter(module.starts_at_zero))
+
+
+class SmallResNet(nn.Module):
+    """Classify small images: a 3×3 convolution, stages of blocks, the mean over the pixels, a linear layer.
 
     Args:
-        num_classes: the number of logits K.
-        in_channels: 1 for grey images, 3 for colour.
-        width: channels inside the blocks of the first stage; the others have 2, 4 and 8 times as many.
-        depths: blocks of the stages.
-        zero_init_last: start the last norm of every block at zero, so that the block starts as its shortcut.
+        block: makes a block from its input channels, its width and its stride.
+        pre_activation: normalise and rectify after the blocks, as `PreActBlock` needs it; else before them.
+        stem: channels of the first convolution.
+        stem_stride: its stride; 2 halves the size of the images at once, for a quarter of the work.
+        widths: channels of the stages, which have `depth` blocks each.
+        zero_init_last: every block starts as its shortcut.
     """
 
     def __init__(
-        self, num_classes: int, in_channels: int, width: int, depths: Sequence[int], zero_init_last: bool
+        self,
+        block: Callable[[int, int, int], nn.Module],
+        pre_activation: bool,
+        num_classes: int,
+        in_channels: int,
+        stem: int,
+        stem_stride: int,
+        widths: Sequence[int],
+        depth: int,
+        zero_init_last: bool,
+    ) -> None:
+        super().__init__()
+        check_sizes(in_channels=in_channels, width=widths[0], stem_stride=stem_stride)
+        self.pre_activation = pre_activation
+        self.stem = nn.Conv2d(in_channels, stem, 3, stride=stem_stride, padding=1, bias=False)
+        if not pre_activation:
+            self.norm = nn.BatchNorm2d(stem)
+        stages = _stages(block, stem, widths, [depth] * len(widths))
+        self.blocks = nn.Sequential(*(block for stage in stages for block in stage))
+        if pre_activation:
+            self.norm = nn.BatchNorm2d(widths[-1])
+        self.head = nn.Linear(widths[-1], num_classes)
+        _start(self, self.head, zero_init_last)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits (N, K) for images (N, C, H, W)."""
+        features = self.stem(images)
+        if self.pre_activation:
+            features = F.relu(self.norm(self.blocks(features)))
+        else:
+            features = self.blocks(F.relu(self.norm(features)))
+        logits: Tensor = self.head(features.mean((2, 3)))
+        return logits
+
+
+@register_model(
+    "preact-resnet18",
+    "image",
+    "pre-activation ResNet-18 for images of 8 to 64 pixels; 11.17M parameters for 10 classes",
+)
+def preact_resnet18(
+    num_classes: int, in_channels: int = 3, width: int = 64, stem_stride: int = 1, zero_init_last: bool = False
+) -> SmallResNet:
+    """Return the network with four stages of two blocks; the first has `width` channels, each later one twice as many.
+
+    He, Zhang, Ren and Sun, "Identity Mappings in Deep Residual Networks", 2016.
+
+    >>> import torch
+    >>> preact_resnet18(num_classes=10, in_channels=1, width=8)(torch.zeros(2, 1, 8, 8)).shape
+    torch.Size([2, 10])
+    """
+    widths = [width * factor for factor in (1, 2, 4, 8)]
+    return SmallResNet(PreActBlock, True, num_classes, in_channels, width, stem_stride, widths, 2, zero_init_last)
+
+
+@register_model(
+    "wide-resnet-28-10", "image", "wide ResNet for images of 8 to 64 pixels; 36.48M parameters for 10 classes"
+)
+def wide_resnet_28_10(
+    num_classes: int,
+    in_channels: int = 3,
+    width: int = 160,
+    dropout: float = 0.0,
+    stem_stride: int = 1,
+    zero_init_last: bool = False,
+) -> SmallResNet:
+    """Return the network with three stages of four blocks of `width`, 2 × `width` and 4 × `width` channels.
+
+    The width 160, ten times the 16 of the first convolution, is the paper's 28-10; its dropout, if any, is 0.3.
+
+    Zagoruyko and Komodakis, "Wide Residual Networks", 2016.
+    """
+    check_sizes(dropout)
+    block, widths = partial(PreActBlock, dropout=dropout), [width * factor for factor in (1, 2, 4)]
+    return SmallResNet(block, True, num_classes, in_channels, 16, stem_stride, widths, 4, zero_init_last)
+
+
+@register_model("resnet32", "image", "ResNet-32 for images of 8 to 64 pixels; 464K parameters for 10 classes")
+def resnet32(
+    num_classes: int, in_channels: int = 3, width: int = 16, stem_stride: int = 1, zero_init_last: bool = False
+) -> SmallResNet:
+    """Return the network with three stages of five blocks of `width`, 2 × `width` and 4 × `width` channels.
+
+    He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition", 2016, section 4.2.
+    """
+    widths = [width * factor for factor in (1, 2, 4)]
+    return SmallResNet(BasicBlock, False, num_classes, in_channels, width, stem_stride, widths, 5, zero_init_last)
+
+
+class LargeResNet(nn.Module):
+    """Classify large images by four stages of bottleneck blocks, the first at a quarter of the size.
+
+    He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition", 2016; the stride of a stage is on the 3×3
+    convolution of its first block, where the paper has it on the 1×1 before. The parts are named as in torchvision and
+    timm, so that weights trained with either can be loaded.
+
+    Args:
+        depths: blocks of each stage.
+        width: inner channels of the first stage's blocks; each later stage has twice as many. 64 is the paper's.
+        zero_init_last: every block starts as its shortcut.
+
+    >>> import torch
+    >>> LargeResNet((3, 4, 6, 3), num_classes=10, width=4)(torch.zeros(2, 3, 64, 64)).shape
+    torch.Size([2, 10])
+    """
+
+    def __init__(
+        self,
+        depths: Sequence[int],
+        num_classes: int,
+        in_channels: int = 3,
+        width: int = 64,
+        zero_init_last: bool = False,
     ) -> None:
         super().__init__()
         check_sizes(in_channels=in_channels, width=width)
         self.conv1 = nn.Conv2d(in_channels, width, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
-        widths = [width * 2**stage for stage in range(4)]
-        blocks = stages(Bottleneck, width, widths, depths, grows=Bottleneck.expansion)
-        self.layer1, self.layer2, self.layer3, self.layer4 = (nn.Sequential(*stage) for stage in blocks)
+        widths = [width * factor for factor in (1, 2, 4, 8)]
+        stages = _stages(Bottleneck, width, widths, depths, grows=Bottleneck.expansion)
+        self.layer1, self.layer2, self.layer3, self.layer4 = (nn.Sequential(*blocks) for blocks in stages)
         self.fc = nn.Linear(widths[-1] * Bottleneck.expansion, num_classes)
-        last = [block.bn3 for stage in blocks for block in stage]
-        start_residual(self, self.fc, last if zero_init_last else [])
+        _start(self, self.fc, zero_init_last)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (N, K) for images (N, C, H, W)."""
@@ -153,35 +281,13 @@ class BottleneckResNet(nn.Module):
         return logits
 
 
-@register_model("resnet50", "image", "ResNet-50 for large images, stride 2 on 3×3; 25.56M parameters for 1,000 classes")
-def resnet50(num_classes: int, in_channels: int = 3, width: int = 64, zero_init_last: bool = False) -> BottleneckResNet:
-    """Return the network with stages of 3, 4, 6 and 3 blocks; see `BottleneckResNet` for the arguments.
-
-    He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition", 2016; the stride of a stage is on the 3×3
-    convolution of its first block, where the paper has it on the 1×1 before.
-
-    >>> import torch
-    >>> resnet50(num_classes=10, width=4)(torch.zeros(2, 3, 64, 64)).shape
-    torch.Size([2, 10])
-    """
-    return BottleneckResNet(num_classes, in_channels, width, (3, 4, 6, 3), zero_init_last)
-
-
-@register_model(
-    "resnet101", "image", "ResNet-101 for large images, stride 2 on 3×3; 44.55M parameters for 1,000 classes"
-)
-def resnet101(
-    num_classes: int, in_channels: int = 3, width: int = 64, zero_init_last: bool = False
-) -> BottleneckResNet:
-    """Return the network with stages of 3, 4, 23 and 3 blocks; otherwise as `resnet50`."""
-    return BottleneckResNet(num_classes, in_channels, width, (3, 4, 23, 3), zero_init_last)
-
-
-@register_model(
-    "resnet152", "image", "ResNet-152 for large images, stride 2 on 3×3; 60.19M parameters for 1,000 classes"
-)
-def resnet152(
-    num_classes: int, in_channels: int = 3, width: int = 64, zero_init_last: bool = False
-) -> BottleneckResNet:
-    """Return the network with stages of 3, 8, 36 and 3 blocks; otherwise as `resnet50`."""
-    return BottleneckResNet(num_classes, in_channels, width, (3, 8, 36, 3), zero_init_last)
+for _layers, _depths, _parameters in (
+    (50, (3, 4, 6, 3), "25.56M"),
+    (101, (3, 4, 23, 3), "44.55M"),
+    (152, (3, 8, 36, 3), "60.19M"),
+):
+    register_model(
+        f"resnet{_layers}",
+        "image",
+        f"ResNet-{_layers} for large images, stride 2 on 3×3; {_parameters} parameters for 1,000 classes",
+    )(partial(LargeResNet, _depths))

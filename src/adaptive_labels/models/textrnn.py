@@ -5,49 +5,42 @@ Shapes: N texts of up to L words, D = `dim`, C = `context`, H = `hidden`, K clas
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from adaptive_labels.models.layers import check_sizes, is_word
-from adaptive_labels.models.registry import register_model
+from adaptive_labels.models.registry import check_sizes, register_model
 
 FORMS = ("rcnn", "bilstm")
 CELLS = {"rnn": nn.RNN, "lstm": nn.LSTM}
 
 
-@register_model(
-    "textrnn",
-    "text",
-    "recurrent convolutional network: words in their contexts, the strongest of each trait",
-    reads="words",
-)
+_WHAT = "recurrent convolutional network: words in their contexts, the strongest of each trait"
+
+
+@register_model("textrnn", "text", _WHAT, reads="words")
 class TextRNN(nn.Module):
     r"""Read each word between its left and its right context, and keep the strongest sign of each trait.
 
-    With e(w_i) a word's embedding, the contexts are recurrent, l from the left and r from the right:
+    With e(w_i) a word's embedding, l its context from the left and r from the right (the outermost are learned):
 
     .. math::
         l_i = f(W_l\,l_{i-1} + W_{sl}\,e(w_{i-1})), \quad r_i = f(W_r\,r_{i+1} + W_{sr}\,e(w_{i+1}))
 
-    so that a word is not part of its own context; those of the first and of the last word are learned. Then
-
-    .. math:: y_i = \tanh(W [l_i; e(w_i); r_i] + b), \quad z = V \max_i y_i + c.
+        y_i = \tanh(W [l_i; e(w_i); r_i] + b), \quad z = V \max_i y_i + c
 
     Args:
-        num_classes: the number of logits K.
         vocabulary: how many numbers of words there are; 0 is padding.
         dim: the size D of an embedding.
         context: the size C of each context.
         hidden: the size H of y.
         form: `"rcnn"`, as above; or `"bilstm"`: the last states of an LSTM from either side, and a linear layer.
-        cell: of the contexts: `"rnn"`, as above, or `"lstm"`. The other form has LSTM always.
+        cell: of the contexts of `"rcnn"`: `"rnn"`, as above, or `"lstm"`.
         dropout: share of the embeddings, and of what the last layer reads, that is dropped in training.
 
-    The defaults are the sizes of Lai, Xu, Liu and Zhao, "Recurrent Convolutional Neural Networks for Text
+    The default sizes are those of Lai, Xu, Liu and Zhao, "Recurrent Convolutional Neural Networks for Text
     Classification", 2015.
 
     >>> model = TextRNN(num_classes=3, vocabulary=100)
-    >>> words = torch.tensor([[5, 7, 9], [8, 0, 0]])
-    >>> model((words, torch.tensor([3, 1]))).shape
+    >>> model((torch.tensor([[5, 7, 9], [8, 0, 0]]), torch.tensor([3, 1]))).shape
     torch.Size([2, 3])
     """
 
@@ -82,28 +75,22 @@ class TextRNN(nn.Module):
         """Return logits (N, K) for numbers of words (N, L), padded with 0, and how many of them count (N,)."""
         words, lengths = inputs
         embedded = self.dropout(self.embedding(words))  # (N, L, D)
-        seen = self._traits(embedded, lengths) if self.traits is not None else self._last_states(embedded, lengths)
+        packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        if self.traits is None:
+            _, (last, _) = self.recurrent(packed)  # (2, N, C)
+            seen = torch.cat([last[0], last[1]], dim=1)
+        else:
+            left, right = self._contexts(packed, lengths, words.shape[1])
+            traits = torch.tanh(self.traits(torch.cat([left, embedded, right], dim=2)))  # (N, L, H)
+            padding = torch.arange(words.shape[1], device=lengths.device) >= lengths[:, None]  # (N, L)
+            seen = traits.masked_fill(padding[:, :, None], -2.0).amax(1)  # below what tanh can give
         logits: Tensor = self.head(self.dropout(seen))
         return logits
 
-    def _last_states(self, embedded: Tensor, lengths: Tensor) -> Tensor:
-        packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        _, (last, _) = self.recurrent(packed)  # (2, N, C)
-        return torch.cat([last[0], last[1]], dim=1)
-
-    def _traits(self, embedded: Tensor, lengths: Tensor) -> Tensor:
-        assert self.traits is not None
-        left, right = self._contexts(embedded, lengths)
-        traits = torch.tanh(self.traits(torch.cat([left, embedded, right], dim=2)))  # (N, L, H)
-        missing = ~is_word(lengths, embedded.shape[1])
-        return traits.masked_fill(missing[:, :, None], -2.0).amax(1)  # below what tanh can give
-
-    def _contexts(self, embedded: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def _contexts(self, packed: PackedSequence, lengths: Tensor, words: int) -> tuple[Tensor, Tensor]:
         """Each word's left and right context, (N, L, C) each."""
-        count, words, _ = embedded.shape
-        first = self.edges[:, None].expand(-1, count, -1).contiguous()  # (2, N, C)
+        first = self.edges[:, None].expand(-1, len(lengths), -1).contiguous()  # (2, N, C)
         start = (first, torch.zeros_like(first)) if isinstance(self.recurrent, nn.LSTM) else first
-        packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
         states, _ = pad_packed_sequence(self.recurrent(packed, start)[0], batch_first=True, total_length=words)
         forward, backward = states.chunk(2, dim=2)
         # A state has read its own word; the context of a word is the state beside it.

@@ -8,13 +8,12 @@ import math
 import torch
 from torch import Tensor, nn
 
-from adaptive_labels.models.layers import check_sizes, is_word
-from adaptive_labels.models.registry import register_model
+from adaptive_labels.models.registry import check_sizes, register_model
+
+_WHAT = "transformer encoder, the mean over the words, then one linear layer"
 
 
-@register_model(
-    "transformer", "text", "transformer encoder, the mean over the words, then one linear layer", reads="words"
-)
+@register_model("transformer", "text", _WHAT, reads="words")
 class Transformer(nn.Module):
     """Let the words of a text attend to one another, layer by layer, and classify their mean.
 
@@ -22,7 +21,6 @@ class Transformer(nn.Module):
     part of the mean.
 
     Args:
-        num_classes: the number of logits K.
         vocabulary: how many numbers of words there are; 0 is padding.
         width: the size D of a word.
         layers: of attention, each followed by a feed-forward part.
@@ -34,8 +32,7 @@ class Transformer(nn.Module):
     The defaults are the encoder of the base model of Vaswani et al., "Attention Is All You Need", 2017.
 
     >>> model = Transformer(num_classes=3, vocabulary=100, width=8, layers=1, heads=2)
-    >>> words = torch.tensor([[5, 7, 9], [8, 0, 0]])
-    >>> model((words, torch.tensor([3, 1]))).shape
+    >>> model((torch.tensor([[5, 7, 9], [8, 0, 0]]), torch.tensor([3, 1]))).shape
     torch.Size([2, 3])
     """
 
@@ -74,7 +71,7 @@ class Transformer(nn.Module):
     def forward(self, inputs: tuple[Tensor, Tensor]) -> Tensor:
         """Return logits (N, K) for numbers of words (N, L), padded with 0, and how many of them count (N,)."""
         words, lengths = inputs
-        present = is_word(lengths, words.shape[1])  # (N, L)
+        present = torch.arange(words.shape[1], device=lengths.device) < lengths[:, None]  # (N, L): not padding
         embedded = self.embedding(words) * math.sqrt(self.width) + places(words.shape[1], self.width, words.device)
         read = self.encoder(self.dropout(embedded), src_key_padding_mask=~present)  # (N, L, D)
         total = read.masked_fill(~present[:, :, None], 0.0).sum(1)

@@ -1,7 +1,7 @@
 """Weights from a safetensors file: what fits, what is left new, and a sentence for what does not fit."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,6 @@ from torch import nn
 
 from adaptive_labels.errors import UserError
 
-Shape = tuple[int, ...]
 _COUNTER = "num_batches_tracked"  # a norm counts its batches, but nothing reads the count
 _SHOWN = 3
 
@@ -23,11 +22,11 @@ class WeightsError(UserError):
 
 @dataclass(frozen=True)
 class Match:
-    """How a file fits a network: the tensors to take, those of the head that stay new, and a sentence on it."""
+    """How a file fits a network."""
 
-    taken: tuple[str, ...]
-    new: tuple[str, ...]
-    note: str
+    taken: tuple[str, ...]  # the tensors to take
+    new: tuple[str, ...]  # those of the head that stay new
+    note: str  # a sentence on it
 
 
 def match_weights(model: nn.Module, path: str | Path) -> Match:
@@ -43,17 +42,20 @@ def match_weights(model: nn.Module, path: str | Path) -> Match:
     differing = [name for name in own if name in stored and own[name] != stored[name]]
     unexpected = [name for name in stored if name not in own]
     new: tuple[str, ...] = ()
-    if all(name in head and own[name][1:] == stored.get(name, own[name])[1:] for name in (*missing, *differing)):
-        # A head is new as a whole: its bias belongs to its weight.
-        new = tuple(head) if missing or differing else ()
+    note = f"The weights start from {path}, the head's included."
+    other = [*missing, *differing]
+    if other and all(name in head and own[name][1:] == stored.get(name, own[name])[1:] for name in other):
+        new = head  # as a whole: its bias belongs to its weight
         missing, differing = [], []
+        had = f"is for {stored[head[0]][0]:,} classes" if head[0] in stored else "is not in the file"
+        note = f"The weights start from {path}; its head {had}, so a new one for {own[head[0]][0]:,} classes "
+        note += "starts at random."
     if missing or differing or unexpected:
         shapes = [f"{name} {_by(stored[name])} instead of {_by(own[name])}" for name in differing]
         reasons = {"it has no": missing, "the network has no": unexpected, "in another shape it has": shapes}
         listed = "; ".join(f"{reason} {_listed(names)}" for reason, names in reasons.items() if names)
         raise WeightsError(f"{path} does not hold the weights of this network: {listed}")
-    taken = tuple(name for name in own if name not in new)
-    return Match(taken, new, _note(path, own, stored, new))
+    return Match(tuple(name for name in own if name not in new), new, note)
 
 
 def load_weights(model: nn.Module, path: str | Path) -> Match:
@@ -75,7 +77,7 @@ def file_hash(path: str | Path) -> str:
         raise WeightsError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _shapes(path: str | Path) -> dict[str, Shape]:
+def _shapes(path: str | Path) -> dict[str, tuple[int, ...]]:
     if not Path(path).is_file():
         raise WeightsError(f"there is no file {path}")
     try:
@@ -85,28 +87,18 @@ def _shapes(path: str | Path) -> dict[str, Shape]:
         raise WeightsError(f"{path} is no safetensors file ({error}); no other kind is opened") from error
 
 
-def _head(model: nn.Module) -> list[str]:
+def _head(model: nn.Module) -> tuple[str, ...]:
     """The names of the tensors of the last linear layer."""
-    linear = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
-    if not linear:
-        return []
-    name, module = linear[-1]
-    return [f"{name}.{own}" if name else own for own, _ in module.named_parameters(recurse=False)]
-
-
-def _note(path: str | Path, own: Mapping[str, Shape], stored: Mapping[str, Shape], new: tuple[str, ...]) -> str:
-    if not new:
-        return f"The weights start from {path}, the head's included."
-    weight = new[0]
-    had = f"is for {stored[weight][0]:,} classes" if weight in stored else "is not in the file"
-    return (
-        f"The weights start from {path}; its head {had}, so a new one for {own[weight][0]:,} classes starts at random."
-    )
+    names: tuple[str, ...] = ()
+    for prefix, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            names = tuple(name for name, _ in module.named_parameters(prefix))
+    return names
 
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
 
 
-def _by(shape: Shape) -> str:
+def _by(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape)) or "a number"

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from adaptive_labels.data.encoders import hashes as word_hashes
+from adaptive_labels.data.encoders import text as text_encoders
 from adaptive_labels.data.encoders.ngrams import HashedNgrams
 from adaptive_labels.data.encoders.text import RaggedIds
 
@@ -123,11 +123,11 @@ def test_same_features_as_the_slow_reference(encoder):
 )
 @settings(max_examples=150, deadline=None)
 def test_same_features_for_any_texts_and_any_chunks(texts, encoder, chunk):
-    whole, word_hashes._CHUNK = word_hashes._CHUNK, chunk
+    whole, text_encoders._CHUNK = text_encoders._CHUNK, chunk
     try:
         encoded = encoder.encode(texts)
     finally:
-        word_hashes._CHUNK = whole
+        text_encoders._CHUNK = whole
     assert len(encoded) == len(texts)
     for i, text in enumerate(texts):
         assert Counter(features(encoded, i)) == Counter(slow_features(encoder, text))

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 from test_ngrams import slow_words
 
-from adaptive_labels.data.encoders import hashes as word_hashes, words as sequences
+from adaptive_labels.data.encoders import text as text_encoders, words as sequences
 from adaptive_labels.data.encoders.characters import ZHANG_ALPHABET, CharacterIds
 from adaptive_labels.data.encoders.text import PaddedIds
 from adaptive_labels.data.encoders.words import WordIds
@@ -42,7 +42,7 @@ def test_the_vocabulary_is_the_most_frequent_words_of_the_texts():
     assert often == sorted(often, reverse=True)
     assert WordIds.fit(TEXTS, vocabulary_size=2, min_count=1).words == ("the", "cat")
     assert set(WordIds.fit(TEXTS, min_count=2).words) == {"the", "cat", "a"}
-    assert encoder.vocabulary == len(counts) + 2
+    assert encoder.sizes == {"vocabulary": len(counts) + 2}
 
 
 def test_the_order_of_the_training_texts_does_not_matter():
@@ -59,13 +59,13 @@ def test_the_order_of_the_training_texts_does_not_matter():
 )
 @settings(max_examples=150, deadline=None)
 def test_same_numbers_for_any_texts_and_any_chunks(train, texts, chunk, merge, lowercase, max_words):
-    whole = word_hashes._CHUNK, sequences._MERGE_AT
-    word_hashes._CHUNK, sequences._MERGE_AT = chunk, merge
+    whole = text_encoders._CHUNK, sequences._MERGE_AT
+    text_encoders._CHUNK, sequences._MERGE_AT = chunk, merge
     try:
         encoder = WordIds.fit(train, min_count=1, lowercase=lowercase, max_words=max_words)
         encoded = encoder.encode(texts)
     finally:
-        word_hashes._CHUNK, sequences._MERGE_AT = whole
+        text_encoders._CHUNK, sequences._MERGE_AT = whole
     expected = {word for text in train for word in slow_words(text.lower() if lowercase else text)}
     assert set(encoder.words) == expected
     assert lists(encoded) == slow_numbers(encoder, texts)
@@ -80,7 +80,7 @@ def test_a_vocabulary_survives_json():
 
 def test_an_empty_vocabulary_knows_no_word():
     encoder = WordIds.fit(["once"], min_count=2)
-    assert encoder.vocabulary == 2
+    assert encoder.sizes == {"vocabulary": 2}
     assert lists(encoder.encode(["once more", ""])) == [[1, 1], []]
 
 
@@ -103,7 +103,7 @@ def test_batches_are_padded_to_their_own_longest():
 def test_the_alphabet_is_the_published_one():
     assert len(ZHANG_ALPHABET) == 70
     assert len(set(ZHANG_ALPHABET)) == 69
-    assert CharacterIds().vocabulary == 71
+    assert CharacterIds().sizes["vocabulary"] == 71
     hyphen = CharacterIds().encode(["-"]).values.tolist()
     assert hyphen == [1 + ZHANG_ALPHABET.rindex("-")]
 
@@ -117,11 +117,11 @@ def test_the_alphabet_is_the_published_one():
 @settings(max_examples=150, deadline=None)
 def test_same_characters_for_any_texts_and_any_chunks(texts, chunk, length, reverse):
     encoder = CharacterIds(length=length, reverse=reverse)
-    whole, word_hashes._CHUNK = word_hashes._CHUNK, chunk
+    whole, text_encoders._CHUNK = text_encoders._CHUNK, chunk
     try:
         encoded = encoder.encode(texts)
     finally:
-        word_hashes._CHUNK = whole
+        text_encoders._CHUNK = whole
     number = {character: place for place, character in enumerate(ZHANG_ALPHABET, start=1)}
     expected = []
     for text in texts:

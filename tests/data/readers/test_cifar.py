@@ -8,20 +8,20 @@ import pytest
 import torch
 
 from adaptive_labels.data import DATASETS, DataError, load_dataset
-from adaptive_labels.data.archives import ARCHIVE_SUFFIXES
+from adaptive_labels.data.published import ARCHIVE_SUFFIXES
 from adaptive_labels.data.readers.cifar import CIFAR10, CIFAR100, read_pickle
 from adaptive_labels.data.splits import assemble
 from cifar_files import BOTH, CLASSES, make_cifar, python2_pickle, write_archive, write_folder
 
-by_name = pytest.mark.parametrize("cifar", BOTH, ids=lambda cifar: cifar.bundle.name)
+by_name = pytest.mark.parametrize("cifar", BOTH, ids=lambda cifar: cifar.name)
 
 
 @by_name
 def test_what_is_read_is_what_the_files_hold(cifar, tmp_path):
     small, files, splits = make_cifar(cifar)
-    write_folder(small.bundle, files, tmp_path)
+    write_folder(small.folder, files, tmp_path)
     dataset = assemble(small.read(tmp_path))
-    assert (dataset.name, dataset.kind) == (cifar.bundle.name, "image")
+    assert (dataset.name, dataset.kind) == (cifar.name, "image")
     assert list(dataset.classes) == CLASSES[dataset.name]
     images, labels = splits["test"]
     assert torch.equal(dataset.test.inputs, torch.from_numpy(images))
@@ -40,7 +40,7 @@ def test_what_is_read_is_what_the_files_hold(cifar, tmp_path):
 
 def test_the_planes_of_an_image_are_red_green_and_blue(tmp_path):
     small, files, _ = make_cifar(CIFAR100)
-    folder = write_folder(small.bundle, files, tmp_path)
+    folder = write_folder(small.folder, files, tmp_path)
     rows = read_pickle(files["test"], "test")[b"data"]
     assert rows.shape == (12, 3072)
     first = assemble(small.read(folder)).test.inputs[0]
@@ -53,10 +53,10 @@ def test_the_planes_of_an_image_are_red_green_and_blue(tmp_path):
 @by_name
 def test_folder_and_every_archive_give_the_same_wherever_they_are_named(cifar, tmp_path):
     small, files, _ = make_cifar(cifar)
-    folder = write_folder(small.bundle, files, tmp_path / "folder")
+    folder = write_folder(small.folder, files, tmp_path / "folder")
     places = [tmp_path / "folder", folder]
     for number, suffix in enumerate(ARCHIVE_SUFFIXES):
-        archive = write_archive(small.bundle, files, tmp_path / str(number) / (small.bundle.archive + suffix))
+        archive = write_archive(small.folder, files, tmp_path / str(number) / (small.archive + suffix))
         places += [archive.parent, archive]
     assert len(places) == 12
     assert len({assemble(small.read(place)).fingerprint for place in places}) == 1
@@ -64,7 +64,7 @@ def test_folder_and_every_archive_give_the_same_wherever_they_are_named(cifar, t
 
 def test_without_a_data_dir_the_current_folder_is_looked_in(tmp_path, monkeypatch):
     small, files, _ = make_cifar(CIFAR10)
-    write_folder(small.bundle, files, tmp_path)
+    write_folder(small.folder, files, tmp_path)
     monkeypatch.chdir(tmp_path)
     assert assemble(small.read()).name == "cifar10"
 
@@ -72,13 +72,13 @@ def test_without_a_data_dir_the_current_folder_is_looked_in(tmp_path, monkeypatc
 @by_name
 def test_a_file_that_is_not_the_published_one_is_refused(cifar, tmp_path):
     small, files, _ = make_cifar(cifar)
-    folder = write_folder(small.bundle, files, tmp_path)
+    folder = write_folder(small.folder, files, tmp_path)
     (folder / cifar.test).write_bytes(b"")
-    expected = small.bundle.md5[cifar.test]
+    expected = small.md5[cifar.test]
     with pytest.raises(DataError) as refusal:
         assemble(small.read(tmp_path))
     assert str(refusal.value) == (
-        f"{folder / cifar.test} is not the published file of {small.bundle.name}: its MD5 is "
+        f"{folder / cifar.test} is not the published file of {small.name}: its MD5 is "
         f"d41d8cd98f00b204e9800998ecf8427e, expected is {expected}."
     )
 
@@ -86,7 +86,7 @@ def test_a_file_that_is_not_the_published_one_is_refused(cifar, tmp_path):
 def test_the_real_sums_hold_for_users(tmp_path):
     """Nothing that a user can give leaves them out."""
     _, files, _ = make_cifar(CIFAR100)
-    write_folder(CIFAR100.bundle, files, tmp_path)
+    write_folder(CIFAR100.folder, files, tmp_path)
     with pytest.raises(DataError, match="expected is 16019d7e3df5f24257cddd939b257f8d"):
         load_dataset("cifar100", data_dir=tmp_path)
 
@@ -97,7 +97,7 @@ def test_a_changed_file_is_not_even_opened(tmp_path):
             return (tmp_path.joinpath("sprung").touch, ())
 
     small, files, _ = make_cifar(CIFAR10)
-    folder = write_folder(small.bundle, files, tmp_path)
+    folder = write_folder(small.folder, files, tmp_path)
     (folder / "batches.meta").write_bytes(pickle.dumps(Trap()))
     with pytest.raises(DataError, match="is not the published file"):
         assemble(small.read(tmp_path))
@@ -127,16 +127,16 @@ def test_arrays_of_both_pythons_are_read(array):
 
 @by_name
 def test_missing_files_are_said_in_one_sentence_with_the_way_to_get_them(cifar, tmp_path):
-    name, bundle = cifar.bundle.name, cifar.bundle
+    name, archive = cifar.name, cifar.archive
     with pytest.raises(DataError) as refusal:
         load_dataset(name, data_dir=tmp_path)
     assert str(refusal.value) == (
-        f"The data set {name} is neither as {bundle.folder}/ nor as {bundle.archive}.tar.gz in {tmp_path}; name the "
-        f"folder that has it with --data-dir, or have https://www.cs.toronto.edu/~kriz/{bundle.archive}.tar.gz fetched "
-        f"by `alr data prepare {name} --data-dir DIR`."
+        f"The data set {name} is neither as {cifar.folder}/ nor as {archive}.tar.gz in {tmp_path}; name the folder "
+        f"that has it with --data-dir, or have it fetched from https://www.cs.toronto.edu/~kriz/{archive}.tar.gz by "
+        f"`alr data prepare {name} --data-dir DIR`."
     )
     small, files, _ = make_cifar(cifar)
-    folder = write_folder(small.bundle, files, tmp_path)
+    folder = write_folder(small.folder, files, tmp_path)
     (folder / cifar.meta).unlink()
     with pytest.raises(DataError, match=rf"\({folder} lacks {cifar.meta}\)"):
         assemble(small.read(tmp_path))
@@ -146,24 +146,24 @@ def test_missing_files_are_said_in_one_sentence_with_the_way_to_get_them(cifar, 
 
 def test_archives_that_cannot_be_used(tmp_path):
     small, files, _ = make_cifar(CIFAR100)
-    whole = write_archive(small.bundle, files, tmp_path / "cifar-100-python.tar.gz")
+    whole = write_archive(small.folder, files, tmp_path / "cifar-100-python.tar.gz")
     whole.write_bytes(whole.read_bytes()[:2000])
     with pytest.raises(DataError, match=f"The archive {whole} cannot be read: "):
         assemble(small.read(tmp_path))
     whole.write_bytes(b"none")
     with pytest.raises(DataError, match=f"The archive {whole} cannot be read: "):
         assemble(small.read(whole))
-    write_archive(small.bundle, {name: files[name] for name in ("train", "meta")}, whole)
+    write_archive(small.folder, {name: files[name] for name in ("train", "meta")}, whole)
     with pytest.raises(DataError, match=f"The archive {whole} has no cifar-100-python/test"):
         assemble(small.read(tmp_path))
-    write_archive(replace(small.bundle, folder="other"), files, whole)
+    write_archive("other", files, whole)
     with pytest.raises(DataError, match=f"The archive {whole} has no cifar-100-python/train"):
         assemble(small.read(tmp_path))
 
 
 def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):
     small, files, _ = make_cifar(CIFAR100)
-    folder = write_folder(small.bundle, files, tmp_path)
+    folder = write_folder(small.folder, files, tmp_path)
 
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
@@ -177,31 +177,31 @@ def test_the_registry_loads_and_fetches_the_official_ones():
     assert DATASETS["cifar10"].read == CIFAR10.read
     assert DATASETS["cifar100"].fetch == CIFAR100.fetch
     for cifar in BOTH:
-        assert cifar.bundle.url == f"https://www.cs.toronto.edu/~kriz/{cifar.bundle.archive}.tar.gz"
-        assert {*cifar.train, cifar.test, cifar.meta} == set(cifar.bundle.md5)
-        assert all(len(bytes.fromhex(value)) == 16 for value in (*cifar.bundle.md5.values(), cifar.bundle.archive_md5))
+        assert cifar.url == f"https://www.cs.toronto.edu/~kriz/{cifar.archive}.tar.gz"
+        assert {*cifar.train, cifar.test, cifar.meta} == set(cifar.md5)
+        assert all(len(bytes.fromhex(value)) == 16 for value in (*cifar.md5.values(), cifar.archive_md5))
 
 
 def test_the_official_binary_form_gives_the_same_images(tmp_path):
     small, files, splits = make_cifar(CIFAR10)
     contents = {}
-    for name in CIFAR10.binary.md5:
+    for name in CIFAR10.binary_md5:
         held = read_pickle(files[name.removesuffix(".bin")], name)
         contents[name] = np.column_stack([held[b"labels"], held[b"data"]]).astype(np.uint8).tobytes()
     sums = {name: hashlib.md5(content).hexdigest() for name, content in contents.items()}
-    small = replace(small, binary=replace(CIFAR10.binary, md5=sums), binary_classes=(b"cat", b"dog", b"ship"))
-    folder = write_folder(small.binary, contents, tmp_path)
+    small = replace(small, binary_md5=sums, binary_classes=(b"cat", b"dog", b"ship"))
+    folder = write_folder(small.binary_folder, contents, tmp_path)
     dataset = assemble(small.read(tmp_path))
     assert torch.equal(dataset.test.inputs, torch.from_numpy(splits["test"][0]))
     assert dataset.test.labels.tolist() == splits["test"][1].tolist()
     assert dataset.test.sources[1] == "test/test_batch.bin:1"
-    write_folder(small.bundle, files, tmp_path)
+    write_folder(small.folder, files, tmp_path)
     pickled = assemble(small.read(tmp_path))  # read first where both are there
     assert pickled.test.sources[1] == "test/test_batch_1.png"
     assert torch.equal(pickled.train.inputs, dataset.train.inputs)
     assert pickled.classes == dataset.classes
     (folder / "test_batch.bin").write_bytes(b"")
-    shutil.rmtree(tmp_path / small.bundle.folder)
+    shutil.rmtree(tmp_path / small.folder)
     with pytest.raises(DataError, match=r"test_batch.bin is not the published file of cifar10"):
         assemble(small.read(tmp_path))
     assert CIFAR10.binary_classes[3] == b"cat"

@@ -4,7 +4,8 @@ import torch
 from PIL import Image
 
 from adaptive_labels.data import DataError, load_dataset
-from adaptive_labels.data.pixels import decode_files, decode_image
+from adaptive_labels.data.pixels import decode_image
+from adaptive_labels.data.readers.images import decode_files
 
 RED, GREEN, WHITE = (255, 0, 0), (0, 255, 0), (255, 255, 255)
 
@@ -268,4 +269,4 @@ def test_many_files_keep_their_order_through_the_pool(tmp_path):
         Image.new("L", (200, 200), i).save(files[-1])
     pixels = decode_files(files)
     assert torch.from_numpy(pixels.array)[:, 0, 0, 0].tolist() == list(range(150))
-    assert pixels.files == files
+    assert pixels.readable == list(range(150))

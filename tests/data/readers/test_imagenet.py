@@ -11,8 +11,8 @@ from PIL import Image
 
 from adaptive_labels.data import DataError, fingerprint, load_dataset
 from adaptive_labels.data.dataset import ImageFiles
-from adaptive_labels.data.encoders.images import ImageEncoder, image_at, random_view, worker_count
-from adaptive_labels.data.pixels import resize_and_cut
+from adaptive_labels.data.encoders.images import ImageEncoder, image_at, worker_count
+from adaptive_labels.data.pixels import random_view, resize_and_cut
 from imagenet_files import SYNSETS, write_imagenet
 
 

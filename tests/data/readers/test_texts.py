@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from adaptive_labels.data import DataError, Dataset, load_dataset
-from adaptive_labels.data.readers.columns import looks_like_header
+from adaptive_labels.data.readers.tables import looks_like_header
 
 ROWS = [(f"a good film number {i}", "good") for i in range(10)] + [(f"a bad film number {i}", "bad") for i in range(10)]
 

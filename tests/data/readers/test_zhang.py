@@ -14,8 +14,7 @@ import torch
 from adaptive_labels.data import DATASETS, DataError, load_dataset
 from adaptive_labels.data.cache import CACHE
 from adaptive_labels.data.dataset import fingerprint
-from adaptive_labels.data.readers.zhang import AG_NEWS, YAHOO_ANSWERS, YELP_FULL
-from adaptive_labels.data.readers.zhang_csv import Source, Style, stored_rows
+from adaptive_labels.data.readers.zhang import AG_NEWS, YAHOO_ANSWERS, YELP_FULL, stored_rows
 from adaptive_labels.data.splits import assemble
 from adaptive_labels.data.stored_texts import LineSources, StoredTexts
 from zhang_files import make_zhang, write_archive, write_folder
@@ -32,7 +31,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def read(path: Path, text: str, columns: int = 2, line_ends: str = "escaped"):
     path.write_bytes(text.encode())
-    return stored_rows(Source(path), Style(columns, line_ends), lambda rows: None)
+    return stored_rows(path, columns, line_ends, lambda rows: None)
 
 
 def test_the_published_counts_and_names():
@@ -43,7 +42,7 @@ def test_the_published_counts_and_names():
         "yelp_full": (5, 650_000, 50_000),
     }
     assert AG_NEWS.classes == ("World", "Sports", "Business", "Sci/Tech")
-    assert [texts.style.text_columns for texts in ALL] == [2, 3, 1]
+    assert [texts.text_columns for texts in ALL] == [2, 3, 1]
     assert all(DATASETS[texts.name].read == texts.read and DATASETS[texts.name].fetch == texts.fetch for texts in ALL)
 
 
@@ -191,7 +190,7 @@ def test_what_is_missing_is_named(tmp_path):
 def test_files_that_cannot_be_read(content, message, tmp_path):
     (tmp_path / "x.csv").write_bytes(content)
     with pytest.raises(DataError, match=message):
-        stored_rows(Source(tmp_path / "x.csv"), Style(1), lambda rows: None)
+        stored_rows(tmp_path / "x.csv", 1, "escaped", lambda rows: None)
 
 
 def test_a_broken_archive_is_said_to_be_so(tmp_path):
@@ -202,7 +201,7 @@ def test_a_broken_archive_is_said_to_be_so(tmp_path):
         assemble(texts.read(tmp_path))
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(files["test.csv"])[:-9])
     with pytest.raises(DataError, match=r"x.csv.gz cannot be read: "):
-        stored_rows(Source(tmp_path / "x.csv.gz"), Style(1), lambda rows: None)
+        stored_rows(tmp_path / "x.csv.gz", 1, "escaped", lambda rows: None)
 
 
 def test_no_options_for_columns(tmp_path):
@@ -219,14 +218,14 @@ def test_stored_texts_are_a_sequence_like_a_list(tmp_path):
     with pytest.raises(IndexError):
         texts[10_000]
     order = torch.from_numpy(np.random.default_rng(0).permutation(10_000)[:6_000])
-    some = texts.subset(order)
+    some = texts[order.numpy()]
     expected = [lines[i] for i in order.tolist()]
     assert list(some) == expected
     assert list(some[10:20]) == expected[10:20]
-    assert list(some.subset(torch.tensor([3, 3, 1]))) == [expected[3], expected[3], expected[1]]
+    assert list(some[np.array([3, 3, 1])]) == [expected[3], expected[3], expected[1]]
     assert some.sizes.tolist() == [len(text.encode()) for text in expected]
     assert len({texts.identity(), some.identity(), some[1:].identity()}) == 3
-    assert some.identity() == texts.subset(order.clone()).identity()
+    assert some.identity() == texts[order.clone().numpy()].identity()
 
 
 def test_a_file_in_the_cache_that_is_too_short_is_named(tmp_path):

@@ -1,30 +1,68 @@
-"""Encoders: what a network reads, made from texts or images, as whole batches of tensors."""
+"""Encoders: what a network reads, made from texts or images, as whole batches of tensors.
+
+A new encoder is a file in this folder that registers its class by what a network reads.
+"""
 
 import importlib
 import pkgutil
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Protocol, Self, TypeVar
+
+from torch import Tensor
 
 from adaptive_labels.data.dataset import Examples
-from adaptive_labels.data.encoders.registry import ENCODERS, EncodedExamples, Encoder, register_encoder
-from adaptive_labels.data.encoders.text import length_notes
 from adaptive_labels.errors import UserError, did_you_mean
 
-__all__ = [
-    "ENCODERS",
-    "EncodedExamples",
-    "Encoder",
-    "encode",
-    "encoder_from_dict",
-    "encoder_options",
-    "encoder_to_dict",
-    "fit_encoder",
-    "length_notes",
-    "register_encoder",
-]
 
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+class EncodedExamples(Protocol):
+    """One split's inputs, ready to give whole batches."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, indices: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """What the network reads of the examples at `indices` (int64, (n,))."""
+
+
+class Encoder(Protocol):
+    """Turns a split's inputs (texts or images) into what a network reads; it may keep what it makes in `data.cache`."""
+
+    kind: ClassVar[str]  # its name in the files of a run
+    options: ClassVar[frozenset[str]]  # the names of the options of `fit`; they stand among a model's options
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The options of a network that its encoder decides."""
+
+    @classmethod
+    def fit(cls, inputs: Any, **options: Any) -> Self:
+        """Return the encoder for inputs like these, the training inputs."""
+
+    def encode(self, inputs: Any) -> EncodedExamples:
+        """Return the inputs of a split, ready for batches."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all that the encoder is as plain data."""
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> Self:
+        """Return the encoder that `to_dict` described."""
+
+
+ENCODERS: dict[str, type[Encoder]] = {}
+"""Every encoder, by what a network with it reads."""
+
+Kind = TypeVar("Kind", bound=Encoder)
+
+
+def register_encoder(reads: str, *, kind: str | None = None) -> Callable[[type[Kind]], type[Kind]]:
+    """Enter a class as the encoder of networks that read this; `kind` is its name in the files of a run, if another."""
+
+    def enter(cls: type[Kind]) -> type[Kind]:
+        cls.kind = kind or reads
+        ENCODERS[reads] = cls
+        return cls
+
+    return enter
 
 
 def encoder_options(reads: str) -> frozenset[str]:
@@ -65,3 +103,7 @@ def _find(reads: str) -> type[Encoder]:
     if reads not in ENCODERS:
         raise UserError(f"no encoder makes {reads!r}, only {', '.join(ENCODERS)}{did_you_mean(reads, ENCODERS)}")
     return ENCODERS[reads]
+
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -1,17 +1,14 @@
-"""Texts as the numbers of their characters, in order.
-
-Shapes: N texts, M characters in all of them.
-"""
+"""Texts as the numbers of their characters, in order."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from adaptive_labels.data.encoders import register_encoder
 from adaptive_labels.data.encoders.hashes import code_points
-from adaptive_labels.data.encoders.registry import register_encoder
-from adaptive_labels.data.encoders.text import Chunk, TextEncoder
+from adaptive_labels.data.encoders.text import Chunk, TextEncoder, check_positive
 
 ZHANG_ALPHABET = (
     "abcdefghijklmnopqrstuvwxyz0123456789-,;.!?:'\"/\\|_@#$%^&*~`+-=<>()[]{}\n"  # the hyphen is there twice
@@ -27,11 +24,9 @@ class CharacterIds(TextEncoder):
     A character's number is its place in the alphabet plus 1 (the last place, where it is there twice); every other
     character is 0, and so is padding.
 
-    Fitted with `alphabet="zhang"`, the alphabet is the paper's 70 characters, which are English; with `"train"`, for
-    any language, the up to 1,000 most frequent characters of the training texts.
-
     Args:
-        alphabet: the characters that have a number.
+        alphabet: the characters that have a number. Fitted with `"zhang"`, they are the paper's 70, which are English;
+            with `"train"`, for any language, the up to 1,000 most frequent characters of the training texts.
         length: how many characters of a text are read, from its beginning.
         lowercase: read capital letters as small ones.
         normalise: apply Unicode's NFKC first.
@@ -44,7 +39,7 @@ class CharacterIds(TextEncoder):
     """
 
     options = frozenset({"alphabet", "length", "reverse", "lowercase", "normalise"})
-    length_option = "length"
+    limits: ClassVar = {"length": "characters"}
 
     alphabet: str = ZHANG_ALPHABET
     length: int = 1014
@@ -55,12 +50,10 @@ class CharacterIds(TextEncoder):
     def __post_init__(self) -> None:
         if not self.alphabet:
             raise ValueError("alphabet is empty; at least one character must have a number")
-        if self.length < 1:
-            raise ValueError(f"length is {self.length}; it must be at least 1")
+        check_positive(length=self.length)
 
     @classmethod
     def _fit(cls, texts: Sequence[str], *, alphabet: str = "zhang", **settings: Any) -> "CharacterIds":
-        """Return the encoder with the alphabet `"zhang"`, or `"train"`: the 1,000 most frequent characters at most."""
         if alphabet not in ("zhang", "train"):
             raise ValueError(f"alphabet is {alphabet!r}; it must be 'zhang' or 'train'")
         if alphabet == "zhang":
@@ -73,14 +66,9 @@ class CharacterIds(TextEncoder):
         return cls("".join(chr(code) for code in frequent.tolist() if counts[code]) or " ", **settings)
 
     @property
-    def vocabulary(self) -> int:
-        """How many numbers there are, 0 included."""
-        return len(self.alphabet) + 1
-
-    @property
     def sizes(self) -> dict[str, int]:
         """The sizes of a network that its encoder decides."""
-        return {"vocabulary": self.vocabulary, "length": self.length}
+        return {"vocabulary": len(self.alphabet) + 1, "length": self.length}
 
     def encode_chunks(self, texts: Sequence[str]) -> Iterator[Chunk]:
         """Yield the numbers of some texts' characters after the other."""

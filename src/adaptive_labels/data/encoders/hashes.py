@@ -11,49 +11,23 @@ inverse). A 64-bit mixer, salted by the kind of the feature, then spreads the ha
 """
 
 import unicodedata
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from adaptive_labels.data.stored_texts import Int64s
 
 # All of these are part of every trained text model: changing one changes what its features mean.
 BASE = 0x9E3779B97F4A7C15
 _BASE_INVERSE = pow(BASE, -1, 2**64)
 _WORD_SALT = 0x57A3_0000
 
-_CHUNK = 1_000_000
-"""Characters worked on at a time: bounds the memory, and keeps the arrays near the cache."""
-
 _SEPARATOR, _PART_OF_WORD, _WORD_BY_ITSELF, _NOT_SEEN = 0, 1, 2, 255
 _UNSPACED_SCRIPTS = ((0x2E80, 0xA000), (0xF900, 0xFB00), (0x20000, 0x40000))  # ideographs and kana
 
 Codes = NDArray[np.uint32]
 UInt64s = NDArray[np.uint64]
-Int64s = NDArray[np.int64]
-
-
-def chunks(texts: Iterable[str], *, max_length: int, normalise: bool, lowercase: bool) -> Iterator[list[str]]:
-    """Yield the texts in lists of about a million characters, each text cut to `max_length` and tidied.
-
-    >>> list(chunks(["Ab", "CDE"], max_length=2, normalise=False, lowercase=True))
-    [['ab', 'cd']]
-    """
-    chunk: list[str] = []
-    size = 0
-    for whole in texts:
-        text = whole[:max_length]
-        if normalise:
-            text = unicodedata.normalize("NFKC", text)
-        if lowercase:
-            text = text.lower()
-        chunk.append(text)
-        size += len(text)
-        if size >= _CHUNK:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
 
 
 def code_points(texts: list[str]) -> tuple[Codes, Int64s]:
@@ -68,15 +42,17 @@ def code_points(texts: list[str]) -> tuple[Codes, Int64s]:
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """Where the words are: word i is `codes[starts[i]:ends[i]]`, in text `texts[i]`."""
+    """The words of some texts: word i is `codes[starts[i]:ends[i]]`, in text `texts[i]`."""
 
+    codes: Codes
     starts: Int64s
     ends: Int64s
     texts: Int64s
 
     @classmethod
-    def find(cls, codes: Codes, text_ends: Int64s) -> "Words":
-        """Find the words of texts that lie end to end and end there."""
+    def find(cls, texts: list[str]) -> "Words":
+        """Find the words of all texts."""
+        codes, text_ends = code_points(texts)
         roles = _roles(codes)
         part = roles == _PART_OF_WORD
         alone = roles == _WORD_BY_ITSELF
@@ -87,7 +63,11 @@ class Words:
         visible = part | alone
         starts = np.flatnonzero(visible & ~joined[:-1])
         ends = np.flatnonzero(visible & ~joined[1:]) + 1
-        return cls(starts, ends, np.searchsorted(text_ends, starts, side="right"))
+        return cls(codes, starts, ends, np.searchsorted(text_ends, starts, side="right"))
+
+    def hashes(self) -> UInt64s:
+        """Return the hash of every word."""
+        return mix(PolynomialHash(self.codes).of(self.starts, self.ends), _WORD_SALT)
 
 
 def _roles(codes: Codes) -> NDArray[np.uint8]:
@@ -108,11 +88,6 @@ def _role(character: str) -> int:
         return _WORD_BY_ITSELF
     unspaced = any(low <= ord(character) < high for low, high in _UNSPACED_SCRIPTS)
     return _WORD_BY_ITSELF if unspaced else _PART_OF_WORD
-
-
-def word_hashes(codes: Codes, words: Words) -> UInt64s:
-    """Return the hash of every word."""
-    return mix(PolynomialHash(codes).of(words.starts, words.ends), _WORD_SALT)
 
 
 class PolynomialHash:

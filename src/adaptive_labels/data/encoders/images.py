@@ -1,15 +1,12 @@
 """Images as batches of normalised tensors: from memory, or from files that worker processes read ahead.
 
-Shapes: N images, n of a batch, C channels, H × W pixels; S = `size` of what is cut out of a file; a box is (left,
-upper, right, lower) in pixels.
+Shapes: N images, n of a batch, C channels, H × W pixels; S = width and height of what is cut out of a file.
 """
 
-import math
 import multiprocessing
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,42 +16,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from adaptive_labels.data.dataset import DataError, Examples, ImageFiles
-from adaptive_labels.data.encoders.registry import register_encoder
-from adaptive_labels.data.pixels import open_rgb, resize_and_cut, resize_for, why_unreadable
+from adaptive_labels.data.encoders import register_encoder
+from adaptive_labels.data.pixels import open_rgb, random_view, resize_and_cut, resize_for, why_unreadable
 from adaptive_labels.machine import usable_cores
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # as the field has them
 WORKERS = "ALR_DATA_WORKERS"
 """The environment variable with the number of processes that read images; one per core if it is not set, 0 for none."""
-
-_AREAS, _ASPECTS, _TRIES = (0.08, 1.0), (3 / 4, 4 / 3), 10
-_FLIP = Image.Transpose.FLIP_LEFT_RIGHT
-
-
-@dataclass(frozen=True, eq=False)
-class ImageTensors:
-    """Images that stay bytes until a batch of them is asked for.
-
-    Args:
-        images: (N, C, H, W) uint8.
-        mean: a number for each channel, of pixels between 0 and 1.
-        std: a number for each channel.
-    """
-
-    images: Tensor
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def batch(self, indices: Tensor) -> Tensor:
-        """Return these images as float32 (n, C, H, W), (pixel / 255 − mean) / std.
-
-        >>> ImageTensors(torch.full((2, 1, 1, 1), 255, dtype=torch.uint8), (0.5,), (0.25,)).batch(torch.tensor([1]))
-        tensor([[[[2.]]]])
-        """
-        return _normalised(self.images.index_select(0, indices), self.mean, self.std)
 
 
 @register_encoder("pixels", kind="image")
@@ -96,17 +64,12 @@ class ImageEncoder:
         Images that stay files are not read for it: the mean and standard deviation are those of ImageNet.
         """
         if isinstance(inputs, ImageFiles):
-            size = inputs.size
-            return cls(IMAGENET_MEAN, IMAGENET_STD, (size, size), 3, resize_for(size))
-        images = inputs
-        if images.ndim != 4 or images.dtype != torch.uint8 or images.numel() == 0:
-            raise ValueError(
-                f"images has shape {tuple(images.shape)} and type {images.dtype}; it must be (N, C, H, W), not empty, "
-                "of type torch.uint8"
-            )
-        examples, channels, height, width = images.shape
+            return cls(IMAGENET_MEAN, IMAGENET_STD, (inputs.size, inputs.size), 3, resize_for(inputs.size))
+        if inputs.ndim != 4 or inputs.dtype != torch.uint8 or inputs.numel() == 0:
+            raise _refused(inputs, "(N, C, H, W), not empty, of type torch.uint8")
+        examples, channels, height, width = inputs.shape
         # Exact sums from a count of the 256 values, without a float copy of all images.
-        counts = torch.stack([torch.bincount(images[:, c].reshape(-1), minlength=256) for c in range(channels)])
+        counts = torch.stack([torch.bincount(inputs[:, c].reshape(-1), minlength=256) for c in range(channels)])
         values = torch.arange(256, dtype=torch.float64) / 255
         share = counts.double() / (examples * height * width)  # (C, 256)
         mean = share @ values
@@ -122,16 +85,16 @@ class ImageEncoder:
     def encode(self, inputs: Tensor | ImageFiles) -> "ImageTensors | EncodedFiles":
         """Return the images, ready for batches; their shape must be that of the training images."""
         if isinstance(inputs, ImageFiles):
-            assert self.resize is not None
-            return EncodedFiles(inputs, self.size[0], self.resize, self.mean, self.std)
-        images = inputs
+            return EncodedFiles(inputs, self)
         expected = (self.channels, *self.size)
-        if images.ndim != 4 or tuple(images.shape[1:]) != expected or images.dtype != torch.uint8:
-            raise ValueError(
-                f"images has shape {tuple(images.shape)} and type {images.dtype}; it must be (N, "
-                f"{', '.join(map(str, expected))}) of type torch.uint8, as in training"
-            )
-        return ImageTensors(images, self.mean, self.std)
+        if inputs.ndim != 4 or tuple(inputs.shape[1:]) != expected or inputs.dtype != torch.uint8:
+            raise _refused(inputs, f"(N, {', '.join(map(str, expected))}) of type torch.uint8, as in training")
+        return ImageTensors(inputs, self)
+
+    def normalised(self, images: Tensor) -> Tensor:
+        """Return uint8 images (n, C, H, W) as float32, (pixel / 255 − mean) / std for each channel."""
+        centre, scale = (torch.tensor(numbers).view(-1, 1, 1) for numbers in (self.mean, self.std))
+        return images.div(255).sub_(centre).div_(scale)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain data."""
@@ -146,23 +109,31 @@ class ImageEncoder:
         return cls(**settings)
 
 
+def _refused(images: Tensor, expected: str) -> ValueError:
+    return ValueError(f"images has shape {tuple(images.shape)} and type {images.dtype}; it must be {expected}")
+
+
+@dataclass(frozen=True, eq=False)
+class ImageTensors:
+    """Images (N, C, H, W) that stay bytes until a batch of them is asked for."""
+
+    images: Tensor
+    encoder: ImageEncoder
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def batch(self, indices: Tensor) -> Tensor:
+        """Return these images as float32 (n, C, H, W), normalised."""
+        return self.encoder.normalised(self.images.index_select(0, indices))
+
+
 @dataclass(frozen=True, eq=False)
 class EncodedFiles:
-    """Image files as batches of normalised tensors.
-
-    Args:
-        files: where the images are.
-        size: width and height S of what is cut out.
-        resize: the length that an image's shorter side is brought to before its middle is cut out, for testing.
-        mean: a number for each channel, of pixels between 0 and 1.
-        std: a number for each channel.
-    """
+    """Image files as batches of normalised tensors."""
 
     files: ImageFiles
-    size: int
-    resize: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    encoder: ImageEncoder
 
     def __len__(self) -> int:
         return len(self.files)
@@ -179,23 +150,54 @@ class EncodedFiles:
             seed: of random crops and flips, for training; None gives the middles. What is drawn for an image depends on
                 the seed and its index alone, not on how many processes there are or which of them reads it.
         """
-        workers = worker_count() if len(groups) > 1 else 0
+        workers = min(worker_count(), len(groups)) if len(groups) > 1 else 0
+        # Workers only read and decode; a copy of this process is there at once, a new one would import torch first.
+        can_fork = "fork" in multiprocessing.get_all_start_methods()
         loader = DataLoader(
-            _Views(self.files, self.size, self.resize, seed),
+            _Views(self.files, self.encoder, seed),
             batch_sampler=[group.tolist() for group in groups],
-            num_workers=min(workers, len(groups)),
+            num_workers=workers,
             collate_fn=_stacked,
             generator=torch.Generator(),  # so that the global one is not drawn from
-            multiprocessing_context=_context() if workers else None,
+            multiprocessing_context="fork" if workers and can_fork else None,
         )
         for images in loader:
             if isinstance(images, str):
                 raise DataError(images)
-            yield _normalised(images, self.mean, self.std)
+            yield self.encoder.normalised(images)
+
+
+@dataclass(frozen=True)
+class _Views(Dataset[Tensor | str]):
+    """What a worker process reads; an image that cannot be read is a sentence instead, for the user."""
+
+    files: ImageFiles
+    encoder: ImageEncoder
+    seed: int | None
+
+    def __getitem__(self, index: int) -> Tensor | str:
+        path, size, resize = self.files.path(index), self.encoder.size[0], self.encoder.resize
+        assert resize is not None
+        try:
+            image = open_rgb(path.read_bytes())
+        except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
+            return f"The image {path} cannot be read ({why_unreadable(error)})."
+        if self.seed is None:
+            return _tensor(resize_and_cut(image, size, resize))
+        return _tensor(random_view(image, size, np.random.default_rng([self.seed, index])))
+
+
+def _stacked(images: list[Tensor | str]) -> Tensor | str:
+    unreadable = next((image for image in images if isinstance(image, str)), None)
+    return unreadable or torch.stack(images)  # type: ignore[arg-type]
+
+
+def _tensor(image: Image.Image) -> Tensor:
+    return torch.from_numpy(np.array(image).transpose(2, 0, 1))
 
 
 def worker_count() -> int:
-    """How many processes read images: what ALR_DATA_WORKERS says, or one a core."""
+    """How many processes read images: what ALR_DATA_WORKERS says, or one per core."""
     given = os.environ.get(WORKERS)
     if given is None:
         return usable_cores()
@@ -209,68 +211,4 @@ def image_at(examples: Examples, index: int, size: int = 64) -> Tensor:
     if isinstance(examples.inputs, Tensor):
         return examples.inputs[index]
     assert isinstance(examples.inputs, ImageFiles)
-    content = examples.inputs.path(index).read_bytes()
-    return _tensor(resize_and_cut(open_rgb(content), size, size))
-
-
-def random_view(image: Image.Image, size: int, draw: np.random.Generator) -> Image.Image:
-    """A random part of an image, between 8% and all of it, brought to S × S pixels and mirrored half of the time.
-
-    Szegedy et al., "Going Deeper with Convolutions", 2015, section 6; the usual training view on ImageNet.
-    """
-    box = _random_box(image.width, image.height, draw)
-    view = image.resize((size, size), Image.Resampling.BILINEAR, box=box)
-    return view.transpose(_FLIP) if draw.random() < 0.5 else view
-
-
-def _random_box(width: int, height: int, draw: np.random.Generator) -> tuple[int, int, int, int]:
-    for _ in range(_TRIES):
-        area = width * height * draw.uniform(*_AREAS)
-        aspect = math.exp(draw.uniform(math.log(_ASPECTS[0]), math.log(_ASPECTS[1])))
-        across, down = round(math.sqrt(area * aspect)), round(math.sqrt(area / aspect))
-        if 0 < across <= width and 0 < down <= height:
-            left, upper = int(draw.integers(width - across + 1)), int(draw.integers(height - down + 1))
-            return left, upper, left + across, upper + down
-    # A very long image: its middle, as wide or high as the aspects allow.
-    across = min(width, max(1, round(height * _ASPECTS[1])))
-    down = min(height, max(1, round(width / _ASPECTS[0])))
-    left, upper = (width - across) // 2, (height - down) // 2
-    return left, upper, left + across, upper + down
-
-
-class _Views(Dataset[Tensor | str]):
-    """What a worker process reads; an image that cannot be read is a sentence instead, for the user."""
-
-    def __init__(self, files: ImageFiles, size: int, resize: int, seed: int | None) -> None:
-        self.files, self.seed = files, seed
-        self.size, self.middle = size, partial(resize_and_cut, size=size, resize=resize)
-
-    def __getitem__(self, index: int) -> Tensor | str:
-        path = self.files.path(index)
-        try:
-            image = open_rgb(path.read_bytes())
-        except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
-            return f"The image {path} cannot be read ({why_unreadable(error)})."
-        if self.seed is None:
-            return _tensor(self.middle(image))
-        return _tensor(random_view(image, self.size, np.random.default_rng([self.seed, index])))
-
-
-def _stacked(images: list[Tensor | str]) -> Tensor | str:
-    unreadable = next((image for image in images if isinstance(image, str)), None)
-    return unreadable or torch.stack(images)  # type: ignore[arg-type]
-
-
-def _normalised(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """Return uint8 images as float32, (pixel / 255 − mean) / std for each channel."""
-    centre, scale = (torch.tensor(numbers).view(-1, 1, 1) for numbers in (mean, std))
-    return images.div(255).sub_(centre).div_(scale)
-
-
-def _tensor(image: Image.Image) -> Tensor:
-    return torch.from_numpy(np.array(image).transpose(2, 0, 1))
-
-
-def _context() -> str | None:
-    # Workers only read and decode; a copy of this process is there at once, where a new one would import torch first.
-    return "fork" if "fork" in multiprocessing.get_all_start_methods() else None
+    return _tensor(resize_and_cut(open_rgb(examples.inputs.path(index).read_bytes()), size, size))

