@@ -112,11 +112,10 @@ def _status(run: "RunFolder") -> Any:
 
 
 def _show_plan(plan: "Plan", what: str) -> None:
-    show_data(plan.dataset, plan.choice, plan.configs[0])
     from adaptive_labels.experiments.teachers import describe
 
-    for note in (*plan.notes, *dict.fromkeys(filter(None, map(describe, plan.configs)))):
-        prose(note, indent=2)
+    learning = dict.fromkeys(filter(None, map(describe, plan.configs)))
+    show_data(plan.dataset, plan.configs[0], (*plan.notes, *learning))
     done = len(plan.configs) - len(plan.todo)
     finished = "" if not done else f", {done} of them finished already" if plan.todo else ", all finished already"
     how = ""

@@ -35,11 +35,9 @@ def train(
 
     check_precision(config.training.precision, choose_device(config.training.device))
     dataset = build.load_data(config.data)
-    config, choice = build.resolve_for(config, dataset)
+    config, reasons = build.resolve_for(config, dataset)
     if not as_json:
-        show_data(dataset, choice, config)
-        if (more := describe(config)) is not None:
-            prose(more, indent=2)
+        show_data(dataset, config, (*reasons, *filter(None, [describe(config)])))
     if dry_run:
         _show_dry(config, out, as_json)
         return

@@ -192,6 +192,11 @@ def from_dict(values: Mapping[str, Any]) -> RunConfig:
     return config
 
 
+def changed(config: RunConfig, section: str, **values: Any) -> RunConfig:
+    """The configuration with other values in one of its sections."""
+    return dataclasses.replace(config, **{section: dataclasses.replace(getattr(config, section), **values)})
+
+
 def load_toml(path: str | Path) -> RunConfig:
     """Read a run from a TOML file with the tables [data], [model], [method], [training] and the key seed."""
     try:

@@ -29,7 +29,9 @@ def seconds_of_run(config: RunConfig, dataset: Dataset, threads: int, at_most: f
     assert training.epochs is not None
     few = dataset.train.subset(torch.arange(min(len(dataset.train), 20 * training.batch_size)))
     encoder = build.make_encoder(config, dataset)
-    teacher = build.untrained_teacher(config, dataset, encoder)
+    guide = teaching.teacher_model(config)
+    like = None if guide is None else dataclasses.replace(config, model=guide)
+    teacher = None if like is None else build.make_model(like, dataset.num_classes, encoder.sizes)
     session = Session(build.make_objective(config, dataset, encoder, teacher), training)
     times: list[float] = []
     with contained(session.device, training.threads or threads):

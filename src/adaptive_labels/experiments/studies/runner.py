@@ -90,8 +90,8 @@ def run_study(study: Study, task: str, work: Work, listening: Listening) -> list
 def run_variant(config: RunConfig, variant: Variant, out: Path, listening: Listening) -> RunFolder:
     """One run of a variant on a task's configuration, trained unless it is there already; nothing is recorded."""
     dataset = build.load_data(config.data)
-    resolved, choice = build.resolve_for(with_variant(config, variant), dataset)
-    plan = plan_runs(dataset, choice, [resolved], out)
+    resolved, _ = build.resolve_for(with_variant(config, variant), dataset)
+    plan = plan_runs(dataset, [resolved], out)
     with listening(plan) as tell:
         runs, failed = run_plan(plan, tell, sys.argv)
     if failed:
@@ -144,8 +144,7 @@ def _run(
 ) -> list[Outcome]:
     if not jobs:
         return []
-    _, choice = build.resolve_for(jobs[0][1], dataset)
-    plan = plan_runs(dataset, choice, [config for _, config in jobs], work.out, work.workers)
+    plan = plan_runs(dataset, [config for _, config in jobs], work.out, work.workers)
     variants = {run_id(to_dict(config)): variant for variant, config in jobs}
 
     def record(run: RunFolder) -> None:
