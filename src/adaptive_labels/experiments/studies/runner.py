@@ -25,8 +25,7 @@ from adaptive_labels.experiments.studies.records import (
     read_records,
     stand_in_name,
 )
-from adaptive_labels.experiments.studies.study import Study, StudyError, Variant
-from adaptive_labels.experiments.tuning import TUNE_SEEDS, best_trial, trials_of
+from adaptive_labels.experiments.studies.study import TUNE_SEEDS, Study, StudyError, Variant
 from adaptive_labels.runs import RunFolder, run_id, write_npz
 
 Listening = Callable[[Plan], Any]  # a context manager that gives something to tell events to
@@ -80,9 +79,9 @@ def run_study(study: Study, task: str, work: Work, listening: Listening) -> list
         failed += run(pair for pair, folder in zip(baselines, folders, strict=True) if not folder.finished)
         failed += run(held, _confusions_file(folders, work.out, name))
     if tuned:
-        failed += run(missing([trial for variant in tuned for trial in trials_of(variant)], seeds[:TUNE_SEEDS]))
+        failed += run(missing([trial for variant in tuned for trial in variant.trials()], seeds[:TUNE_SEEDS]))
         records = read_records(work.results, study)
-        best = [best_trial(variant, name, records) for variant in tuned]
+        best = [variant.best_trial(name, records) for variant in tuned]
         failed += run(missing([trial for trial in best if trial is not None], seeds[TUNE_SEEDS:]))
     return failed
 
@@ -117,8 +116,8 @@ def count_runs(study: Study, task: str, work: Work) -> tuple[int, int]:
     for variant in study.variants_on(task):
         pairs = [(variant, seed) for seed in seeds]
         if variant.tune is not None:
-            pairs = [(trial, seed) for trial in trials_of(variant) for seed in seeds[:TUNE_SEEDS]]
-            best = best_trial(variant, name, records)
+            pairs = [(trial, seed) for trial in variant.trials() for seed in seeds[:TUNE_SEEDS]]
+            best = variant.best_trial(name, records)
             wanted += 0 if best else len(seeds[TUNE_SEEDS:])
             pairs += [(best, seed) for seed in seeds[TUNE_SEEDS:]] if best else []
         wanted += len(pairs)

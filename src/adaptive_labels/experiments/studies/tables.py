@@ -15,7 +15,6 @@ from adaptive_labels.analysis.format import difference, p_value, percent_summary
 from adaptive_labels.analysis.statistics import compare, compare_all, summarise
 from adaptive_labels.experiments.studies.records import Record, Records, read_records
 from adaptive_labels.experiments.studies.study import COLUMNS, Figure, Study, StudyError, Variant, load_study
-from adaptive_labels.experiments.tuning import best_trial
 from adaptive_labels.report.charts import Axis, Curve, line_chart
 from adaptive_labels.report.figures import standalone
 
@@ -56,7 +55,7 @@ def rows_of(study: Study, task: str, records: Records) -> list[Row]:
     for variant in study.variants_on(task):
         shown: Variant | None = variant
         if variant.tune is not None:
-            shown = best_trial(variant, task, records)
+            shown = variant.best_trial(task, records)
         if shown is None:
             continue
         found = {seed: records.get((task, shown.key, seed)) for seed in study.seeds_for(task)}
