@@ -168,7 +168,7 @@ def _show(runs: list["RunFolder"], report: Path, as_json: bool) -> None:
     for group in group_records(records):
         prose(verdict(group))
     whole = [run for run in runs if _status(run) == "finished"]
-    learned = [run for run in whole if run.load_residual_labels() is not None]
+    learned = [run for run in whole if (run.path / "residual_labels.npz").exists()]
     if whole:
         typer.echo("")
         block(summarise_confusions(read_confusions(learned or whole), top=10))
