@@ -5,11 +5,10 @@ from __future__ import annotations
 import concurrent.futures as futures
 import multiprocessing as mp
 import os
-import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -74,16 +73,9 @@ class LocalExecutor(futures.Executor):
 
 
 def _pass_on(events: Any, listener: Listener) -> None:
-    while True:
-        try:
-            event = events.get(timeout=1)
-        except queue.Empty:
-            continue
-        except (EOFError, OSError):
-            return
-        if event is None:
-            return
-        listener(event)
+    with suppress(EOFError, OSError):
+        for event in iter(events.get, None):
+            listener(event)
 
 
 def _start_worker(events: Any) -> None:
