@@ -9,23 +9,28 @@ import json
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict, with_settings
+import torch
+
+from adaptive_labels.config import ConfigError, RunConfig, TrainingConfig, from_dict, to_dict, with_settings
 from adaptive_labels.data import Dataset
 from adaptive_labels.experiments import build, teachers as teaching
-from adaptive_labels.experiments.cost import cost_key, seconds_of_run, shortened
 from adaptive_labels.experiments.executors import Job, Listener, Outcome, find_executor, in_this_process, run_jobs
 from adaptive_labels.experiments.run import execute, execute_job
 from adaptive_labels.machine import usable_cores
 from adaptive_labels.runs import RunFolder, find_run, run_id, write_json
+from adaptive_labels.training.batches import batches, inputs_of, to_device
+from adaptive_labels.training.session import Session, contained
 
 DEFAULT_METHODS = ("baseline", "slr", "alr", "alr-s")
 DEFAULT_SEEDS = 3
+MEASURED_SECONDS = 2.0  # for the steps of one kind of run
 IMPORT_SECONDS = 3.0  # what a new process takes to start and to import torch
 BUDGETS = "time-budgets.json"
 
@@ -38,7 +43,7 @@ class Plan:
     """What a comparison will do, as plain data: `plan_runs` makes one, and looks once at which runs are finished.
 
     finished: the names of the runs that were finished then, and need not be done.
-    costs: seconds of a run by `cost_key`, None if they were not measured.
+    costs: seconds of a run by `_cost_key`, None if they were not measured.
     notes: why the recipe is as it is, in sentences.
     budget_key: under which the number of epochs is kept that a time budget led to, so that the same command finds its
         own runs again.
@@ -96,7 +101,7 @@ class Plan:
         for stage in self.stages:
             busy = [0.0] * self.workers
             for run in stage:
-                busy[busy.index(min(busy))] += self.costs[cost_key(run)]
+                busy[busy.index(min(busy))] += self.costs[_cost_key(run)]
             total += max(busy)
         return total
 
@@ -193,8 +198,8 @@ def make_plan(
     plan = dataclasses.replace(plan, workers=count)
     if not estimate or not plan.todo:
         return plan
-    different = {cost_key(run): run for run in reversed(plan.jobs)}
-    costs = {key: seconds_of_run(run, dataset, threads=max(1, cores // count)) for key, run in different.items()}
+    different = {_cost_key(run): run for run in reversed(plan.jobs)}
+    costs = {key: _seconds_of_run(run, dataset, threads=max(1, cores // count)) for key, run in different.items()}
     plan = dataclasses.replace(plan, costs=costs)
     possible = [plan] if workers is not None else [dataclasses.replace(plan, workers=1), plan]
     return _fastest(possible) if time_budget is None else _within(possible, time_budget)
@@ -229,8 +234,62 @@ def _with_epochs(plan: Plan, epochs: int) -> Plan:
     configs = [dataclasses.replace(c, training=shortened(c.training, epochs)) for c in plan.configs]
     costs = None if plan.costs is None else {key: cost * epochs / before for key, cost in plan.costs.items()}
     notes = (*plan.notes, f"To stay within the time budget, every run has {epochs} instead of {before} epochs.")
-    more = {"costs": costs, "notes": notes, "budget_key": plan.budget_key}
-    return plan_runs(plan.dataset, configs, plan.out, plan.workers, **more)
+    shorter = plan_runs(plan.dataset, configs, plan.out, plan.workers, costs=costs, notes=notes)
+    return dataclasses.replace(shorter, budget_key=plan.budget_key)
+
+
+def _cost_key(config: RunConfig) -> str:
+    """What a run's cost depends on within one comparison: the networks that are trained, and the one that teaches."""
+    networks = (*teaching.networks(config), teaching.teacher_model(config))
+    return json.dumps([None if model is None else to_dict(model) for model in networks], sort_keys=True)
+
+
+def _seconds_of_run(config: RunConfig, dataset: Dataset, threads: int) -> float:
+    """How long a run may take, from a few of its steps, leaving the first ones out."""
+    training = config.training
+    assert training.batch_size is not None
+    assert training.epochs is not None
+    few = dataset.train.subset(torch.arange(min(len(dataset.train), 20 * training.batch_size)))
+    encoder, teacher = build.make_encoder(config, dataset), None
+    if (guide := teaching.teacher_model(config)) is not None:  # an untrained one costs as much
+        teacher = build.make_model(dataclasses.replace(config, model=guide), dataset.num_classes, encoder.sizes)
+    session = Session(build.make_objective(config, dataset, encoder, teacher), training)
+    times: list[float] = []
+    with contained(session.device, training.threads or threads):
+        session.objective.train()
+        began = time.perf_counter()
+        groups = list(batches(torch.arange(len(few)), training.batch_size))
+        upcoming = inputs_of(build.encode(encoder, few), groups)
+        for batch in groups:
+            step = time.perf_counter()
+            target = few.labels[batch].to(session.device)
+            with session.autocast():
+                loss, _ = session.objective(to_device(next(upcoming), session.device), target)
+            session.backward(loss)
+            session.step()
+            times.append(time.perf_counter() - step)
+            if time.perf_counter() - began > MEASURED_SECONDS and len(times) >= 2:
+                break
+    settled = sorted(times[1:] or times)
+    each = settled[len(settled) // 2]
+    steps = training.epochs * -(-len(dataset.train) // training.batch_size)
+    looked_at = training.epochs * len(dataset.validation) + len(dataset.test)
+    # A forward pass alone takes about a third of a step.
+    return each * (steps + looked_at / training.batch_size / 3)
+
+
+def shortened(training: TrainingConfig, epochs: int) -> TrainingConfig:
+    """A recipe with another number of epochs: its milestones and its warm-up keep their share of the run.
+
+    >>> config = TrainingConfig(epochs=200, schedule="step", milestones=(60, 120), warmup=10)
+    >>> shorter = shortened(config, 10)
+    >>> shorter.milestones, shorter.warmup
+    ((3.0, 6.0), 0.5)
+    """
+    assert training.epochs is not None
+    share = epochs / training.epochs
+    milestones = tuple(share * epoch for epoch in training.milestones)
+    return dataclasses.replace(training, epochs=epochs, milestones=milestones, warmup=share * training.warmup)
 
 
 def _budget_key(configs: Sequence[RunConfig], budget: float) -> str:
