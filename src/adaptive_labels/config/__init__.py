@@ -150,7 +150,9 @@ class TrainingConfig(Section, prefix="training."):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.schedule == "step" and not self.milestones:
-            raise ConfigError("training.schedule is 'step', which needs training.milestones: when the rate falls")
+            raise ConfigError(
+                "training.schedule is 'step', which needs training.milestones: the epochs at which the rate falls"
+            )
         if self.epochs is not None and self.warmup >= self.epochs:
             raise ConfigError(f"training.warmup is {self.warmup}: it must be below training.epochs ({self.epochs})")
 
