@@ -163,16 +163,11 @@ def make_plan(
     time_budget: float | None = None,
     estimate: bool = True,
 ) -> Plan:
-    """Read the data, choose what is left open, and measure a few steps to say what the whole will cost.
+    """Read the data, choose what is left open, and measure a few steps to ``estimate`` what the whole will cost.
 
-    Args:
-        config: what all runs share; its method and seed are replaced.
-        methods: names, or names with options.
-        seeds: of the runs.
-        out: where the run folders go.
-        workers: processes at a time; None: one per core, or this process alone where that is as fast.
-        time_budget: seconds; if the estimate is over it, all runs get fewer epochs.
-        estimate: measure the cost at all.
+    ``config`` is what all runs share but for the method and the seed. Without ``workers`` there is one process per
+    core, or this one alone where that is as fast. If the estimate exceeds ``time_budget`` seconds, all runs get fewer
+    epochs.
     """
     seeds = tuple(seeds)
     if not methods or not seeds:
@@ -311,11 +306,8 @@ def run_plan(
 ) -> tuple[list[RunFolder], list[Outcome]]:
     """Do what is left of a plan, stage by stage. Returns all its finished runs, and the outcomes that are failures.
 
-    Args:
-        plan: what to do.
-        listener: hears of every run by its number among the plan's jobs.
-        command: to be recorded with every run.
-        executor: where the runs are done; None: local processes if the plan has several workers, or this process.
+    ``listener`` hears of every run by its number among the plan's jobs; ``command`` is recorded with every run. Without
+    an executor the runs are done in local processes if the plan has several workers, or else in this process.
     """
     if plan.budget_key is not None:
         plan.out.mkdir(parents=True, exist_ok=True)

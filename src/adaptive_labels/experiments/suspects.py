@@ -40,16 +40,11 @@ def find_suspects(
     data: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Suspects:
-    """Rank the training examples of the finished run in ``path`` by how suspicious their label is.
+    """The ``top`` training examples of the finished run in ``path`` by how suspicious their label is.
 
-    The data is read again as the run's configuration says, and must be what the run was trained on. Nothing is written.
-
-    Args:
-        path: the run's folder.
-        top: how many of them to give.
-        score: one of `analysis.SCORES`.
-        data: where the data is now, if not where it was.
-        progress: called with the number of examples the network has seen, and of all.
+    ``score`` is one of `analysis.SCORES`. The data is read again, from ``data`` if it has moved, and must be what the
+    run was trained on. ``progress`` is called with the number of examples the network has seen, and of all. Nothing is
+    written.
     """
     if score not in SCORES:
         raise UserError(f"score is {score!r}; it must be one of {', '.join(SCORES)}")

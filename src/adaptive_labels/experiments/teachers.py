@@ -160,10 +160,7 @@ def describe(config: RunConfig) -> str | None:
 def check_teacher(config: RunConfig, dataset: Dataset, encoder: Mapping[str, Any]) -> RunConfig:
     """Check that a teacher given by its folder knows this data, and write down which run it is.
 
-    Args:
-        config: settled.
-        dataset: what the student will see.
-        encoder: how the student reads its inputs, as plain data: a teacher must read them the same way.
+    ``encoder`` is how the student reads its inputs, as plain data: a teacher must read them the same way.
     """
     path = _given_teacher(config)
     if path is None:

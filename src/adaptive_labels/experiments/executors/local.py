@@ -23,9 +23,7 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 class LocalExecutor(futures.Executor):
     """A pool of processes that can be restarted when one of them is killed, and whose progress can be heard.
 
-    Args:
-        workers: processes at a time.
-        cores: to be shared by them; all that this process may use unless given.
+    The workers share ``cores``: all that this process may use unless given.
     """
 
     def __init__(self, workers: int, cores: int | None = None) -> None:
