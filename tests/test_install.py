@@ -90,6 +90,13 @@ def test_the_command_names_the_extra_that_it_lacks(name: str) -> None:
     assert ended.stderr == f"alr: the command needs {name}: pip install 'adaptive-labels[lab]'\n"
 
 
+def test_comparing_in_python_names_the_extra_as_well() -> None:
+    call = "try: adaptive_labels.compare('towns')\nexcept ImportError as error: print(error)"
+    ended = run(f"{WITHOUT}\nimport adaptive_labels\n{call}")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert re.fullmatch(r"compare needs \w+: pip install 'adaptive-labels\[lab\]'\n", ended.stdout)
+
+
 def test_the_package_is_the_command() -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "adaptive_labels", "--version"],

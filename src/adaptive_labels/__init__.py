@@ -23,7 +23,9 @@ def __getattr__(name: str) -> Any:
 
         return AdaptiveLabelLoss
     if name == "compare":
-        from adaptive_labels.experiments.comparison import compare
-
+        try:
+            from adaptive_labels.experiments.comparison import compare
+        except ModuleNotFoundError as error:
+            raise ImportError(f"compare needs {error.name}: pip install 'adaptive-labels[lab]'") from error
         return compare
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

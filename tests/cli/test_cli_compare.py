@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli_parts import QUICK, files, is_running, metrics, results, wait_for, wait_until
 
@@ -40,6 +41,15 @@ def test_everything_is_run_and_shown(alr, texts, tmp_path, compared):
     more = alr("compare", texts, *FOUR_RUNS, "--seeds", 3, "--workers", 1)
     assert "6 in all, 4 of them finished already, one after the other" in more.out
     assert len(results(tmp_path / "runs")) == 6
+
+
+def test_arrays_are_read_once_for_the_terminal_and_once_for_the_report(alr, texts, monkeypatch):
+    command = ["compare", texts, "--methods", "alr", "--seeds", 1, "--epochs", 1, *QUICK]
+    assert alr(*command).status == 0
+    opened, load = [], np.load
+    monkeypatch.setattr(np, "load", lambda file, **options: opened.append(Path(file).name) or load(file, **options))
+    assert alr(*command).status == 0
+    assert sorted(opened) == ["predictions.npz"] * 2 + ["residual_labels.npz"] * 2
 
 
 def test_a_pool_of_processes_gives_the_same_figures(alr, texts, tmp_path, compared):

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -54,6 +55,13 @@ def test_an_error_costs_one_job(tmp_path, workers, monkeypatch):
     assert [outcome.path for outcome in outcomes] == ["0 on 1", None, "2 on 1"]
     assert [outcome.error for outcome in outcomes] == [None, "ValueError: that cannot be", None]
     assert [(event.job, event.data) for event in told if event.kind == "failed"] == [(1, "ValueError: that cannot be")]
+
+
+def test_the_end_of_a_job_is_told_by_the_thread_that_waits_for_it(tmp_path):
+    told = []
+    run_local(jobs(tmp_path, None, "raise"), lambda event: told.append((event.kind, threading.current_thread())))
+    ends = {kind: thread for kind, thread in told if kind in ("done", "failed")}
+    assert ends == dict.fromkeys(("done", "failed"), threading.main_thread())  # and so never comes too late
 
 
 def test_a_killed_worker_costs_one_job(tmp_path):

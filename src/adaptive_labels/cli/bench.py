@@ -31,9 +31,8 @@ def loss(
 ) -> None:
     """What the losses cost beside torch's label-smoothed cross entropy."""
     wanted = _shapes(shapes) if shapes else None
-    _check_file(csv, ".csv")
     _check_file(growth, ".svg")
-    _set_threads(threads)
+    _prepare(csv, threads)
     from adaptive_labels.benchmarks import growth as growing, loss as losses
 
     if growth is not None:
@@ -59,8 +58,7 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Whole steps: the loop beside a bare one, ALR-S beside the baseline."""
-    _check_file(csv, ".csv")
-    _set_threads(threads)
+    _prepare(csv, threads)
     from adaptive_labels.benchmarks import train as training
 
     chosen = split_names(networks) or training.NETWORKS
@@ -90,8 +88,7 @@ def data(
     as_json: Json = False,
 ) -> None:
     """Images and texts per second, beside Pillow and scikit-learn."""
-    _check_file(csv, ".csv")
-    _set_threads(threads)
+    _prepare(csv, threads)
     from adaptive_labels.benchmarks import data
 
     result = data.bench_data(seconds, batch=batch, images=images, texts=texts, cpu_time=cpu_time)
@@ -107,7 +104,8 @@ def start(seconds: Seconds = 60.0, csv: Csv = None, as_json: Json = False) -> No
     _show(start.bench_start(seconds), csv, as_json)
 
 
-def _set_threads(threads: int) -> None:
+def _prepare(csv: Path | None, threads: int = 0) -> None:
+    _check_file(csv, ".csv")
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # the profiler warns of memory that it has not seen taken
     import torch
 

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -96,7 +96,7 @@ def carry_out(
         runs, failed = run_plan(plan, listener, sys.argv, chosen)
     show(runs)
     in_all = counted(len(plan.configs) + len(plan.first), "run")
-    diverged = sum(_status(run) == "diverged" for run in runs)
+    diverged = sum((run.result or {}).get("status") == "diverged" for run in runs)
     if failed:
         first = f"{failed[0].job.name}: {failed[0].error}".rstrip(".")
         words = f"{len(failed)} of {in_all} failed ({first}); the same command does what is missing"
@@ -107,24 +107,21 @@ def carry_out(
         raise typer.Exit(1)
 
 
-def _status(run: "RunFolder") -> Any:
-    return (run.result or {}).get("status")
-
-
 def _show_plan(plan: "Plan", what: str) -> None:
-    show_data(plan.dataset, plan.choice, plan.configs[0])
     from adaptive_labels.experiments.teachers import describe
 
-    for note in (*plan.notes, *dict.fromkeys(filter(None, map(describe, plan.configs)))):
-        prose(note, indent=2)
+    learning = dict.fromkeys(filter(None, map(describe, plan.configs)))
+    show_data(plan.dataset, plan.configs[0], (*plan.notes, *learning))
+    words = f"Runs: {what}, {len(plan.configs)} in all"
+    if plan.first:
+        words += f", and before them {counted(len(plan.first), 'run')} to learn from"
     done = len(plan.configs) - len(plan.todo)
-    finished = "" if not done else f", {done} of them finished already" if plan.todo else ", all finished already"
-    how = ""
+    if done:
+        words += f", {done} of them finished already" if plan.todo else ", all finished already"
     if plan.todo:
-        at_once = f"{plan.workers} at a time" if plan.workers > 1 else "one after the other"
-        how = f", {at_once}" if plan.seconds is None else f", {at_once}; about {clock(plan.seconds)}"
-    before = f", and before them {counted(len(plan.first), 'run')} to learn from" if plan.first else ""
-    prose(f"Runs: {what}, {len(plan.configs)} in all{before}{finished}{how}.")
+        words += f", {plan.workers} at a time" if plan.workers > 1 else ", one after the other"
+        words += "" if plan.seconds is None else f"; about {clock(plan.seconds)}"
+    prose(f"{words}.")
 
 
 def _show_dry(plan: "Plan", as_json: bool) -> None:
@@ -144,34 +141,27 @@ def _show_dry(plan: "Plan", as_json: bool) -> None:
 
 
 def _show(runs: list["RunFolder"], report: Path, as_json: bool) -> None:
-    from adaptive_labels.analysis import (
-        group_records,
-        read_confusions,
-        read_records,
-        summarise_confusions,
-        table,
-        verdict,
-    )
+    from adaptive_labels import analysis
     from adaptive_labels.report import write_report
 
     if not runs:
         if as_json:
             show_json([])
         return
-    records = read_records(runs)
+    records = analysis.read_records(runs)
     if as_json:
-        block(table(records, "json"))
+        block(analysis.table(records, "json"))
         write_report(runs, report)
         return
     typer.echo("")
-    block(table(records, "text"))
+    block(analysis.table(records, "text"))
     typer.echo("")
-    for group in group_records(records):
-        prose(verdict(group))
-    whole = [run for run in runs if _status(run) == "finished"]
-    learned = [run for run in whole if run.load_residual_labels() is not None]
+    for group in analysis.group_records(records):
+        prose(analysis.verdict(group))
+    whole = [run for run in runs if (run.result or {}).get("status") == "finished"]
+    learned = [run for run in whole if (run.path / "residual_labels.npz").exists()]
     if whole:
         typer.echo("")
-        block(summarise_confusions(read_confusions(learned or whole), top=10))
+        block(analysis.summarise_confusions(analysis.read_confusions(learned or whole), top=10))
     typer.echo("")
     typer.echo(f"Report: {write_report(runs, report)}")

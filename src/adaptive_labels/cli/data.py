@@ -1,6 +1,7 @@
 """`alr data`: which data sets have names, and how your own is read."""
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,7 +9,7 @@ import typer
 
 from adaptive_labels.cli.app import add_group
 from adaptive_labels.cli.list import list_ as list_kind
-from adaptive_labels.cli.options import Data, Json, with_config, with_reading
+from adaptive_labels.cli.options import READING, Data, Json, with_config
 from adaptive_labels.cli.output import prose, show_data, show_json
 from adaptive_labels.cli.progress import show_progress
 from adaptive_labels.tables import aligned
@@ -26,7 +27,7 @@ def list_(as_json: Json = False) -> None:
 
 
 @group.command()
-@with_reading
+@partial(with_config, shared=READING)
 def verify(data: Data, config: "RunConfig", as_json: Json = False) -> None:
     """Read DATA, and say what was found, guessed, made and counted."""
     from adaptive_labels.experiments.build import load_data
@@ -61,10 +62,10 @@ def prepare(data: Data, config: "RunConfig") -> None:
     began = time.perf_counter()
     dataset = build.load_data(config.data)
     read = time.perf_counter()
-    config, choice = build.resolve_for(config, dataset)
+    config, reasons = build.resolve_for(config, dataset)
     prepared = build.prepare(config, dataset)
     encoded = time.perf_counter()
-    show_data(dataset, choice, config)
+    show_data(dataset, config, reasons)
     count = min(len(dataset.train), 128)
     first = prepared.train.batch(torch.arange(count))
     shapes = ", ".join(str(tuple(part.shape)) for part in (first if isinstance(first, tuple) else (first,)))

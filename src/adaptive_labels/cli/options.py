@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,15 +20,13 @@ def whole(text: str | int) -> int:
         raise typer.BadParameter(f"{text!r} is not a whole number") from None
 
 
-def at_least_one(text: str | int) -> int:
-    """A whole number from 1 on."""
+def _at_least_one(text: str | int) -> int:
     if (number := whole(text)) < 1:
         raise typer.BadParameter(f"{number} is below 1")
     return number
 
 
-def number(text: str | float) -> float:
-    """A number given on the command line."""
+def _number(text: str | float) -> float:
     try:
         return float(text)
     except ValueError:
@@ -52,7 +50,7 @@ def option(metavar: str | None, help: str, *names: str, parser: Callable[[Any], 
 
 def count(help: str) -> Any:
     """An option N: a whole number from 1 on."""
-    return option("N", help, parser=at_least_one)
+    return option("N", help, parser=_at_least_one)
 
 
 Data = Annotated[str, argument("DATA", "The name of a data set, or a path to your own data.")]
@@ -78,11 +76,7 @@ def find_runs(paths: list[Path]) -> list["RunFolder"]:
     return runs
 
 
-class Setting(NamedTuple):
-    """A setting of the configuration that an option gives."""
-
-    key: str
-    option: inspect.Parameter
+Setting = tuple[str, inspect.Parameter]  # a key of the configuration, and the option that gives it
 
 
 def _setting(
@@ -90,7 +84,7 @@ def _setting(
 ) -> Setting:
     annotation = Annotated[kind, option(metavar, help, flag, parser=parser)]
     name = flag.removeprefix("--").replace("-", "_")
-    return Setting(key, inspect.Parameter(name, _BY_NAME, default=default, annotation=annotation))
+    return key, inspect.Parameter(name, _BY_NAME, default=default, annotation=annotation)
 
 
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY
@@ -110,7 +104,7 @@ TRAINING = (
     _setting("--class-weights", "training.class_weights", str, "none", "Whether rare classes count more.", _WEIGHTS),
     _setting("--device", "training.device", str, "auto", "auto, cpu, mps, cuda or cuda:N.", "NAME"),
     _setting("--precision", "training.precision", str, "32", "32, bf16-mixed or 16-mixed.", "NAME"),
-    _setting("--label-noise", "data.label_noise", float, 0.0, "Share of labels to make wrong, 0 to 1.", "P", number),
+    _setting("--label-noise", "data.label_noise", float, 0.0, "Share of labels to make wrong, 0 to 1.", "P", _number),
     _setting("--set", "", list[str] | None, None, "Any setting, such as lr=0.1; can be repeated.", "KEY=VALUE"),
 )
 # Options of one command that are settings, too, so that --set can overrule them like any other.
@@ -123,8 +117,8 @@ def with_config(command: Callable[..., None], shared: Sequence[Setting] = READIN
     The command is called with the configuration that they make.
     """
     own = [p.replace(kind=_BY_NAME) for p in inspect.signature(command).parameters.values() if p.name != "config"]
-    parameters = [*own, *(setting.option for setting in shared)]
-    keys = {setting.option.name: setting.key for setting in shared}
+    parameters = [*own, *(parameter for _, parameter in shared)]
+    keys = {parameter.name: key for key, parameter in shared}
 
     @functools.wraps(command)
     def with_options(**given: Any) -> None:
@@ -143,8 +137,3 @@ def with_config(command: Callable[..., None], shared: Sequence[Setting] = READIN
     with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return with_options
-
-
-def with_reading(command: Callable[..., None]) -> Callable[..., None]:
-    """The same with the options for reading data only."""
-    return with_config(command, READING)

@@ -17,7 +17,6 @@ from adaptive_labels.errors import UserError
 if TYPE_CHECKING:
     from adaptive_labels.config import RunConfig
     from adaptive_labels.data import Dataset
-    from adaptive_labels.experiments.defaults import Choice
 
 LONGEST_LINE = 110
 
@@ -59,7 +58,7 @@ def clock(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def show_data(dataset: Dataset, choice: Choice, config: RunConfig) -> None:
+def show_data(dataset: Dataset, config: RunConfig, reasons: Iterable[str]) -> None:
     """The data, what was guessed about it, and the recipe."""
     from adaptive_labels.experiments.build import describe
 
@@ -68,7 +67,7 @@ def show_data(dataset: Dataset, choice: Choice, config: RunConfig) -> None:
     for note in dataset.notes:
         prose(note, indent=2)
     prose(f"Recipe: {describe(config)}.")
-    for reason in choice.reasons:
+    for reason in reasons:
         prose(reason, indent=2)
 
 

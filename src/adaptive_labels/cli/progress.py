@@ -79,32 +79,32 @@ def make_listener(plan: Plan, quiet: bool = False) -> Iterator[Callable[[Event],
 
 class _Listener:
     def __init__(self, names: list[str], bars: Any) -> None:
-        self.names, self.bars, self.done = names, bars, 0
+        self.names, self.bars = names, bars
         self.began = self.spoke = time.monotonic()
-        self.epochs: dict[int, dict[str, Any]] = {}  # the last record of each run's history
+        self.ended: set[int] = set()
         self.tasks: dict[int, Any] = {}
         self.fractions = dict.fromkeys(range(len(names)), 0.0)
         self.whole = None if bars is None else bars.add_task("all runs", total=len(names), figures="")
 
     def __call__(self, event: Event) -> None:
-        if event.kind == "start":
+        if event.kind in ("done", "failed"):
+            self.ended.add(event.job)
+            self._say(event.job, _ending(event))
+            self._move(event.job, 1.0, None)
+        elif event.job in self.ended:  # what a worker told before may come later
+            return
+        elif event.kind == "start":
             self._move(event.job, 0.0, "starting")
-        elif event.kind == "progress":
+        else:
             now = event.data
             words = f"epoch {now.epoch}/{now.epochs}, loss {now.loss:.3f}, accuracy {now.accuracy:.1%}"
             self._move(event.job, now.steps_done / now.steps, words)
             if self.bars is None and time.monotonic() - self.spoke > HEARTBEAT_SECONDS:
                 self._say(event.job, words)
-        elif event.kind == "epoch":
-            self.epochs[event.job] = event.data[0]
-        else:
-            self.done += 1
-            self._say(event.job, _ending(event, self.epochs.get(event.job)))
-            self._move(event.job, 1.0, None)
 
     def _say(self, job: int, words: str) -> None:
         self.spoke = time.monotonic()
-        line = f"[{self.done}/{len(self.names)}, {clock(self.spoke - self.began)}] {self.names[job]}: {words}"
+        line = f"[{len(self.ended)}/{len(self.names)}, {clock(self.spoke - self.began)}] {self.names[job]}: {words}"
         if self.bars is None:
             typer.echo(line)
         else:
@@ -118,18 +118,19 @@ class _Listener:
         if job not in self.tasks:
             self.tasks[job] = self.bars.add_task(self.names[job], total=1.0, figures="")
         self.bars.update(self.tasks[job], completed=fraction, figures=words or "", visible=words is not None)
-        figures = f"{self.done}/{len(self.names)}"
+        figures = f"{len(self.ended)}/{len(self.names)}"
         self.bars.update(self.whole, completed=sum(self.fractions.values()), figures=figures)
 
 
-def _ending(event: Event, last: dict[str, Any] | None) -> str:
+def _ending(event: Event) -> str:
     if event.kind == "failed":
         return f"failed: {event.data}"
     from adaptive_labels.runs import RunFolder
 
-    result = RunFolder(event.data).result or {}
+    run = RunFolder(event.data)
+    result, last = run.result or {}, run.history()[-1:]
     if result.get("status") == "diverged":
         return f"diverged: {result['reason']}"
-    if last is None:
+    if not last:
         return "done"
-    return f"validation accuracy {last['validation_accuracy']:.2%} after {counted(last['epoch'], 'epoch')}"
+    return f"validation accuracy {last[0]['validation_accuracy']:.2%} after {counted(last[0]['epoch'], 'epoch')}"

@@ -52,7 +52,9 @@ def _command(table: str) -> Callable[..., None]:
         dry_run: DryRun = False,
         as_json: Json = False,
     ) -> None:
+        from adaptive_labels.experiments.studies.records import read_records
         from adaptive_labels.experiments.studies.runner import Work
+        from adaptive_labels.paper.comparison import compare_with_paper, render, to_plain
         from adaptive_labels.paper.recipes import Choice, load_reproduction
 
         check_output(out)
@@ -61,7 +63,12 @@ def _command(table: str) -> Callable[..., None]:
         instead = _stand_ins(reproduction, stand_ins or [])
         work = Work(out, results or out, data_dir, workers or usable_cores(), instead)
         failed = _fill(reproduction, choice, seeds, work, dry_run, as_json)
-        _show_table(reproduction, work.results, as_json)
+        compared = compare_with_paper(reproduction, read_records(work.results, reproduction.study))
+        if as_json:
+            show_json(to_plain(reproduction, compared))
+        else:
+            typer.echo("")
+            block(render(reproduction, compared))
         end_with_failures(failed)
 
     return command
@@ -99,18 +106,6 @@ def _fill(reproduction: "Reproduction", choice: Any, seeds: int | None, work: An
             if not quiet:
                 prose(f"{variant.method}: {words}", indent=2)
     return failed
-
-
-def _show_table(reproduction: "Reproduction", results: Path, as_json: bool) -> None:
-    from adaptive_labels.experiments.studies.records import read_records
-    from adaptive_labels.paper.comparison import compare_with_paper, render, to_plain
-
-    compared = compare_with_paper(reproduction, read_records(results, reproduction.study))
-    if as_json:
-        show_json(to_plain(reproduction, compared))
-    else:
-        typer.echo("")
-        block(render(reproduction, compared))
 
 
 @group.command()

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from adaptive_labels.config import ConfigError, DataConfig, RunConfig, from_dict, resolve, to_dict
+from adaptive_labels.config import ConfigError, DataConfig, RunConfig, changed, from_dict, resolve
 from adaptive_labels.data import (
     DATASETS,
     DataError,
@@ -34,22 +34,15 @@ from adaptive_labels.data import (
 from adaptive_labels.data.augment import alternating_flip, random_crop, random_cutout, random_flip
 from adaptive_labels.errors import did_you_mean
 from adaptive_labels.experiments import teachers as teaching
-from adaptive_labels.experiments.defaults import Choice, choose
-from adaptive_labels.files import read_npz
+from adaptive_labels.experiments.defaults import choose
+from adaptive_labels.files import read_json, read_npz
 from adaptive_labels.losses import Criterion, create_loss
-from adaptive_labels.models import (
-    WeightsError,
-    create_model,
-    file_hash,
-    find_model,
-    load_weights,
-    match_weights,
-    shapes_only as shapes_only,
-)
+from adaptive_labels.models import create_model, file_hash, find_model, load_weights, match_weights
+from adaptive_labels.models.registry import ModelEntry, shapes_only as shapes_only
 from adaptive_labels.objectives import Distilled, Inputs, Mutual, Objective, Refined, Supervised
 from adaptive_labels.runs import RunError, RunFolder
 
-_LABELS = "method.options.initial_labels"
+_LABELS, _WEIGHTS = "method.options.initial_labels", "model.weights"
 FITTED_EXAMPLES = 5_000  # what a network with `fit_inputs` is shown
 
 
@@ -76,44 +69,38 @@ def load_data(config: DataConfig) -> Dataset:
         image_size=config.image_size,
         skip_unreadable=config.skip_unreadable,
     )
-    if config.label_noise > 0:
-        dataset = inject_noise(dataset, config.label_noise, config.noise_seed)
-    return dataset
+    return inject_noise(dataset, config.label_noise, config.noise_seed) if config.label_noise > 0 else dataset
 
 
-def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, Choice]:
-    """The configuration with everything chosen that the user left open, and what was chosen why.
+def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, tuple[str, ...]]:
+    """Choose what the user left open: the whole configuration, and why, in sentences.
 
-    The data set's fingerprint becomes part of it, so that changed data is a new run.
+    The data set's fingerprint becomes part of it, so that changed data is a new run. What is misspelt or impossible is
+    refused here, before anything is trained.
     """
     choice = choose(dataset, config.model.name)
-    options = {**choice.model_options, **config.model.options}
     config = resolve(config, {**choice.settings, "data.fingerprint": dataset.fingerprint})
-    config = dataclasses.replace(
-        config,
-        data=dataclasses.replace(config.data, name=_place_of(config.data)),
-        model=dataclasses.replace(config.model, options=options),
-    )
-    # A misspelt or impossible option is said before anything is trained.
+    config = changed(config, "data", name=_place_of(config.data))
+    config = changed(config, "model", options={**choice.model_options, **config.model.options})
     _check_options(config, dataset)
     encoder = make_encoder(config, dataset)
-    _check_shapes(config, dataset, encoder)
-    choice = dataclasses.replace(choice, reasons=(*choice.reasons, *length_notes(encoder, dataset.splits())))
+    outline = _outline(config, dataset, encoder)
     with _from_user("method"):
         config = teaching.settle(config)
-    config = _with_labels_hash(config)
+    options = config.method.options
+    if isinstance(options.get("initial_labels"), str):
+        found = _checked_hash(_LABELS, options["initial_labels"], options.get("initial_labels_hash"))
+        config = changed(config, "method", options={**options, "initial_labels_hash": found})
     make_criterion(config, dataset)
-    for other in (*teaching.networks(config)[1:], *(needed.model for needed in teaching.needed_runs(config))):
-        if other != config.model:
-            beside = dataclasses.replace(config, model=other)
-            _check_options(beside, dataset)
-            if _reads(beside) != _reads(config):
-                raise ConfigError(
-                    f"method: {config.model.name!r} reads {_reads(config)} and {other.name!r} reads {_reads(beside)}: "
-                    "networks that learn from one another must read the same inputs"
-                )
-            _check_shapes(beside, dataset, encoder)
-    return _with_weights(teaching.check_teacher(config, dataset, encoder_to_dict(encoder)), choice, dataset, encoder)
+    _check_other_networks(config, dataset, encoder)
+    config = teaching.check_teacher(config, dataset, encoder_to_dict(encoder))
+    reasons = (choice.reason, *length_notes(encoder, dataset.splits()))
+    if config.model.weights is not None:
+        with _from_user(_WEIGHTS):
+            reasons += (match_weights(outline, config.model.weights).note,)
+        found = _checked_hash(_WEIGHTS, config.model.weights, config.model.weights_hash)
+        config = changed(config, "model", weights_hash=found)
+    return config, reasons
 
 
 def _place_of(data: DataConfig) -> str:
@@ -125,15 +112,71 @@ def _place_of(data: DataConfig) -> str:
     return data.name
 
 
+def _check_options(config: RunConfig, dataset: Dataset) -> None:
+    """Refuse a network that reads something else, and an option that neither it nor its encoder has."""
+    with _from_user("model"):
+        entry = _entry(config)
+    if entry.kind != dataset.kind:
+        raise ConfigError(f"model: {config.model.name!r} reads {entry.kind}s, but {dataset.name} holds {dataset.kind}s")
+    known = sorted({*entry.options, *encoder_options(entry.reads)})
+    for option in config.model.options:
+        if option not in known:
+            raise ConfigError(
+                f"model.options.{option}: {entry.name!r} has {', '.join(known)}{did_you_mean(option, known)}"
+            )
+
+
+def _check_other_networks(config: RunConfig, dataset: Dataset, encoder: Encoder) -> None:
+    own = _entry(config).reads
+    for other in (*teaching.networks(config)[1:], *(needed.model for needed in teaching.needed_runs(config))):
+        if other != config.model:
+            beside = dataclasses.replace(config, model=other)
+            _check_options(beside, dataset)
+            if _entry(beside).reads != own:
+                raise ConfigError(
+                    f"method: {config.model.name!r} reads {own} and {other.name!r} reads {_entry(beside).reads}: "
+                    "networks that learn from one another must read the same inputs"
+                )
+            _outline(beside, dataset, encoder)
+
+
+def _outline(config: RunConfig, dataset: Dataset, encoder: Encoder) -> nn.Module:
+    """The network's shapes without numbers; options that make no network are refused."""
+    with shapes_only():
+        return make_model(config, dataset.num_classes, encoder.sizes)
+
+
+def _checked_hash(key: str, path: str, stated: str | None) -> str:
+    """The hash of a file that a setting names; a ConfigError if it cannot be read or has changed."""
+    with _from_user(key):
+        found = file_hash(path)
+    if stated not in (None, found):
+        raise ConfigError(f"{key}: {path} has changed: its content is not what {key}_hash says")
+    return found
+
+
+@contextmanager
+def _from_user(key: str) -> Iterator[None]:
+    """A context for calls with the user's values: what they refuse becomes a ConfigError that names the setting."""
+    try:
+        yield
+    except (ConfigError, DataError):
+        raise
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{key}: {error}") from error
+
+
+# ---------------------------------------------------------------------------------------------------- encoded data
+
+
 def prepare(config: RunConfig, dataset: Dataset) -> Prepared:
     """Encode all three splits; what is fitted is fitted on train."""
     encoder = make_encoder(config, dataset)
-    splits = (dataset.train, dataset.validation, dataset.test)
-    return Prepared(dataset, encoder, *(encode(encoder, examples) for examples in splits))
+    return Prepared(dataset, encoder, *(encode(encoder, examples) for _, examples in dataset.splits()))
 
 
 def save_prepared(prepared: Prepared, path: Path) -> bool:
-    """Write prepared data for other processes of this command; False if it is in files already, and nothing is."""
+    """Write prepared data for other processes of this command; False, and nothing, if it is in files already."""
     if not isinstance(prepared.dataset.train.inputs, list | Tensor):
         return False
     torch.save(prepared, path)
@@ -151,7 +194,7 @@ def load_prepared(path: str) -> Prepared:
 
 def reading(config: RunConfig) -> str:
     """What a configuration's network reads and how, in a text: equal for networks that can share encoded data."""
-    reads = _reads(config)
+    reads = _entry(config).reads
     known = encoder_options(reads)
     return json.dumps([reads, {name: value for name, value in config.model.options.items() if name in known}])
 
@@ -160,10 +203,7 @@ _ENCODERS: WeakKeyDictionary[Dataset, dict[str, Encoder]] = WeakKeyDictionary()
 
 
 def make_encoder(config: RunConfig, dataset: Dataset) -> Encoder:
-    """The encoder of a configuration, fitted on train: what it makes is decided by what the network reads.
-
-    It is fitted once per data set, also where many methods ask for it.
-    """
+    """The encoder that makes what the network reads, fitted on train; once per data set, for all methods."""
     fitted, key = _ENCODERS.setdefault(dataset, {}), reading(config)
     if key not in fitted:
         reads, settings = json.loads(key)
@@ -172,29 +212,25 @@ def make_encoder(config: RunConfig, dataset: Dataset) -> Encoder:
     return fitted[key]
 
 
-@contextmanager
-def _from_user(key: str) -> Iterator[None]:
-    """A context around a constructor whose arguments the user gave: what it refuses is said as a setting's."""
-    try:
-        yield
-    except (ConfigError, DataError):
-        raise
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{key}: {error}") from error
+# -------------------------------------------------------------------------------------------- networks and criterion
+
+
+def _entry(config: RunConfig) -> ModelEntry:
+    assert config.model.name is not None  # it is resolved
+    return find_model(config.model.name)[0]
+
+
+def kind_of_inputs(config: RunConfig) -> str:
+    """What the network of a configuration reads: ``"image"`` or ``"text"``."""
+    return _entry(config).kind
 
 
 def make_model(config: RunConfig, num_classes: int, sizes: Mapping[str, int]) -> nn.Module:
     """The network of a configuration; ``sizes`` are those that its encoder decides (see `Encoder.sizes`)."""
-    assert config.model.name is not None
-    others = encoder_options(_reads(config))
+    others = encoder_options(_entry(config).reads)
     own = {name: value for name, value in config.model.options.items() if name not in others}
     with _from_user("model"):
-        return create_model(config.model.name, num_classes, **{**sizes, **own})
-
-
-def _reads(config: RunConfig) -> str:
-    assert config.model.name is not None
-    return find_model(config.model.name)[0].reads
+        return create_model(str(config.model.name), num_classes, **{**sizes, **own})
 
 
 def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
@@ -204,32 +240,11 @@ def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
         counts = torch.bincount(dataset.train.labels, minlength=dataset.num_classes).clamp_min(1)
         weight = len(dataset.train) / (dataset.num_classes * counts.float())
     options = {"weight": weight, **teaching.criterion_options(config)}
-    if isinstance(options.get("initial_labels"), str):
-        _with_labels_hash(config)  # the file may have changed meanwhile
-        options["initial_labels"] = _read_labels(options["initial_labels"])
+    if isinstance(path := options.get("initial_labels"), str):
+        _checked_hash(_LABELS, path, config.method.options.get("initial_labels_hash"))  # it may have changed meanwhile
+        options["initial_labels"] = _read_labels(path)
     with _from_user("method"):
         return create_loss(config.method.name, dataset.num_classes, **options)
-
-
-def _with_labels_hash(config: RunConfig) -> RunConfig:
-    """The configuration with the hash of its file of initial labels, if it names one."""
-    options = config.method.options
-    if not isinstance(options.get("initial_labels"), str):
-        return config
-    found = _checked_hash(_LABELS, options["initial_labels"], options.get("initial_labels_hash"))
-    options = {**options, "initial_labels_hash": found}
-    return dataclasses.replace(config, method=dataclasses.replace(config.method, options=options))
-
-
-def _checked_hash(key: str, path: str, stated: str | None) -> str:
-    """The hash of a file that a setting names; a ConfigError if it cannot be read or is not the one stated before."""
-    try:
-        found = file_hash(path)
-    except WeightsError as error:
-        raise ConfigError(f"{key}: {error}") from error
-    if stated not in (None, found):
-        raise ConfigError(f"{key}: {path} has changed: its content is not what {key}_hash says")
-    return found
 
 
 def _read_labels(path: str) -> Tensor:
@@ -257,7 +272,10 @@ def make_objective(
         ]
         for model in models:
             _fit_inputs(model, dataset, encoder)
-        start_from_weights(models[0], config)
+        if config.model.weights is not None:
+            _checked_hash(_WEIGHTS, config.model.weights, config.model.weights_hash)
+            with _from_user(_WEIGHTS):
+                load_weights(models[0], config.model.weights)
         criterion = make_criterion(config, dataset)
     guide = teaching.guide_of(config)
     if guide is None:
@@ -278,51 +296,16 @@ def _fit_inputs(model: nn.Module, dataset: Dataset, encoder: Encoder) -> None:
         fit_inputs(encode(encoder, dataset.train).batch(chosen))
 
 
-def untrained_teacher(config: RunConfig, dataset: Dataset, encoder: Encoder) -> nn.Module | None:
-    """A network like the one that a method learns from, to measure what it costs; None if it has no teacher."""
-    model = teaching.teacher_model(config)
-    if model is None:
-        return None
-    return make_model(dataclasses.replace(config, model=model), dataset.num_classes, encoder.sizes)
-
-
 def load_network(run: RunFolder) -> tuple[nn.Module, Encoder, tuple[str, ...]]:
     """The network of a finished run with its weights, how it reads its inputs, and its classes."""
-    stored = json.loads((run.path / "encoder.json").read_text(encoding="utf-8"))
+    encoder = encoder_from_dict(read_json(run.path / "encoder.json"))
     predictions = run.load_predictions()
     if predictions is None or predictions.classes is None:
         raise RunError(f"{run.path / 'predictions.npz'} is missing; the class names are in it")
-    encoder = encoder_from_dict(stored)
     with torch.random.fork_rng(devices=[]):
         model = make_model(from_dict(run.config), len(predictions.classes), encoder.sizes)
     model.load_state_dict(load_file(run.path / "model.safetensors"))
     return model, encoder, tuple(predictions.classes)
-
-
-def _with_weights(config: RunConfig, choice: Choice, dataset: Dataset, encoder: Encoder) -> tuple[RunConfig, Choice]:
-    """The configuration with the hash of its file of weights, if it has one, and a note on how they fit."""
-    if config.model.weights is None:
-        return config, choice
-    with shapes_only():
-        model = make_model(config, dataset.num_classes, encoder.sizes)
-    try:
-        note = match_weights(model, config.model.weights).note
-    except WeightsError as error:
-        raise ConfigError(f"model.weights: {error}") from error
-    found = _checked_hash("model.weights", config.model.weights, config.model.weights_hash)
-    config = dataclasses.replace(config, model=dataclasses.replace(config.model, weights_hash=found))
-    return config, dataclasses.replace(choice, reasons=(*choice.reasons, note))
-
-
-def start_from_weights(model: nn.Module, config: RunConfig) -> None:
-    """Give a network the weights that its configuration names, if it names any; in place."""
-    if config.model.weights is None:
-        return
-    _checked_hash("model.weights", config.model.weights, config.model.weights_hash)
-    try:
-        load_weights(model, config.model.weights)
-    except WeightsError as error:
-        raise ConfigError(f"model.weights: {error}") from error
 
 
 def make_augment(
@@ -354,12 +337,6 @@ def make_augment(
     return augment
 
 
-def kind_of_inputs(config: RunConfig) -> str:
-    """What the network of a configuration reads: ``"image"`` or ``"text"``."""
-    assert config.model.name is not None
-    return find_model(config.model.name)[0].kind
-
-
 def describe(config: RunConfig) -> str:
     """The resolved recipe in a line."""
     training = config.training
@@ -368,32 +345,6 @@ def describe(config: RunConfig) -> str:
         f"batch {training.batch_size}",
         f"{training.optimizer} at {training.lr:g}",
         str(training.schedule),
-        *(f"{name} {value}" for name, value in to_dict(config)["model"]["options"].items()),
+        *(f"{name} {value}" for name, value in config.model.options.items()),
     ]
     return f"{config.model.name}: " + ", ".join(shown)
-
-
-def _check_shapes(config: RunConfig, dataset: Dataset, encoder: Encoder) -> None:
-    """Refuse a network that cannot be built with these options."""
-    with shapes_only():
-        make_model(config, dataset.num_classes, encoder.sizes)
-
-
-def _check_options(config: RunConfig, dataset: Dataset) -> None:
-    """Refuse a network that reads something else, and an option that neither it nor its encoder has."""
-    assert config.model.name is not None
-    _check_kind(config.model.name, dataset)
-    entry, _ = find_model(config.model.name)
-    known = sorted({*entry.options, *encoder_options(entry.reads)})
-    for option in config.model.options:
-        if option not in known:
-            raise ConfigError(
-                f"model.options.{option}: {entry.name!r} has {', '.join(known)}{did_you_mean(option, known)}"
-            )
-
-
-def _check_kind(name: str, dataset: Dataset) -> None:
-    with _from_user("model"):
-        entry, _ = find_model(name)
-    if entry.kind != dataset.kind:
-        raise ConfigError(f"model: {name!r} reads {entry.kind}s, but {dataset.name} holds {dataset.kind}s")

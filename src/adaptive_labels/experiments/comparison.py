@@ -9,24 +9,28 @@ import json
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict, with_settings
+import torch
+
+from adaptive_labels.config import ConfigError, RunConfig, TrainingConfig, from_dict, to_dict, with_settings
 from adaptive_labels.data import Dataset
 from adaptive_labels.experiments import build, teachers as teaching
-from adaptive_labels.experiments.cost import cost_key, seconds_of_run, shortened
-from adaptive_labels.experiments.defaults import Choice
 from adaptive_labels.experiments.executors import Job, Listener, Outcome, find_executor, in_this_process, run_jobs
 from adaptive_labels.experiments.run import execute, execute_job
 from adaptive_labels.machine import usable_cores
 from adaptive_labels.runs import RunFolder, find_run, run_id, write_json
+from adaptive_labels.training.batches import batches, inputs_of, to_device
+from adaptive_labels.training.session import Session, contained
 
 DEFAULT_METHODS = ("baseline", "slr", "alr", "alr-s")
 DEFAULT_SEEDS = 3
+MEASURED_SECONDS = 2.0  # for the steps of one kind of run
 IMPORT_SECONDS = 3.0  # what a new process takes to start and to import torch
 BUDGETS = "time-budgets.json"
 
@@ -39,20 +43,18 @@ class Plan:
     """What a comparison will do, as plain data: `plan_runs` makes one, and looks once at which runs are finished.
 
     finished: the names of the runs that were finished then, and need not be done.
-    costs: seconds of a run by `cost_key`, None if they were not measured.
-    starting: seconds before workers begin to train.
+    costs: seconds of a run by `_cost_key`, None if they were not measured.
+    notes: why the recipe is as it is, in sentences.
     budget_key: under which the number of epochs is kept that a time budget led to, so that the same command finds its
         own runs again.
     """
 
     dataset: Dataset
-    choice: Choice
     configs: tuple[RunConfig, ...]
     out: Path
-    workers: int
+    workers: int = 1
     finished: frozenset[str] = frozenset()
     costs: Mapping[str, float] | None = None
-    starting: float = 0.0
     notes: tuple[str, ...] = ()
     budget_key: str | None = None
 
@@ -65,15 +67,13 @@ class Plan:
     def first(self) -> tuple[RunConfig, ...]:
         """The runs that the comparison's own learn from and that are not among them: teachers, earlier generations."""
         own = {_id(config) for config in self.configs}
-        needed = {_id(run): run for config in self.configs for run in teaching.needed_runs(config)}
-        return tuple(run for name, run in needed.items() if name not in own)
+        return tuple(run for name, run in _with_needed(self.configs).items() if name not in own)
 
     @property
     def stages(self) -> tuple[tuple[RunConfig, ...], ...]:
         """All that is left to do, in the order in which it can be done: no run needs one of its own stage."""
-        wanted = {_id(run): run for config in self.todo for run in (*teaching.needed_runs(config), config)}
         stages: dict[int, list[RunConfig]] = {}
-        for name, run in wanted.items():
+        for name, run in _with_needed(self.todo).items():
             if name not in self.finished:
                 stages.setdefault(len(teaching.needed_runs(run)), []).append(run)
         return tuple(tuple(stages[depth]) for depth in sorted(stages))
@@ -82,6 +82,11 @@ class Plan:
     def jobs(self) -> tuple[RunConfig, ...]:
         """The runs of all stages in turn."""
         return tuple(run for stage in self.stages for run in stage)
+
+    @property
+    def starting(self) -> float:
+        """Seconds before workers begin to train."""
+        return IMPORT_SECONDS if self.workers > 1 else 0.0
 
     @property
     def seconds(self) -> float | None:
@@ -96,7 +101,7 @@ class Plan:
         for stage in self.stages:
             busy = [0.0] * self.workers
             for run in stage:
-                busy[busy.index(min(busy))] += self.costs[cost_key(run)]
+                busy[busy.index(min(busy))] += self.costs[_cost_key(run)]
             total += max(busy)
         return total
 
@@ -109,14 +114,24 @@ class Plan:
         return " ".join([config.method.name, *model, *varied, f"seed {config.seed}"])
 
 
-def plan_runs(
-    dataset: Dataset, choice: Choice, configs: Iterable[RunConfig], out: Path, workers: int = 1, **more: Any
-) -> Plan:
+def plan_runs(dataset: Dataset, configs: Iterable[RunConfig], out: Path, workers: int = 1, **more: Any) -> Plan:
     """A plan for resolved configurations; which of them are finished is read from ``out`` here, and nowhere later."""
     configs = tuple(configs)
-    needed = {_id(run): run for config in configs for run in (*teaching.needed_runs(config), config)}
-    finished = frozenset(name for name, run in needed.items() if _is_finished(out, run))
-    return Plan(dataset, choice, configs, out, workers, finished, **more)
+    finished = frozenset(name for name, run in _with_needed(configs).items() if _is_finished(out, run))
+    return Plan(dataset, configs, out, workers, finished, **more)
+
+
+def _with_needed(configs: Iterable[RunConfig]) -> dict[str, RunConfig]:
+    """Runs by name, each after those that it learns from."""
+    return {_id(run): run for config in configs for run in (*teaching.needed_runs(config), config)}
+
+
+def _id(config: RunConfig) -> str:
+    return run_id(to_dict(config))
+
+
+def _is_finished(out: Path, config: RunConfig) -> bool:
+    return (find_run(out, to_dict(config)) / "result.json").exists()
 
 
 def parse_methods(text: str) -> list[Method]:
@@ -148,92 +163,61 @@ def make_plan(
     time_budget: float | None = None,
     estimate: bool = True,
 ) -> Plan:
-    """Read the data, choose what is left open, and measure a few steps to say what the whole will cost.
+    """Read the data, choose what is left open, and measure a few steps to ``estimate`` what the whole will cost.
 
-    Args:
-        config: what all runs share; its method and seed are replaced.
-        methods: names, or names with options.
-        seeds: of the runs.
-        out: where the run folders go.
-        workers: processes at a time; None: one per core, or this process alone where that is as fast.
-        time_budget: seconds; if the estimate is over it, all runs get fewer epochs.
-        estimate: measure the cost at all.
+    ``config`` is what all runs share but for the method and the seed. Without ``workers`` there is one process per
+    core, or this one alone where that is as fast. If the estimate exceeds ``time_budget`` seconds, all runs get fewer
+    epochs.
     """
     seeds = tuple(seeds)
     if not methods or not seeds:
         raise ConfigError(f"there is nothing to compare: {len(methods)} methods and {len(seeds)} seeds are given")
     dataset = build.load_data(config.data)
-    others = {option for name, _ in map(_pair, methods) for option in teaching.network_options(name)}
-    resolved = [build.resolve_for(_with_method(config, method, others), dataset) for method in methods]
-    plan = plan_runs(dataset, resolved[0][1], [_seeded(one, seed) for one, _ in resolved for seed in seeds], out)
+    pairs = [(method, {}) if isinstance(method, str) else method for method in methods]
+    # Shared options on teachers and peers are for the methods that have such.
+    of_some = {option for name, _ in pairs for option in teaching.network_options(name)}
+    resolved = []
+    for name, options in pairs:
+        others = of_some - {*teaching.network_options(name)}
+        shared = {key: value for key, value in config.method.options.items() if key not in others}
+        resolved.append(build.resolve_for(teaching.with_method(config, name, {**shared, **options}), dataset))
+    configs = [dataclasses.replace(one, seed=seed) for one, _ in resolved for seed in seeds]
+    plan = plan_runs(dataset, configs, out, notes=resolved[0][1])
     if time_budget is not None:
-        key = _budget_key(plan.configs, time_budget)
-        kept = _kept_budgets(out).get(key)
+        plan = dataclasses.replace(plan, budget_key=_budget_key(configs, time_budget))
+        kept = _kept_budgets(out).get(str(plan.budget_key))
         if kept is not None:
             plan, time_budget = _with_epochs(plan, kept), None
-        plan = dataclasses.replace(plan, budget_key=key)
     cores = usable_cores()
     count = min(workers or cores, max([1, *map(len, plan.stages)]))
     plan = dataclasses.replace(plan, workers=count)
     if not estimate or not plan.todo:
         return plan
-    different = {cost_key(run): run for run in reversed(plan.jobs)}
-    costs = {key: seconds_of_run(run, dataset, threads=max(1, cores // count)) for key, run in different.items()}
-    plan = dataclasses.replace(plan, costs=costs, starting=IMPORT_SECONDS if count > 1 else 0.0)
-    possible = [plan] if workers is not None else [dataclasses.replace(plan, workers=1, starting=0.0), plan]
-    return min(possible, key=_seconds) if time_budget is None else _within(possible, time_budget)
+    different = {_cost_key(run): run for run in reversed(plan.jobs)}
+    costs = {key: _seconds_of_run(run, dataset, threads=max(1, cores // count)) for key, run in different.items()}
+    plan = dataclasses.replace(plan, costs=costs)
+    possible = [plan] if workers is not None else [dataclasses.replace(plan, workers=1), plan]
+    return _fastest(possible) if time_budget is None else _within(possible, time_budget)
 
 
-def _pair(method: Method) -> tuple[str, Mapping[str, Any]]:
-    return (method, {}) if isinstance(method, str) else method
+def _fastest(plans: Sequence[Plan]) -> Plan:
+    return min(plans, key=lambda plan: plan.seconds or 0.0)
 
 
-def _with_method(config: RunConfig, method: Method, others: set[str]) -> RunConfig:
-    """One method of a comparison; ``others`` are shared options on teachers and peers, for those that have any."""
-    name, options = _pair(method)
-    values = to_dict(config)
-    own = teaching.network_options(name)
-    shared = {key: value for key, value in values["method"]["options"].items() if key not in others or key in own}
-    values["method"] = {"name": name, "options": {**shared, **options}}
-    return from_dict(values)
-
-
-def _seeded(config: RunConfig, seed: int) -> RunConfig:
-    return dataclasses.replace(config, seed=seed)
-
-
-def _id(config: RunConfig) -> str:
-    return run_id(to_dict(config))
-
-
-def _is_finished(out: Path, config: RunConfig) -> bool:
-    return (find_run(out, to_dict(config)) / "result.json").exists()
-
-
-def _seconds(plan: Plan) -> float:
-    assert plan.seconds is not None  # it has been measured
-    return plan.seconds
-
-
-def _within(possible: Sequence[Plan], budget: float) -> Plan:
+def _within(plans: Sequence[Plan], budget: float) -> Plan:
     """The plan that allows most epochs within the budget, with so many."""
-    fastest = min(possible, key=_seconds)
-    if _seconds(fastest) <= budget:
+    fastest = _fastest(plans)
+    if (fastest.seconds or 0.0) <= budget:
         return fastest
-    epochs = fastest.configs[0].training.epochs
-    assert epochs is not None
-
-    def affordable(plan: Plan) -> int:
-        return int(epochs * (budget - plan.starting) / plan.training_seconds)
-
-    best = max(possible, key=affordable)
-    if affordable(best) < 1:
-        least = min(plan.starting + plan.training_seconds / epochs for plan in possible)
+    epochs = fastest.configs[0].training.epochs or 0
+    affordable = [int(epochs * (budget - plan.starting) / plan.training_seconds) for plan in plans]
+    if max(affordable) < 1:
+        least = min(plan.starting + plan.training_seconds / epochs for plan in plans)
         raise ConfigError(
-            f"time-budget is {budget:.3g} s, but one epoch of all {len(best.todo)} runs takes about {least:.2g} s; "
+            f"time-budget is {budget:.3g} s, but one epoch of all {len(fastest.todo)} runs takes about {least:.2g} s; "
             "give more time, fewer methods or fewer seeds"
         )
-    return _with_epochs(best, affordable(best))
+    return _with_epochs(plans[affordable.index(max(affordable))], max(affordable))
 
 
 def _with_epochs(plan: Plan, epochs: int) -> Plan:
@@ -244,11 +228,63 @@ def _with_epochs(plan: Plan, epochs: int) -> Plan:
         return plan
     configs = [dataclasses.replace(c, training=shortened(c.training, epochs)) for c in plan.configs]
     costs = None if plan.costs is None else {key: cost * epochs / before for key, cost in plan.costs.items()}
-    note = f"To stay within the time budget, every run has {epochs} instead of {before} epochs."
-    shorter = plan_runs(plan.dataset, plan.choice, configs, plan.out, plan.workers)
-    return dataclasses.replace(
-        shorter, costs=costs, starting=plan.starting, notes=(*plan.notes, note), budget_key=plan.budget_key
-    )
+    notes = (*plan.notes, f"To stay within the time budget, every run has {epochs} instead of {before} epochs.")
+    shorter = plan_runs(plan.dataset, configs, plan.out, plan.workers, costs=costs, notes=notes)
+    return dataclasses.replace(shorter, budget_key=plan.budget_key)
+
+
+def _cost_key(config: RunConfig) -> str:
+    """What a run's cost depends on within one comparison: the networks that are trained, and the one that teaches."""
+    networks = (*teaching.networks(config), teaching.teacher_model(config))
+    return json.dumps([None if model is None else to_dict(model) for model in networks], sort_keys=True)
+
+
+def _seconds_of_run(config: RunConfig, dataset: Dataset, threads: int) -> float:
+    """How long a run may take, from a few of its steps, leaving the first ones out."""
+    training = config.training
+    assert training.batch_size is not None
+    assert training.epochs is not None
+    few = dataset.train.subset(torch.arange(min(len(dataset.train), 20 * training.batch_size)))
+    encoder, teacher = build.make_encoder(config, dataset), None
+    if (guide := teaching.teacher_model(config)) is not None:  # an untrained one costs as much
+        teacher = build.make_model(dataclasses.replace(config, model=guide), dataset.num_classes, encoder.sizes)
+    session = Session(build.make_objective(config, dataset, encoder, teacher), training)
+    times: list[float] = []
+    with contained(session.device, training.threads or threads):
+        session.objective.train()
+        began = time.perf_counter()
+        groups = list(batches(torch.arange(len(few)), training.batch_size))
+        upcoming = inputs_of(build.encode(encoder, few), groups)
+        for batch in groups:
+            step = time.perf_counter()
+            target = few.labels[batch].to(session.device)
+            with session.autocast():
+                loss, _ = session.objective(to_device(next(upcoming), session.device), target)
+            session.backward(loss)
+            session.step()
+            times.append(time.perf_counter() - step)
+            if time.perf_counter() - began > MEASURED_SECONDS and len(times) >= 2:
+                break
+    settled = sorted(times[1:] or times)
+    each = settled[len(settled) // 2]
+    steps = training.epochs * -(-len(dataset.train) // training.batch_size)
+    looked_at = training.epochs * len(dataset.validation) + len(dataset.test)
+    # A forward pass alone takes about a third of a step.
+    return each * (steps + looked_at / training.batch_size / 3)
+
+
+def shortened(training: TrainingConfig, epochs: int) -> TrainingConfig:
+    """A recipe with another number of epochs: its milestones and its warm-up keep their share of the run.
+
+    >>> config = TrainingConfig(epochs=200, schedule="step", milestones=(60, 120), warmup=10)
+    >>> shorter = shortened(config, 10)
+    >>> shorter.milestones, shorter.warmup
+    ((3.0, 6.0), 0.5)
+    """
+    assert training.epochs is not None
+    share = epochs / training.epochs
+    milestones = tuple(share * epoch for epoch in training.milestones)
+    return dataclasses.replace(training, epochs=epochs, milestones=milestones, warmup=share * training.warmup)
 
 
 def _budget_key(configs: Sequence[RunConfig], budget: float) -> str:
@@ -265,28 +301,21 @@ def _kept_budgets(out: Path) -> dict[str, int]:
     return kept if isinstance(kept, dict) else {}
 
 
-def _keep_budget(plan: Plan) -> None:
-    if plan.budget_key is not None:
-        kept = _kept_budgets(plan.out) | {plan.budget_key: plan.configs[0].training.epochs}
-        plan.out.mkdir(parents=True, exist_ok=True)
-        write_json(plan.out / BUDGETS, kept)
-
-
 def run_plan(
     plan: Plan, listener: Listener, command: Sequence[str], executor: futures.Executor | None = None
 ) -> tuple[list[RunFolder], list[Outcome]]:
     """Do what is left of a plan, stage by stage. Returns all its finished runs, and the outcomes that are failures.
 
-    Args:
-        plan: what to do.
-        listener: hears of every run by its number among the plan's jobs.
-        command: to be recorded with every run.
-        executor: where the runs are done; None: local processes if the plan has several workers, or this process.
+    ``listener`` hears of every run by its number among the plan's jobs; ``command`` is recorded with every run. Without
+    an executor the runs are done in local processes if the plan has several workers, or else in this process.
     """
-    _keep_budget(plan)
+    if plan.budget_key is not None:
+        plan.out.mkdir(parents=True, exist_ok=True)
+        epochs = plan.configs[0].training.epochs
+        write_json(plan.out / BUDGETS, _kept_budgets(plan.out) | {plan.budget_key: epochs})
     outcomes: list[Outcome] = []
     own = find_executor("local")(plan.workers) if executor is None and plan.workers > 1 and plan.jobs else None
-    with nullcontext() if own is None else own, _prepared_once(plan, executor or own) as (task, data):
+    with own or nullcontext(), _prepared_once(plan, executor or own) as (task, data):
         for stage in plan.stages:
             jobs = [
                 Job(plan.name_of(run), to_dict(run), str(plan.out), tuple(command), data.get(build.reading(run)))

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from adaptive_labels.data import Dataset, ImageFiles, StoredTexts
 from adaptive_labels.data.stored_texts import text_lengths
@@ -19,13 +18,12 @@ FEW_IMAGES = 5_000
 EXAMPLES_SEEN = 150_000  # over all epochs, within 5 to 20 of them
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Settings by dotted key, the model's options, and the reasons in words."""
+class Choice(NamedTuple):
+    """Settings by dotted key, the model's options, and the reason in words."""
 
     settings: dict[str, Any]
     model_options: dict[str, Any]
-    reasons: tuple[str, ...]
+    reason: str
 
 
 def choose(dataset: Dataset, model: str | None) -> Choice:
@@ -52,7 +50,7 @@ def _for_texts(dataset: Dataset, model: str | None) -> Choice:
         features = "words and pairs of words"
     settings = _text_settings(model or "fasttext", count, 256, 0.01 if short else 0.03, 0.0, "linear")
     reason = f"{'Short' if short else 'Long'} texts ({length:.0f} characters on average): the features are {features}."
-    return Choice(settings, options, (reason,))
+    return Choice(settings, options, reason)
 
 
 def _for_words_in_order(texts: Sequence[str], model: str) -> Choice:
@@ -67,7 +65,7 @@ def _for_words_in_order(texts: Sequence[str], model: str) -> Choice:
         longest = int(text_lengths(texts).max(initial=0))
         options = {"length": min(max(longest, 123), 1014)} | ({} if "-w" in model else {"width": 64})
     settings = _text_settings(model, len(texts), 64, rate, 0.01, "one-cycle")
-    return Choice(settings, options, (f"{model} reads texts in order; its size is chosen for a small machine.",))
+    return Choice(settings, options, f"{model} reads texts in order; its size is chosen for a small machine.")
 
 
 def _text_settings(
@@ -102,7 +100,7 @@ def _for_images(dataset: Dataset, model: str | None) -> Choice:
         # would hardly learn: after 12 epochs of a tenth of CIFAR-100 it was still uniform.
         "training.residual_lr": float(dataset.num_classes),
     }
-    small = "Images: a narrow residual network; crops, and flips unless they are grey (a mirrored digit is none)."
-    return Choice(
-        settings, {}, ("Large images: a residual network with 50 layers; random crops and flips." if large else small,)
-    )
+    if large:
+        return Choice(settings, {}, "Large images: a residual network with 50 layers; random crops and flips.")
+    reason = "Images: a narrow residual network; crops, and flips unless they are grey (a mirrored digit is none)."
+    return Choice(settings, {}, reason)

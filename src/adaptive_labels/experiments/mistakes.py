@@ -27,12 +27,8 @@ LARGEST_FILE = 180_000
 def example_mistakes(dataset: Dataset, logits: Tensor) -> dict[str, Any]:
     """The pairs with most test mistakes, each with the inputs that were mistaken most confidently.
 
-    Args:
-        dataset: its test split is what was predicted.
-        logits: (N, K) of the test split.
-
-    Returns:
-        Plain data for ``examples.json``: at most 40 pairs of 3 inputs, fewer where they would exceed 180 kB.
+    ``logits`` (N, K) are of the test split. The result is plain data for ``examples.json``: at most 40 pairs of 3
+    inputs, fewer where they would exceed 180 kB.
     """
     test, predicted = dataset.test, logits.argmax(1)
     confidence = logits.float().softmax(1).amax(1)
@@ -58,20 +54,24 @@ def example_mistakes(dataset: Dataset, logits: Tensor) -> dict[str, Any]:
 def _largest_pairs(labels: Tensor, predicted: Tensor, classes: int) -> list[tuple[int, int, int]]:
     """(true, predicted, count) of the most frequent mistakes, the first class first where counts tie."""
     counts = torch.bincount(labels * classes + predicted, minlength=classes * classes).view(classes, classes)
-    counts.fill_diagonal_(0)
-    order = counts.flatten().argsort(descending=True, stable=True)[:PAIRS]
-    found = [(*divmod(int(cell), classes), int(counts.flatten()[cell])) for cell in order]
-    return [(true, taken_for, count) for true, taken_for, count in found if count]
+    values, cells = counts.fill_diagonal_(0).flatten().sort(descending=True, stable=True)
+    largest = zip(cells[:PAIRS].tolist(), values[:PAIRS].tolist(), strict=True)
+    return [(*divmod(cell, classes), count) for cell, count in largest if count]
 
 
 def _example(examples: Examples, index: int, confidence: float) -> dict[str, Any]:
-    found: dict[str, Any] = {"confidence": round(confidence, 4)}
-    if not isinstance(examples.inputs, list | StoredTexts):
-        found["png"] = base64.b64encode(thumbnail(image_at(examples, index))).decode("ascii")
-    else:
-        text = examples.inputs[index]
-        found["text"] = text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
-    return found
+    text, png = shown_input(examples, index)
+    if text is None:
+        return {"confidence": round(confidence, 4), "png": png}
+    short = text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
+    return {"confidence": round(confidence, 4), "text": short}
+
+
+def shown_input(examples: Examples, index: int) -> tuple[str | None, str | None]:
+    """An input to be shown: its text or None, and a small picture of it (PNG in base64) or None."""
+    if isinstance(examples.inputs, list | StoredTexts):
+        return examples.inputs[index], None
+    return None, base64.b64encode(thumbnail(image_at(examples, index))).decode("ascii")
 
 
 def thumbnail(image: Tensor) -> bytes:

@@ -15,7 +15,8 @@ from adaptive_labels.data.encoders.images import ImageEncoder
 from adaptive_labels.data.pixels import decode_image, open_rgb, resize_and_cut, why_unreadable
 from adaptive_labels.data.readers.images import is_image
 from adaptive_labels.experiments import build
-from adaptive_labels.runs import RunError, RunFolder
+from adaptive_labels.experiments.teachers import finished_run
+from adaptive_labels.runs import RunError
 from adaptive_labels.training.evaluation import predict_logits
 
 _FILE_SUFFIXES = {".txt", ".csv", ".tsv", ".json", ".jsonl", ".png", ".jpg", ".jpeg"}
@@ -36,15 +37,8 @@ class Predictor:
     @classmethod
     def load(cls, path: str | Path) -> Predictor:
         """The classifier of the finished run in ``path``."""
-        run = RunFolder(path)
-        result = run.result
-        if result is None:
-            raise RunError(f"{run.path} is not finished; run its command again to go on")
-        if result["status"] != "finished":
-            raise RunError(f"{run.path} has nothing to predict with: {result['reason']}")
-        model, encoder, classes = build.load_network(run)
-        temperature = result["metrics"]["test"].get("temperature", 1.0)
-        return cls(model, encoder, classes, temperature)
+        run = finished_run(Path(path), "predict with")
+        return cls(*build.load_network(run), (run.result or {})["metrics"]["test"].get("temperature", 1.0))
 
     def read(self, inputs: Sequence[str], standard_input: TextIO) -> tuple[list[str], list[str] | Tensor]:
         """What command-line inputs stand for: names to show, and the texts or images themselves."""
@@ -68,14 +62,13 @@ class Predictor:
 
     def _read_images(self, inputs: Sequence[str]) -> tuple[list[str], Tensor]:
         assert isinstance(self.encoder, ImageEncoder)
+        (height, width), resize = self.encoder.size, self.encoder.resize
+        decoded = []
         for given in inputs:
             if not _is_file(given):
                 raise RunError(f"{given} is no file; this run classifies image files")
-        height, width = self.encoder.size
-        decoded = []
-        for given in inputs:
             try:
-                content, resize = Path(given).read_bytes(), self.encoder.resize
+                content = Path(given).read_bytes()
                 if resize is not None:
                     pixels = np.asarray(resize_and_cut(open_rgb(content), width, resize))  # (H, W, 3)
                 else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import os
 import shutil
@@ -23,6 +22,7 @@ from adaptive_labels.experiments import build, teachers as teaching
 from adaptive_labels.experiments.executors import Job
 from adaptive_labels.experiments.mistakes import example_mistakes
 from adaptive_labels.metrics import evaluate, fit_temperature, nll, top_k_accuracy
+from adaptive_labels.models import file_hash
 from adaptive_labels.objectives import Objective
 from adaptive_labels.runs import RunFolder, RunRecorder, find_run, run_id
 from adaptive_labels.training.evaluation import predict_logits
@@ -52,6 +52,9 @@ def execute(
     run = RunFolder.create(out, to_dict(config))
     with _ONE_AT_A_TIME, run.lock():
         dataset = prepared.dataset
+        recorder: Recorder = RunRecorder(run, dataset.classes)
+        if config.training.tensorboard:
+            recorder = TensorBoardRecorder(recorder, run.path / "tensorboard")
         teacher = None if taught_by is None else build.load_network(taught_by)[0]
         run.write_environment(list(command))
         run.write_json("encoder.json", build.encoder_to_dict(prepared.encoder))
@@ -63,7 +66,7 @@ def execute(
             (prepared.validation, dataset.validation.labels),
             config.training,
             config.seed,
-            recorder=_recorder(run, config, dataset.classes),
+            recorder=recorder,
             reporter=reporter,
             checkpoint_dir=run.path / "checkpoint",
             checkpoint_seconds=_checkpoint_seconds(),
@@ -72,11 +75,7 @@ def execute(
         trained = time.perf_counter()
         weights = {name: tensor.contiguous().cpu() for name, tensor in objective.model.state_dict().items()}
         run.write_bytes("model.safetensors", safetensors_bytes(weights))
-        result = _result(config, dataset.name, objective, fitted)
-        if fitted.status != "diverged":
-            result["metrics"] = _measure(objective.model, prepared, run)
-            if len(objective.learners) > 1:
-                result["peers"] = _peers(config, objective, result["metrics"], prepared)
+        result = _result(config, prepared, objective, fitted, run)
         if taught_by is not None:
             result["teacher"] = _teacher(taught_by)
         run.finish({**result, "seconds": fitted.seconds + time.perf_counter() - trained})
@@ -90,11 +89,6 @@ def _checkpoint_seconds() -> float:
         return float(given)
     except ValueError:
         raise ConfigError(f"ALR_CHECKPOINT_SECONDS is {given!r}: allowed is a number of seconds") from None
-
-
-def _recorder(run: RunFolder, config: RunConfig, classes: Sequence[str]) -> Recorder:
-    recorder = RunRecorder(run, classes)
-    return TensorBoardRecorder(recorder, run.path / "tensorboard") if config.training.tensorboard else recorder
 
 
 def execute_job(job: Job, reporter: Reporter) -> str:
@@ -115,10 +109,29 @@ def _prepared(file: str | None, data: str, model: str) -> build.Prepared:
     return build.prepare(config, dataset)
 
 
-def _measure(model: torch.nn.Module, prepared: build.Prepared, run: RunFolder) -> dict[str, dict[str, float]]:
-    """Metrics of every split, the test split read here and only here; predictions are kept for the analysis."""
+def _result(
+    config: RunConfig, prepared: build.Prepared, objective: Objective, fitted: FitResult, run: RunFolder
+) -> dict[str, Any]:
+    """What is known of a run once it is trained. The test split is read here, and only here."""
     dataset = prepared.dataset
-    metrics, validation, test = _metrics(model, prepared)
+    result: dict[str, Any] = {
+        "dataset": dataset.name,
+        "model": config.model.name,
+        "method": config.method.name,
+        "seed": config.seed,
+        "epochs": fitted.epochs,
+        "parameters": {
+            "network": _count_parameters(objective.model),
+            "criterion": _count_parameters(objective.criterion),
+            "training": objective.held_parameters,
+        },
+        "metrics": {},
+        "status": "diverged" if fitted.status == "diverged" else "finished",
+        "reason": fitted.reason,
+    }
+    if fitted.status == "diverged":
+        return result
+    result["metrics"], validation, test = _metrics(objective.model, prepared)
     run.save_predictions(
         test_logits=test.numpy().astype(np.float32),
         test_labels=dataset.test.labels.numpy(),
@@ -127,7 +140,9 @@ def _measure(model: torch.nn.Module, prepared: build.Prepared, run: RunFolder) -
         classes=dataset.classes,
     )
     run.write_json("examples.json", example_mistakes(dataset, test))
-    return metrics
+    if len(objective.learners) > 1:
+        result["peers"] = _peers(config, objective, result["metrics"], prepared)
+    return result
 
 
 def _metrics(model: torch.nn.Module, prepared: build.Prepared) -> tuple[dict[str, dict[str, float]], Tensor, Tensor]:
@@ -137,54 +152,18 @@ def _metrics(model: torch.nn.Module, prepared: build.Prepared) -> tuple[dict[str
     test = predict_logits(model, prepared.test)
     train = predict_logits(model, prepared.train)  # as given, not augmented: its distance from test is the gap
     temperature = fit_temperature(validation, dataset.validation.labels)
+    given, true = dataset.train.labels, dataset.train.true_labels
+    of_train = {"top1": top_k_accuracy(train, given), "nll": nll(train, given)}
+    if dataset.num_classes > 5:
+        of_train["top5"] = top_k_accuracy(train, given, k=5)
+    if true is not None:
+        of_train |= _memorised(train, given, true)
     metrics = {
-        "train": {"top1": top_k_accuracy(train, dataset.train.labels), "nll": nll(train, dataset.train.labels)},
+        "train": of_train,
         "validation": evaluate(validation, dataset.validation.labels, temperature),
         "test": evaluate(test, dataset.test.labels, temperature),
     }
-    if dataset.num_classes > 5:
-        metrics["train"]["top5"] = top_k_accuracy(train, dataset.train.labels, k=5)
-    if dataset.train.true_labels is not None:
-        metrics["train"] |= _memorised(train, dataset.train.labels, dataset.train.true_labels)
     return metrics, validation, test
-
-
-def _peers(
-    config: RunConfig, objective: Objective, first: dict[str, dict[str, float]], prepared: build.Prepared
-) -> dict[str, Any]:
-    """The metrics of every network that was trained, the one that predicts first, and their means."""
-    every = [first, *(_metrics(learner, prepared)[0] for learner in objective.learners[1:])]
-    mean = {
-        split: {name: sum(one[split][name] for one in every) / len(every) for name in figures}
-        for split, figures in first.items()
-    }
-    names = [model.name for model in teaching.networks(config)]
-    networks = [
-        {"model": name, "parameters": count_parameters(learner), "metrics": metrics}
-        for name, learner, metrics in zip(names, objective.learners, every, strict=True)
-    ]
-    return {"networks": networks, "mean": mean}
-
-
-def _teacher(run: RunFolder) -> dict[str, Any]:
-    """What a result says of the run that was learned from; the weights' hash tells apart what a name cannot."""
-    result = run.result
-    assert result is not None  # it is finished
-    weights = hashlib.sha256((run.path / "model.safetensors").read_bytes()).hexdigest()
-    top1 = {split: result["metrics"][split]["top1"] for split in ("validation", "test")}
-    return {
-        "run": run_id(run.config),
-        "model": result["model"],
-        "parameters": result["parameters"]["network"],
-        "weights": weights,
-        "top1": top1,
-        "seconds": result["seconds"],
-    }
-
-
-def count_parameters(module: torch.nn.Module) -> int:
-    """How many numbers a module learns or could learn."""
-    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _memorised(logits: Tensor, labels: Tensor, true_labels: Tensor) -> dict[str, float]:
@@ -198,19 +177,35 @@ def _memorised(logits: Tensor, labels: Tensor, true_labels: Tensor) -> dict[str,
     }
 
 
-def _result(config: RunConfig, dataset: str, objective: Objective, fitted: FitResult) -> dict[str, Any]:
-    return {
-        "dataset": dataset,
-        "model": config.model.name,
-        "method": config.method.name,
-        "seed": config.seed,
-        "epochs": fitted.epochs,
-        "parameters": {
-            "network": count_parameters(objective.model),
-            "criterion": count_parameters(objective.criterion),
-            "training": objective.held_parameters,
-        },
-        "metrics": {},
-        "status": "diverged" if fitted.status == "diverged" else "finished",
-        "reason": fitted.reason,
+def _peers(
+    config: RunConfig, objective: Objective, first: dict[str, dict[str, float]], prepared: build.Prepared
+) -> dict[str, Any]:
+    """The metrics of every network that was trained, the one that predicts first, and their means."""
+    every = [first, *(_metrics(learner, prepared)[0] for learner in objective.learners[1:])]
+    mean = {
+        split: {name: sum(one[split][name] for one in every) / len(every) for name in figures}
+        for split, figures in first.items()
     }
+    networks = [
+        {"model": model.name, "parameters": _count_parameters(learner), "metrics": metrics}
+        for model, learner, metrics in zip(teaching.networks(config), objective.learners, every, strict=True)
+    ]
+    return {"networks": networks, "mean": mean}
+
+
+def _teacher(run: RunFolder) -> dict[str, Any]:
+    """What a result says of the run that was learned from; the weights' hash tells apart what a name cannot."""
+    result = run.result
+    assert result is not None  # it is finished
+    return {
+        "run": run_id(run.config),
+        "model": result["model"],
+        "parameters": result["parameters"]["network"],
+        "weights": file_hash(run.path / "model.safetensors"),
+        "top1": {split: result["metrics"][split]["top1"] for split in ("validation", "test")},
+        "seconds": result["seconds"],
+    }
+
+
+def _count_parameters(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())

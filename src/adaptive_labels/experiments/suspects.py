@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
@@ -21,11 +20,9 @@ from adaptive_labels.analysis.suspects import (
 )
 from adaptive_labels.config import from_dict
 from adaptive_labels.data import DataError, Dataset, Examples
-from adaptive_labels.data.encoders.images import image_at
-from adaptive_labels.data.stored_texts import StoredTexts
 from adaptive_labels.errors import UserError
 from adaptive_labels.experiments import build
-from adaptive_labels.experiments.mistakes import thumbnail
+from adaptive_labels.experiments.mistakes import shown_input
 from adaptive_labels.experiments.prediction import Predictor
 from adaptive_labels.runs import RunError, RunFolder
 from adaptive_labels.training.evaluation import predict_logits
@@ -43,16 +40,11 @@ def find_suspects(
     data: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Suspects:
-    """Rank the training examples of the finished run in ``path`` by how suspicious their label is.
+    """The ``top`` training examples of the finished run in ``path`` by how suspicious their label is.
 
-    The data is read again as the run's configuration says, and must be what the run was trained on. Nothing is written.
-
-    Args:
-        path: the run's folder.
-        top: how many of them to give.
-        score: one of `analysis.SCORES`.
-        data: where the data is now, if not where it was.
-        progress: called with the number of examples the network has seen, and of all.
+    ``score`` is one of `analysis.SCORES`. The data is read again, from ``data`` if it has moved, and must be what the
+    run was trained on. ``progress`` is called with the number of examples the network has seen, and of all. Nothing is
+    written.
     """
     if score not in SCORES:
         raise UserError(f"score is {score!r}; it must be one of {', '.join(SCORES)}")
@@ -88,12 +80,11 @@ def training_data(run: RunFolder, data: str | Path | None = None) -> Dataset:
 
 def _logits(predictor: Predictor, examples: Examples, progress: Progress) -> np.ndarray:
     """(N, K) float32, encoded and predicted in pieces, so that long work shows that it moves."""
-    total = len(examples)
-    parts = []
-    for start in range(0, total, _EXAMPLES_AT_A_TIME):
-        piece = examples.subset(torch.arange(start, min(start + _EXAMPLES_AT_A_TIME, total)))
-        parts.append(predict_logits(predictor.model, build.encode(predictor.encoder, piece)))
-        progress(min(start + _EXAMPLES_AT_A_TIME, total), total)
+    parts, every = [], torch.arange(len(examples))
+    for start in range(0, len(every), _EXAMPLES_AT_A_TIME):
+        piece = every[start : start + _EXAMPLES_AT_A_TIME]
+        parts.append(predict_logits(predictor.model, build.encode(predictor.encoder, examples.subset(piece))))
+        progress(start + len(piece), len(every))
     return torch.cat(parts).numpy()
 
 
@@ -110,8 +101,8 @@ def _ranked(
             rank=rank + 1,
             index=int(index),
             source=None if train.sources is None else train.sources[index],
-            text=train.inputs[index] if isinstance(train.inputs, list | StoredTexts) else None,
-            png=_png(train, int(index)),
+            text=(shown := shown_input(train, int(index)))[0],
+            png=shown[1],
             label=dataset.classes[labels[index]],
             suggested=dataset.classes[suggested[rank]],
             score=float(scores[score][index]),
@@ -136,9 +127,3 @@ def _ranked(
         wrong_labels=None if wrong is None else int(wrong.sum()),
         average_precision=areas,
     )
-
-
-def _png(examples: Examples, index: int) -> str | None:
-    if isinstance(examples.inputs, list | StoredTexts):
-        return None
-    return base64.b64encode(thumbnail(image_at(examples, index))).decode("ascii")

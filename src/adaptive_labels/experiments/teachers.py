@@ -1,19 +1,20 @@
-"""The other networks that a method needs: a teacher's run, networks that learn along, or the generation before.
+"""The other networks that a method needs: a teacher's run, peers that learn along, or earlier generations.
 
-All of it is read from the configuration, so that a run that must be finished first is known by name before anything
-is trained, and two runs that need the same one share it.
+All of it is read from the configuration, so the runs that must be finished first are known by name before anything is
+trained, and two runs that need the same one share it. A configuration is *settled* once `settle` has filled in what
+the user left open.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from adaptive_labels.config import ConfigError, MethodConfig, ModelConfig, RunConfig, from_dict, to_dict
 from adaptive_labels.data import Dataset, encoder_options
+from adaptive_labels.files import plain, read_json
 from adaptive_labels.losses.registry import METHODS, find_method
 from adaptive_labels.models import find_model
 from adaptive_labels.models.weights import file_hash
@@ -22,7 +23,8 @@ from adaptive_labels.runs import RunError, RunFolder, find_run, run_id
 DEFAULT_PEERS = 2
 # In the original's first figure (AlexNet, 57.9, 60.0, 60.9, 61.2%) two generations bring most of what three do.
 DEFAULT_GENERATIONS = 2
-_TEACHER = "method.options.teacher"
+_OPTIONS = "method.options."
+_TEACHER = f"{_OPTIONS}teacher"
 
 
 def guide_of(config: RunConfig) -> str | None:
@@ -42,27 +44,53 @@ def criterion_options(config: RunConfig) -> dict[str, Any]:
 
 
 def settle(config: RunConfig) -> RunConfig:
-    """The configuration with all said about other networks that the user left open; wrong options are refused."""
+    """Fill in what the user left open about other networks, and refuse wrong options."""
     guide, options = guide_of(config), dict(config.method.options)
     if guide == "teacher":
         options |= _settled_teacher(config)
     elif guide == "peers":
-        others = [_named(model, f"method.options.peer_models[{i}]") for i, model in enumerate(_peer_models(options))]
-        count = _whole(options.get("peers", len(others) + 1 if others else DEFAULT_PEERS), "peers", 2)
+        others = _peer_models(options)
+        for i, model in enumerate(others):
+            _check_name(model, f"peer_models[{i}]")
+        count = options["peers"] = options.get("peers", len(others) + 1 if others else DEFAULT_PEERS)
+        _check(type(count) is int and count >= 2, count, "peers", "a whole number of at least 2")
         if others and count != len(others) + 1:
             raise ConfigError(
-                f"method.options.peers is {count}, but peer_models names {len(others)} beside the run's own network"
+                f"{_OPTIONS}peers is {count}, but peer_models names {len(others)} beside the run's own network"
             )
-        options["peers"] = count
     elif guide == "generations":
-        options["generations"] = _whole(options.get("generations", DEFAULT_GENERATIONS), "generations", 1)
-    else:
-        return config
-    return _with_method(config, config.method.name, options)
+        count = options.setdefault("generations", DEFAULT_GENERATIONS)
+        _check(type(count) is int and count >= 1, count, "generations", "a whole number of at least 1")
+    return with_method(config, config.method.name, options)
+
+
+def _settled_teacher(config: RunConfig) -> dict[str, Any]:
+    options = config.method.options
+    if "teacher" in options:
+        _check_name(options["teacher"], "teacher")
+        for other in ("teacher_model", "teacher_options"):
+            if other in options:
+                raise ConfigError(f"{_OPTIONS}{other} is of a teacher to be trained, but teacher names a finished run")
+        return {}
+    for own in ("teacher_run", "teacher_hash"):
+        if own in options:
+            raise ConfigError(f"{_OPTIONS}{own} is written down by the run itself; give teacher=FOLDER")
+    name: Any = options.get("teacher_model", config.model.name)
+    given = options.get("teacher_options", {})
+    _check_name(name, "teacher_model")
+    _check(isinstance(given, Mapping), given, "teacher_options", "a table of settings")
+    teacher = _beside(config.model, name, given)
+    for key in sorted(_reading(config.model)):
+        if teacher.options.get(key) != config.model.options.get(key):
+            raise ConfigError(
+                f"{_OPTIONS}teacher_options.{key} is how inputs are read, which teacher and student share: set "
+                f"model.options.{key} for both"
+            )
+    return {"teacher_model": teacher.name, "teacher_options": teacher.options}
 
 
 def networks(config: RunConfig) -> tuple[ModelConfig, ...]:
-    """The networks that are trained, of a settled configuration; the one that predicts first."""
+    """The networks that a settled configuration trains; the one that predicts first."""
     if guide_of(config) != "peers":
         return (config.model,)
     others = _peer_models(config.method.options) or [config.model.name] * (config.method.options["peers"] - 1)
@@ -75,14 +103,12 @@ def needed_run(config: RunConfig) -> RunConfig | None:
     It has the same data, recipe and seed. A teacher that is given by its folder is finished already.
     """
     guide, options = guide_of(config), config.method.options
-    if guide == "teacher" and "teacher" not in options:
-        model = ModelConfig(options["teacher_model"], options["teacher_options"])
-        return dataclasses.replace(_with_method(config, "baseline", {}), model=model)
+    baseline = with_method(config, "baseline", {})
     if guide == "generations":
         before = options["generations"] - 1
-        if before == 0:
-            return _with_method(config, "baseline", {})
-        return _with_method(config, config.method.name, {**options, "generations": before})
+        return with_method(config, config.method.name, {**options, "generations": before}) if before else baseline
+    if guide == "teacher" and "teacher" not in options:
+        return dataclasses.replace(baseline, model=ModelConfig(options["teacher_model"], options["teacher_options"]))
     return None
 
 
@@ -94,81 +120,109 @@ def needed_runs(config: RunConfig) -> tuple[RunConfig, ...]:
 
 def teacher_model(config: RunConfig) -> ModelConfig | None:
     """The network that a settled configuration learns from, or None."""
-    if "teacher" in config.method.options and guide_of(config) == "teacher":
+    if _given_teacher(config) is not None:
         return from_dict(RunFolder(config.method.options["teacher"]).config).model
     needed = needed_run(config)
     return None if needed is None else needed.model
 
 
 def teacher_run(config: RunConfig, out: Path) -> RunFolder | None:
-    """The finished run that a settled configuration learns from, or None if it learns from none."""
-    if guide_of(config) not in ("teacher", "generations"):
-        return None
+    """The finished run that a settled configuration learns from, or None."""
+    if (given := _given_teacher(config)) is not None:
+        run = _finished_teacher(given, f"{_TEACHER}: ")
+        _teacher_hash(run, config)
+        return run
     needed = needed_run(config)
     if needed is None:
-        run = _finished(Path(config.method.options["teacher"]), f"{_TEACHER}: ")
-        _refuse_other_weights(run, config)
-        return run
-    return _finished(find_run(out, to_dict(needed)), f"{config.method.name} learns from another run: ")
+        return None
+    return _finished_teacher(find_run(out, to_dict(needed)), f"{config.method.name} learns from another run: ")
 
 
 def describe(config: RunConfig) -> str | None:
     """What a settled configuration needs beside one network, in a sentence; None if nothing."""
     guide, options = guide_of(config), config.method.options
-    if guide == "teacher":
-        if "teacher" in options:
-            return f"{config.method.name}: the teacher is {options['teacher_run']}."
+    if guide is None:
+        return None
+    if guide == "peers":
+        words = f"{options['peers']} networks learn together, at {options['peers']} times the cost"
+    elif guide == "generations":
+        words = f"the last of {options['generations']} generations after the baseline; those before it are runs of "
+        words += "their own, trained first"
+    elif "teacher" in options:
+        words = f"the teacher is {options['teacher_run']}"
+    else:
         same = ModelConfig(options["teacher_model"], options["teacher_options"]) == config.model
         whom = "a network like the student" if same else f"a {options['teacher_model']}"
-        return f"{config.method.name}: the teacher, {whom}, is a run of its own, trained first with plain labels."
-    if guide == "peers":
-        return (
-            f"{config.method.name}: {options['peers']} networks learn together, at {options['peers']} times the cost."
-        )
-    if guide == "generations":
-        return (
-            f"{config.method.name}: the last of {options['generations']} generations after the baseline; those before "
-            "it are runs of their own, trained first."
-        )
-    return None
+        words = f"the teacher, {whom}, is a run of its own, trained first with plain labels"
+    return f"{config.method.name}: {words}."
 
 
 def check_teacher(config: RunConfig, dataset: Dataset, encoder: Mapping[str, Any]) -> RunConfig:
-    """See that a teacher given by its folder knows this data, and write down which run it is.
+    """Check that a teacher given by its folder knows this data, and write down which run it is.
 
-    Args:
-        config: settled.
-        dataset: what the student will see.
-        encoder: how the student reads its inputs, as plain data: a teacher must read them the same way.
+    ``encoder`` is how the student reads its inputs, as plain data: a teacher must read them the same way.
     """
-    if guide_of(config) != "teacher" or "teacher" not in config.method.options:
+    path = _given_teacher(config)
+    if path is None:
         return config
-    run = _finished(Path(config.method.options["teacher"]), f"{_TEACHER}: ")
+    run = _finished_teacher(path, f"{_TEACHER}: ")
     predictions = run.load_predictions()
     classes = () if predictions is None else predictions.classes or ()
-    if tuple(classes) != tuple(dataset.classes):
-        raise ConfigError(
-            f"{_TEACHER}: {run.path} knows other classes ({_few(classes)}) than {dataset.name} has "
-            f"({_few(dataset.classes)})"
-        )
-    if run.config["data"].get("fingerprint") != dataset.fingerprint:
-        raise ConfigError(
-            f"{_TEACHER}: {run.path} was trained on other data or another split than {dataset.name} is here, so that "
-            "it may have seen what the student is tested on; train a teacher on the same data"
-        )
-    stored = _flat(json.loads((run.path / "encoder.json").read_text(encoding="utf-8")))
-    here = _flat(json.loads(json.dumps(dict(encoder))))
+    stored, here = (
+        {"kind": one["kind"], **one["settings"]} for one in (read_json(run.path / "encoder.json"), plain(encoder))
+    )
     differing = sorted(key for key in {*stored, *here} if stored.get(key) != here.get(key))
-    if differing:
-        raise ConfigError(
-            f"{_TEACHER}: {run.path} reads its inputs in another way than the student ({', '.join(differing)}); give "
-            "both the same model.options for it"
+    problem = None
+    if classes != dataset.classes:
+        problem = f"knows other classes ({_few(classes)}) than {dataset.name} has ({_few(dataset.classes)})"
+    elif run.config["data"].get("fingerprint") != dataset.fingerprint:
+        problem = (
+            f"was trained on other data or another split than {dataset.name} is here, so that it may have seen what "
+            "the student is tested on; train a teacher on the same data"
         )
-    found = {"teacher_run": run_id(run.config), "teacher_hash": _refuse_other_weights(run, config)}
-    return _with_method(config, config.method.name, {**config.method.options, **found})
+    elif differing:
+        problem = (
+            f"reads its inputs in another way than the student ({', '.join(differing)}); give both the same "
+            "model.options for it"
+        )
+    if problem is not None:
+        raise ConfigError(f"{_TEACHER}: {run.path} {problem}")
+    found = {"teacher_run": run_id(run.config), "teacher_hash": _teacher_hash(run, config)}
+    return with_method(config, config.method.name, {**config.method.options, **found})
 
 
-def _refuse_other_weights(run: RunFolder, config: RunConfig) -> str:
+def finished_run(path: Path, purpose: str) -> RunFolder:
+    """The run in a folder; a `RunError` if it is not finished, or diverged and so has nothing for this purpose."""
+    run = RunFolder(path)
+    result = run.result
+    if result is None:
+        raise RunError(f"{path} is not finished; run its command again to go on")
+    if result["status"] != "finished":
+        raise RunError(f"{path} has nothing to {purpose}: {result['reason']}")
+    return run
+
+
+def with_method(config: RunConfig, name: str, options: Mapping[str, Any]) -> RunConfig:
+    """The configuration with another method."""
+    return dataclasses.replace(config, method=MethodConfig(name, dict(options)))
+
+
+def _given_teacher(config: RunConfig) -> Path | None:
+    """The folder of the teacher, if the user named one."""
+    options = config.method.options
+    return Path(options["teacher"]) if guide_of(config) == "teacher" and "teacher" in options else None
+
+
+def _finished_teacher(path: Path, prefix: str) -> RunFolder:
+    try:
+        if path.is_dir():
+            return finished_run(path, "teach")
+    except RunError as error:
+        raise ConfigError(f"{prefix}{error}") from error
+    raise ConfigError(f"{prefix}there is no folder {path}")
+
+
+def _teacher_hash(run: RunFolder, config: RunConfig) -> str:
     """The hash of a teacher's weights; a ConfigError if the configuration was made with others."""
     found = file_hash(run.path / "model.safetensors")
     if config.method.options.get("teacher_hash", found) != found:
@@ -176,37 +230,8 @@ def _refuse_other_weights(run: RunFolder, config: RunConfig) -> str:
     return found
 
 
-def _settled_teacher(config: RunConfig) -> dict[str, Any]:
-    options = config.method.options
-    if "teacher" in options:
-        _named(options["teacher"], _TEACHER)
-        for other in ("teacher_model", "teacher_options"):
-            if other in options:
-                raise ConfigError(
-                    f"method.options.{other} is of a teacher to be trained, but teacher names a finished run"
-                )
-        return {}
-    for own in ("teacher_run", "teacher_hash"):
-        if own in options:
-            raise ConfigError(f"method.options.{own} is written down by the run itself; give teacher=FOLDER")
-    name = _named(options.get("teacher_model", config.model.name), "method.options.teacher_model")
-    given = options.get("teacher_options", {})
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"method.options.teacher_options is {given!r}: allowed is a table of settings")
-    beside = _beside(config.model, name, given)
-    changed = [
-        key for key in sorted(_reading(config.model)) if beside.options.get(key) != config.model.options.get(key)
-    ]
-    if changed:
-        raise ConfigError(
-            f"method.options.teacher_options.{changed[0]} is how inputs are read, which teacher and student share: set "
-            f"model.options.{changed[0]} for both"
-        )
-    return {"teacher_model": beside.name, "teacher_options": beside.options}
-
-
 def _beside(model: ModelConfig, name: str, options: Mapping[str, Any]) -> ModelConfig:
-    """A further network that reads the same inputs: of the same kind unless another is named."""
+    """A further network that reads the same inputs."""
     shared = {key: value for key, value in model.options.items() if name == model.name or key in _reading(model)}
     return ModelConfig(name, {**shared, **options})
 
@@ -217,49 +242,21 @@ def _reading(model: ModelConfig) -> frozenset[str]:
     return encoder_options(find_model(model.name)[0].reads)
 
 
-def _flat(encoder: Mapping[str, Any]) -> dict[str, Any]:
-    return {"kind": encoder["kind"], **encoder["settings"]}
-
-
 def _peer_models(options: Mapping[str, Any]) -> list[Any]:
     models = options.get("peer_models") or []
-    if not isinstance(models, list):
-        raise ConfigError(f"method.options.peer_models is {models!r}: allowed is a list of models' names")
-    return models
+    _check(isinstance(models, list), models, "peer_models", "a list of models' names")
+    return list(models)
 
 
-def _named(value: Any, key: str) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ConfigError(f"{key} is {value!r}: allowed is a name")
-    return value
+def _check(holds: bool, value: Any, option: str, allowed: str) -> None:
+    if not holds:
+        raise ConfigError(f"{_OPTIONS}{option} is {value!r}: allowed is {allowed}")
 
 
-def _whole(value: Any, name: str, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"method.options.{name} is {value!r}: allowed is a whole number of at least {least}")
-    return value
+def _check_name(value: Any, option: str) -> None:
+    _check(isinstance(value, str) and value.strip() != "", value, option, "a name")
 
 
-def _with_method(config: RunConfig, name: str, options: Mapping[str, Any]) -> RunConfig:
-    return dataclasses.replace(config, method=MethodConfig(name, dict(options)))
-
-
-def _finished(path: Path, prefix: str) -> RunFolder:
-    if not path.is_dir():
-        raise ConfigError(f"{prefix}there is no folder {path}")
-    try:
-        run = RunFolder(path)
-        result = run.result
-    except RunError as error:
-        raise ConfigError(f"{prefix}{error}") from error
-    if result is None:
-        raise ConfigError(f"{prefix}{path} is not finished; run its command again to go on")
-    if result["status"] != "finished":
-        raise ConfigError(f"{prefix}{path} has nothing to teach: {result['reason']}")
-    return run
-
-
-def _few(names: Any) -> str:
-    names = list(names)
-    shown = ", ".join(map(str, names[:3])) + (", …" if len(names) > 3 else "")
+def _few(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
     return f"{len(names)}: {shown}" if names else "none are kept"

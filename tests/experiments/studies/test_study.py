@@ -29,7 +29,6 @@ from adaptive_labels.experiments.studies.tables import (
     rows_of,
     study_page,
 )
-from adaptive_labels.experiments.tuning import best_trial, trials_of
 
 HEAD = 'title = "T"\nquestion = "Q?"\ntasks = ["b"]\nseeds = 3\n'
 BASELINE = '[[variant]]\nname = "baseline"\nmethod = "baseline"\n'
@@ -158,14 +157,14 @@ def test_a_study_holds_tasks_with_what_they_share_said_once(tmp_path: Path) -> N
 
 def test_the_trial_is_chosen_on_validation_and_shown_on_test(tmp_path: Path) -> None:
     tuned = Variant("slr", "slr", tune=3)
-    trials = trials_of(tuned)
+    trials = tuned.trials()
     assert [t.options["label_smoothing"] for t in trials] == [0.02, 0.1, 0.5]
     scores = {0.02: (0.60, 0.9), 0.1: (0.62, 0.5), 0.5: (0.61, 0.8)}  # the best on validation is the worst on test
     records = by_key(
         [record(t, seed, *scores[t.options["label_smoothing"]]) for t in trials for seed in range(2)]
         + [record(trials[0], 2, 0.99, 0.99)]  # a seed beyond the tuning ones has no say
     )
-    best = best_trial(tuned, "b", records)
+    best = tuned.best_trial("b", records)
     assert best is not None
     assert best.options == {"label_smoothing": 0.1}
     study = load_study(write(tmp_path / "s.toml", HEAD + BASELINE + '[[variant]]\nname="slr"\nmethod="slr"\ntune=3\n'))
@@ -173,7 +172,7 @@ def test_the_trial_is_chosen_on_validation_and_shown_on_test(tmp_path: Path) -> 
     assert row.name == "slr (label_smoothing 0.1)"
     assert row.values("test", "top1") == {0: 0.5, 1: 0.5}
     del records["b", trials[2].key, 1]
-    assert best_trial(tuned, "b", records) is None
+    assert tuned.best_trial("b", records) is None
 
 
 def test_the_table_says_n_spread_difference_and_what_validation_prefers(tmp_path: Path) -> None:

@@ -16,23 +16,11 @@ import os
 import pkgutil
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from adaptive_labels.errors import UserError, did_you_mean
-
-__all__ = [
-    "EXECUTORS",
-    "Event",
-    "Job",
-    "Listener",
-    "Outcome",
-    "find_executor",
-    "in_this_process",
-    "register_executor",
-    "run_jobs",
-]
 
 
 @dataclass(frozen=True)
@@ -51,10 +39,13 @@ class Job:
 
 @dataclass(frozen=True)
 class Event:
-    """What a run tells: where it is, that it ended, or that it failed."""
+    """What happens to a job: it begins, it moves on, it ends.
+
+    data: of "progress" where the run is, of "done" the run's folder, of "failed" the reason.
+    """
 
     job: int
-    kind: Literal["start", "progress", "epoch", "done", "failed"]
+    kind: Literal["start", "progress", "done", "failed"]
     data: Any = None
 
 
@@ -71,6 +62,7 @@ Listener = Callable[[Event], None]
 Task = Callable[[Job, Any], str]
 """Does a job, tells a reporter of it, and returns the run's folder."""
 
+_SILENT_END = "its process ended without a word: out of memory, or a crash in a library"
 EXECUTORS: dict[str, Callable[..., futures.Executor]] = {}
 
 
@@ -95,7 +87,7 @@ def find_executor(name: str) -> Callable[..., futures.Executor]:
 
 
 class _Teller:
-    """A reporter that passes everything on."""
+    """A reporter that passes on where the run is."""
 
     def __init__(self, job: int, tell: Listener) -> None:
         self._job, self._tell = job, tell
@@ -104,7 +96,7 @@ class _Teller:
         self._tell(Event(self._job, "progress", now))
 
     def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
-        self._tell(Event(self._job, "epoch", (dict(record), epochs)))
+        pass
 
     def close(self) -> None:
         pass
@@ -129,7 +121,7 @@ def run_jobs(
     not begun go on as before.
     """
     if executor is None:
-        return [_run_here(number, job, task, listener) for number, job in enumerate(jobs)]
+        return [_ended(number, _do(number, job, task, listener), listener) for number, job in enumerate(jobs)]
     restart = getattr(executor, "restart", None)
     outcomes: dict[int, Outcome] = {}
     left = dict(enumerate(jobs))
@@ -140,51 +132,35 @@ def run_jobs(
             begun.add(event.job)
             listener(event)
 
-        found = _submit(left, task, hear, executor)
-        outcomes |= {number: outcome for number, outcome in found.items() if outcome is not None}
-        lost = [number for number, outcome in found.items() if outcome is None]
+        outcomes |= _submit(left, task, hear, executor)
+        lost = [number for number in left if number not in outcomes]
         again = [number for number in lost if number in begun] or lost
         for number in again:
-            outcome = None
             if restart is not None:
                 restart()
-                outcome = _submit({number: jobs[number]}, task, listener, executor)[number]
-            outcomes[number] = outcome or _silent_end(number, jobs[number], listener)
+                outcomes |= _submit({number: jobs[number]}, task, listener, executor)
+            if number not in outcomes:
+                outcomes[number] = _ended(number, Outcome(jobs[number], None, _SILENT_END), listener)
         left = {number: jobs[number] for number in lost if number not in again}
         if left and restart is not None:
             restart()
     return [outcomes[number] for number in sorted(outcomes)]
 
 
-def _silent_end(number: int, job: Job, listener: Listener) -> Outcome:
-    reason = "its process ended without a word: out of memory, or a crash in a library"
-    listener(Event(number, "failed", reason))
-    return Outcome(job, None, reason)
-
-
-def _submit(
-    jobs: Mapping[int, Job], task: Task, listener: Listener, executor: futures.Executor
-) -> dict[int, Outcome | None]:
-    """Outcomes by number; None for jobs whose worker died, or that waited for one that did."""
-    here = in_this_process(executor)
+def _submit(jobs: Mapping[int, Job], task: Task, listener: Listener, executor: futures.Executor) -> dict[int, Outcome]:
+    """Outcomes by number, without the jobs whose worker died, or that waited for one that did."""
     listen = getattr(executor, "listen", None)
-    outcomes: dict[int, Outcome | None] = dict.fromkeys(jobs)
+    outcomes: dict[int, Outcome] = {}
+    waiting: dict[futures.Future[Outcome], int] = {}
     with nullcontext() if listen is None else listen(listener):
-        waiting: dict[futures.Future[Outcome], int] = {}
         try:
-            for number, job in jobs.items():
-                call = executor.submit(_run_here, number, job, task, listener if here else None)
-                waiting[call] = number
+            with suppress(futures.BrokenExecutor):
+                for number, job in jobs.items():
+                    call = executor.submit(_do, number, job, task, listener if in_this_process(executor) else None)
+                    waiting[call] = number
             for done in futures.as_completed(waiting):
-                outcomes[waiting[done]] = outcome = done.result()
-                if not here and listen is None:  # nobody has told it
-                    failed = outcome.error is not None
-                    told = outcome.error if failed else outcome.path
-                    listener(Event(waiting[done], "failed" if failed else "done", told))
-        except futures.BrokenExecutor:
-            for call, number in waiting.items():
-                if call.done() and not call.cancelled() and call.exception() is None:
-                    outcomes[number] = call.result()
+                if not isinstance(done.exception(), futures.BrokenExecutor):
+                    outcomes[waiting[done]] = _ended(waiting[done], done.result(), listener)
         except BaseException:
             for call in waiting:
                 call.cancel()
@@ -192,16 +168,21 @@ def _submit(
     return outcomes
 
 
-def _run_here(number: int, job: Job, task: Task, listener: Listener | None) -> Outcome:
+def _ended(number: int, outcome: Outcome, listener: Listener) -> Outcome:
+    """Tell how a job ended. It is told here and not by the worker, whose words may come late or be lost."""
+    if outcome.error is None:
+        listener(Event(number, "done", outcome.path))
+    else:
+        listener(Event(number, "failed", outcome.error))
+    return outcome
+
+
+def _do(number: int, job: Job, task: Task, listener: Listener | None) -> Outcome:
     say = listener or tell or (lambda event: None)
     say(Event(number, "start"))
     try:
-        path = task(job, _Teller(number, say))
+        return Outcome(job, task(job, _Teller(number, say)), None)
     except Exception as error:
         if os.environ.get("ALR_DEBUG"):
             traceback.print_exc()
-        sentence = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-        say(Event(number, "failed", sentence))
-        return Outcome(job, None, sentence)
-    say(Event(number, "done", path))
-    return Outcome(job, path, None)
+        return Outcome(job, None, str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures as futures
 import multiprocessing as mp
 import os
-import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -24,21 +23,20 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 class LocalExecutor(futures.Executor):
     """A pool of processes that can be restarted when one of them is killed, and whose progress can be heard.
 
-    Args:
-        workers: processes at a time.
-        cores: to be shared by them; all that this process may use unless given.
+    The workers share ``cores``: all that this process may use unless given.
     """
 
     def __init__(self, workers: int, cores: int | None = None) -> None:
         self.workers = workers
         self.threads = max(1, (cores or usable_cores()) // workers)
-        self._context = mp.get_context("spawn")  # a forked copy of torch's threads would hang
-        self._events: Any = self._context.Queue()
-        self._pool = self._new_pool()
+        self._start()
 
-    def _new_pool(self) -> futures.ProcessPoolExecutor:
-        return futures.ProcessPoolExecutor(
-            self.workers, self._context, initializer=_start_worker, initargs=(self._events,)
+    def _start(self) -> None:
+        context = mp.get_context("spawn")  # a forked copy of torch's threads would hang
+        # A simple queue has what a worker told before the worker's result is there; another one's thread may be late.
+        self._events: Any = context.SimpleQueue()
+        self._pool = futures.ProcessPoolExecutor(
+            self.workers, context, initializer=_start_worker, initargs=(self._events,)
         )
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
@@ -49,17 +47,18 @@ class LocalExecutor(futures.Executor):
     def restart(self) -> None:
         """New workers, also after one of the old ones was killed."""
         self._pool.shutdown(wait=True, cancel_futures=True)
-        self._pool = self._new_pool()
+        self._start()
 
     @contextmanager
     def listen(self, listener: Listener) -> Iterator[None]:
         """A context in which the listener hears what workers tell."""
-        listening = threading.Thread(target=_pass_on, args=(self._events, listener), daemon=True)
+        stop = threading.Event()
+        listening = threading.Thread(target=_pass_on, args=(self._events, listener, stop), daemon=True)
         listening.start()
         try:
             yield
         finally:
-            self._events.put(None)
+            stop.set()
             listening.join(timeout=5)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -73,17 +72,12 @@ class LocalExecutor(futures.Executor):
         self.shutdown(wait=True, cancel_futures=True)
 
 
-def _pass_on(events: Any, listener: Listener) -> None:
-    while True:
-        try:
-            event = events.get(timeout=1)
-        except queue.Empty:
-            continue
-        except (EOFError, OSError):
-            return
-        if event is None:
-            return
-        listener(event)
+def _pass_on(events: Any, listener: Listener, stop: threading.Event) -> None:
+    stopped = False
+    while not stopped:
+        stopped = stop.wait(0.05)
+        while not events.empty():
+            listener(events.get())
 
 
 def _start_worker(events: Any) -> None:

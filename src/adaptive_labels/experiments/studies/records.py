@@ -1,7 +1,7 @@
 """A run in a few kilobytes: configuration, environment, metrics, what it confuses, its final residual labels.
 
 A record never holds a path of the machine it was made on. Records of a task are lines of one file, so that runs that
-several studies share are kept once. Runs on other data in the place of a task's are of another task, TASK@DATA.
+several studies share are kept once. A task on other data than its own is another task, TASK@DATA.
 
 Shapes: N examples, K classes; z are logits, y labels.
 """
@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_labels.analysis.residual_labels import agreement, row_entropy
+from adaptive_labels.analysis.residual_labels import agreement, row_entropy, top_confusions
+from adaptive_labels.analysis.suspects import mean_residual_labels
 from adaptive_labels.experiments.studies.study import Study, Variant
 from adaptive_labels.runs import RunError, RunFolder, recipe_hash
 
@@ -27,17 +28,15 @@ Records = Mapping[tuple[str, str, int], Record]  # by task, variant and seed
 
 def make_record(run: RunFolder, task: str, variant: Variant) -> Record:
     """The compact record of a finished run."""
-    result = run.result
+    result, config = run.result, run.config
     if result is None:
         raise RunError(f"{run.path} is unfinished: there is nothing to record")
-    predictions = run.load_predictions()
-    labels = run.load_residual_labels()
-    config = run.config
     recipe = recipe_hash(config)
-    config["data"] = {**config["data"], "name": PurePath(config["data"]["name"]).name, "data_dir": None}
-    for path in ("teacher", "initial_labels"):  # which of them it is stands beside each
+    config["data"] |= {"name": PurePath(config["data"]["name"]).name, "data_dir": None}
+    for path in ("teacher", "initial_labels"):  # their hashes say which they are
         config["method"]["options"].pop(path, None)
     config["model"].pop("weights", None)
+    environment = run.environment or {}
     record: Record = {
         "task": task,
         "variant": variant.key,
@@ -45,27 +44,29 @@ def make_record(run: RunFolder, task: str, variant: Variant) -> Record:
         "status": result["status"],
         "recipe_hash": recipe,
         "config": _without_nulls(config),
-        "environment": _environment(run.environment or {}),
+        "environment": {
+            **{key: environment.get(key) for key in ("date", "commit", "versions")},
+            "cpu": (environment.get("cpu") or {}).get("model"),
+        },
         "parameters": result["parameters"],
         "seconds": round(result["seconds"], 1),
         "metrics": {split: _rounded(metrics) for split, metrics in result["metrics"].items()},
     }
     if result["reason"]:
         record["reason"] = result["reason"]
-    if predictions is not None:
-        record["mechanism"] = _rounded(describe_margins(predictions.test_logits, predictions.test_labels))
-        right = predictions.test_logits.argmax(1) == predictions.test_labels
-        classes = predictions.test_logits.shape[1]
-        record["right_by_class"] = np.bincount(predictions.test_labels[right], minlength=classes).tolist()
-        record["test_by_class"] = np.bincount(predictions.test_labels, minlength=classes).tolist()
+    predictions, labels = run.load_predictions(), run.load_residual_labels()
     if labels is not None:
         record["residual_labels"] = _largest(labels.matrix())
-        if predictions is not None:
-            counts = np.zeros_like(labels.matrix(), dtype=np.int64)
-            np.add.at(counts, (predictions.test_labels, predictions.test_logits.argmax(1)), 1)
-            found = agreement(labels.matrix(), counts, pairs=0)
-            if found.overall is not None and found.top1 is not None:
-                record["mechanism"] |= _rounded({"label_agreement": found.overall, "label_top1": found.top1})
+    if predictions is not None:
+        true, predicted = predictions.test_labels, predictions.test_logits.argmax(1)
+        counts = np.zeros(2 * predictions.test_logits.shape[1:], dtype=np.int64)  # (K, K)
+        np.add.at(counts, (true, predicted), 1)
+        record["mechanism"] = _rounded(describe_margins(predictions.test_logits, true))
+        record["right_by_class"] = counts.diagonal().tolist()
+        record["test_by_class"] = counts.sum(axis=1).tolist()
+        found = None if labels is None else agreement(labels.matrix(), counts, pairs=0)
+        if found is not None and found.overall is not None and found.top1 is not None:
+            record["mechanism"] |= _rounded({"label_agreement": found.overall, "label_top1": found.top1})
     return record
 
 
@@ -78,22 +79,15 @@ def _without_nulls(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _environment(environment: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: environment.get(key) for key in ("date", "commit", "versions")}
-    return {**kept, "cpu": (environment.get("cpu") or {}).get("model")}
-
-
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:
     return {key: float(f"{value:.6g}") for key, value in values.items()}
 
 
 def _largest(labels: NDArray[np.float32]) -> dict[str, Any]:
     """The mean normalised entropy of the rows, and the largest entries of each: [class, per mille], largest first."""
-    size = len(labels)
-    top = np.argsort(-labels, axis=1, kind="stable")[:, : min(KEPT_PER_ROW, size - 1)]
-    values = np.rint(np.take_along_axis(labels, top, axis=1) * 1000).astype(int)
-    rows = [[[int(i), int(v)] for i, v in zip(*row, strict=True)] for row in zip(top, values, strict=True)]
-    return {"entropy": float(f"{row_entropy(labels, normalised=True).mean():.5g}"), "largest": rows}
+    top, values = top_confusions(labels, min(KEPT_PER_ROW, len(labels) - 1))
+    largest = np.stack([top, np.rint(values * 1000).astype(int)], axis=-1).tolist()
+    return {"entropy": float(f"{row_entropy(labels, normalised=True).mean():.5g}"), "largest": largest}
 
 
 def describe_margins(logits: NDArray[Any], labels: NDArray[np.int64]) -> dict[str, float]:
@@ -113,34 +107,22 @@ def describe_margins(logits: NDArray[Any], labels: NDArray[np.int64]) -> dict[st
     >>> {k: round(v, 3) for k, v in describe_margins(z, np.array([0, 1, 2])).items()}["errors_to_confused"]
     0.0
     """
-    z = np.asarray(logits, dtype=np.float64)
-    n, classes = z.shape
+    n, classes = logits.shape
     if classes < 3 or n == 0:
         return {}
+    residual = mean_residual_labels(logits, labels)  # (K, K)
+    confused = residual.argmax(axis=1)[labels]
+    z = np.asarray(logits, dtype=np.float64)
     z = z / max(float(z.std()), 1e-12)
-    rows = np.arange(n)
-    own = z[rows, labels]
-    others = np.asarray(logits, dtype=np.float64).copy()
+    rows, predicted = np.arange(n), z.argmax(1)
+    own, others = z[rows, labels], z.copy()
     others[rows, labels] = -np.inf
-    p_res = np.exp(others - others.max(1, keepdims=True))
-    p_res /= p_res.sum(1, keepdims=True)
-    sums = np.zeros((classes, classes))
-    np.add.at(sums, labels, p_res)
-    counts = np.bincount(labels, minlength=classes)
-    seen = counts > 0
-    means = sums[seen] / counts[seen, None]
-    entropy = -(means * np.log(np.maximum(means, 1e-300))).sum(1).mean() / np.log(classes - 1)
-    confused = np.where(seen, sums.argmax(1), 0)[labels]
-    hidden = z.copy()
-    hidden[rows, labels] = -np.inf
-    rival = hidden.max(1)
-    predicted = z.argmax(1)
     wrong = predicted != labels
     return {
-        "rival_margin": float((own - rival).mean()),
+        "rival_margin": float((own - others.max(1)).mean()),
         "confused_margin": float((own - z[rows, confused]).mean()),
         "other_margin": float((own - (z.sum(1) - own) / (classes - 1)).mean()),
-        "residual_entropy": float(entropy),
+        "residual_entropy": float(row_entropy(residual, normalised=True)[np.unique(labels)].mean()),
         "errors_to_confused": float((predicted[wrong] == confused[wrong]).mean()) if wrong.any() else 0.0,
     }
 

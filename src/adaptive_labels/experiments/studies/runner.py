@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from adaptive_labels.analysis.suspects import mean_residual_labels
-from adaptive_labels.config import RunConfig, from_dict, to_dict
+from adaptive_labels.config import RunConfig, changed, from_dict, to_dict
 from adaptive_labels.data import Dataset
 from adaptive_labels.experiments import build
 from adaptive_labels.experiments.comparison import Plan, plan_runs, run_plan
@@ -25,10 +25,10 @@ from adaptive_labels.experiments.studies.records import (
     read_records,
     stand_in_name,
 )
-from adaptive_labels.experiments.studies.study import Study, StudyError, Variant
-from adaptive_labels.experiments.tuning import TUNE_SEEDS, best_trial, trials_of
+from adaptive_labels.experiments.studies.study import TUNE_SEEDS, Study, StudyError, Variant
 from adaptive_labels.runs import RunFolder, run_id, write_npz
 
+Pairs = Iterable[tuple[Variant, int]]  # variants and seeds
 Listening = Callable[[Plan], Any]  # a context manager that gives something to tell events to
 
 
@@ -46,7 +46,7 @@ class Work:
         """A task's configuration with the data of this work."""
         config = study.config(task)
         name = self.stand_ins.get(config.data.name, config.data.name)
-        return dataclasses.replace(config, data=dataclasses.replace(config.data, name=name, data_dir=self.data_dir))
+        return changed(config, "data", name=name, data_dir=self.data_dir)
 
     def recorded_as(self, study: Study, task: str) -> str:
         """What a task's runs are recorded under: on other data than its own it is another task."""
@@ -58,40 +58,61 @@ def run_study(study: Study, task: str, work: Work, listening: Listening) -> list
     """Run every variant × seed that is missing on a task; returns the failures."""
     config, name = work.config(study, task), work.recorded_as(study, task)
     dataset = build.load_data(config.data)
-    seeds, variants = study.seeds_for(task), study.variants_on(task)
-    plain = [variant for variant in variants if not variant.fixed_to_confusions and variant.tune is None]
-    fixed = [variant for variant in variants if variant.fixed_to_confusions]
-    tuned = [variant for variant in variants if variant.tune is not None]
     if name != task:
         _check_stand_in(name, dataset, read_records(work.results, study))
 
-    def missing(variants: Sequence[Variant], seeds: Sequence[int] = seeds) -> list[tuple[Variant, int]]:
-        recorded = read_records(work.results, study)
-        return [(v, seed) for seed in seeds for v in variants if (name, v.key, seed) not in recorded]
+    def run(pairs: Pairs, labels: str | None = None) -> list[RunFolder]:
+        runs, failures = _run(name, config, pairs, labels, dataset, work, listening)
+        failed.extend(failures)
+        return runs
 
-    def run(pairs: Iterable[tuple[Variant, int]], labels: str | None = None) -> list[Outcome]:
-        return _run(name, _configs(config, dataset, pairs, labels), dataset, work, listening)
-
-    failed = run(missing(plain))
-    if held := missing(fixed):
-        baselines = [(_plain_baseline(plain), seed) for seed in seeds]
-        folders = [RunFolder.create(work.out, to_dict(one)) for _, one in _configs(config, dataset, baselines)]
-        # A record is not enough here: what the baseline confuses is in the predictions of its run.
-        failed += run(pair for pair, folder in zip(baselines, folders, strict=True) if not folder.finished)
-        failed += run(held, _confusions_file(folders, work.out, name))
-    if tuned:
-        failed += run(missing([trial for variant in tuned for trial in trials_of(variant)], seeds[:TUNE_SEEDS]))
+    failed: list[Outcome] = []
+    tried: set[tuple[str, int]] = set()
+    for _ in range(2):  # once its trials are recorded, the best one of a tuned variant is known and gets its seeds
         records = read_records(work.results, study)
-        best = [best_trial(variant, name, records) for variant in tuned]
-        failed += run(missing([trial for trial in best if trial is not None], seeds[TUNE_SEEDS:]))
+        wanted = [(v, seed) for v, seed in _wanted(study, task, name, records) if (v.key, seed) not in tried]
+        missing = [(v, seed) for v, seed in wanted if (name, v.key, seed) not in records]
+        tried |= {(v.key, seed) for v, seed in missing}
+        run([(v, seed) for v, seed in missing if not v.fixed_to_confusions])
+        if held := [(v, seed) for v, seed in missing if v.fixed_to_confusions]:
+            baseline = Variant("baseline", "baseline")
+            if baseline.key not in {v.key for v in study.variants_on(task)}:
+                raise StudyError("fixed_to_confusions needs a plain baseline among the variants")
+            # A record is not enough here: what the baseline confuses is in the predictions of its run.
+            seeds = study.seeds_for(task)
+            baselines = run([(baseline, seed) for seed in seeds])
+            if len(baselines) == len(seeds):
+                run(held, _confusions_file(baselines, work.out, name))
     return failed
+
+
+def _wanted(study: Study, task: str, name: str, records: Records) -> list[tuple[Variant, int]]:
+    """Variants and seeds to be run on a task, one seed after the other; of a tuned variant what is known by now."""
+    seeds, pairs = study.seeds_for(task), []
+    for variant in study.variants_on(task):
+        if variant.tune is None:
+            pairs += [(variant, seed) for seed in seeds]
+        else:
+            pairs += [(trial, seed) for trial in variant.trials() for seed in seeds[:TUNE_SEEDS]]
+            best = variant.best_trial(name, records)
+            pairs += [(best, seed) for seed in seeds[TUNE_SEEDS:]] if best else []
+    return sorted(pairs, key=lambda pair: pair[1])
+
+
+def count_runs(study: Study, task: str, work: Work) -> tuple[int, int]:
+    """How many runs a study wants on a task, tuning trials included, and how many of them are recorded."""
+    name, records, seeds = work.recorded_as(study, task), read_records(work.results, study), study.seeds_for(task)
+    pairs = _wanted(study, task, name, records)
+    open_ends = [v for v in study.variants_on(task) if v.tune is not None and v.best_trial(name, records) is None]
+    done = sum((name, variant.key, seed) in records for variant, seed in pairs)
+    return len(pairs) + len(open_ends) * len(seeds[TUNE_SEEDS:]), done
 
 
 def run_variant(config: RunConfig, variant: Variant, out: Path, listening: Listening) -> RunFolder:
     """One run of a variant on a task's configuration, trained unless it is there already; nothing is recorded."""
     dataset = build.load_data(config.data)
-    resolved, choice = build.resolve_for(with_variant(config, variant), dataset)
-    plan = plan_runs(dataset, choice, [resolved], out)
+    resolved, _ = build.resolve_for(with_variant(config, variant), dataset)
+    plan = plan_runs(dataset, [resolved], out)
     with listening(plan) as tell:
         runs, failed = run_plan(plan, tell, sys.argv)
     if failed:
@@ -110,48 +131,30 @@ def with_variant(task: RunConfig, variant: Variant, labels: str | None = None) -
     return from_dict(values)
 
 
-def count_runs(study: Study, task: str, work: Work) -> tuple[int, int]:
-    """How many runs a study wants on a task, tuning trials included, and how many of them are recorded."""
-    name, records, seeds = work.recorded_as(study, task), read_records(work.results, study), study.seeds_for(task)
-    wanted = done = 0
-    for variant in study.variants_on(task):
-        pairs = [(variant, seed) for seed in seeds]
-        if variant.tune is not None:
-            pairs = [(trial, seed) for trial in trials_of(variant) for seed in seeds[:TUNE_SEEDS]]
-            best = best_trial(variant, name, records)
-            wanted += 0 if best else len(seeds[TUNE_SEEDS:])
-            pairs += [(best, seed) for seed in seeds[TUNE_SEEDS:]] if best else []
-        wanted += len(pairs)
-        done += sum((name, v.key, seed) in records for v, seed in pairs)
-    return wanted, done
-
-
-def _configs(
-    task: RunConfig, dataset: Dataset, pairs: Iterable[tuple[Variant, int]], labels: str | None = None
-) -> list[tuple[Variant, RunConfig]]:
-    """The resolved configuration of every variant and seed."""
+def _run(
+    name: str,
+    task: RunConfig,
+    pairs: Pairs,
+    labels: str | None,
+    dataset: Dataset,
+    work: Work,
+    listening: Listening,
+) -> tuple[list[RunFolder], list[Outcome]]:
+    """Do and record the runs of variants and seeds; all that are finished, and the failures."""
     resolved: dict[str, RunConfig] = {}
-    found = []
+    variants: dict[str, Variant] = {}
+    configs = []
     for variant, seed in pairs:
         if variant.key not in resolved:
             resolved[variant.key], _ = build.resolve_for(with_variant(task, variant, labels), dataset)
-        found.append((variant, dataclasses.replace(resolved[variant.key], seed=seed)))
-    return found
-
-
-def _run(
-    task: str, jobs: Sequence[tuple[Variant, RunConfig]], dataset: Dataset, work: Work, listening: Listening
-) -> list[Outcome]:
-    if not jobs:
-        return []
-    _, choice = build.resolve_for(jobs[0][1], dataset)
-    plan = plan_runs(dataset, choice, [config for _, config in jobs], work.out, work.workers)
-    variants = {run_id(to_dict(config)): variant for variant, config in jobs}
+        configs.append(dataclasses.replace(resolved[variant.key], seed=seed))
+        variants[run_id(to_dict(configs[-1]))] = variant
+    plan = plan_runs(dataset, configs, work.out, work.workers)
 
     def record(run: RunFolder) -> None:
         variant = variants.get(run_id(run.config))
         if variant is not None:  # not a run that was only learned from
-            append_record(work.results, make_record(run, task, variant))
+            append_record(work.results, make_record(run, name, variant))
 
     with listening(plan) as tell:
 
@@ -163,7 +166,7 @@ def _run(
         runs, failed = run_plan(plan, hear, sys.argv)
     for run in runs:  # those that had been finished before
         record(run)
-    return failed
+    return runs, failed
 
 
 def _check_stand_in(name: str, dataset: Dataset, records: Records) -> None:
@@ -171,13 +174,6 @@ def _check_stand_in(name: str, dataset: Dataset, records: Records) -> None:
     for (task, _, _), record in records.items():
         if task == name and record["config"]["data"].get("fingerprint", dataset.fingerprint) != dataset.fingerprint:
             raise StudyError(f"{name} has records of other data under this name: rename the data, or give --results")
-
-
-def _plain_baseline(variants: Sequence[Variant]) -> Variant:
-    baseline = next((v for v in variants if v.method == "baseline" and not v.options and not v.training), None)
-    if baseline is None:
-        raise StudyError("fixed_to_confusions needs a plain baseline among the variants")
-    return baseline
 
 
 def _confusions_file(baselines: Sequence[RunFolder], out: Path, task: str) -> str:

@@ -1,64 +1,25 @@
-"""A study as plain data: one TOML file with a question, the tasks it is put to, and the variants compared.
+"""A study as plain data: a question, the tasks it is put to, and the variants compared.
 
-    title = "What the weight on L_res is"
-    question = "Which accuracy should 1 − accuracy be made of?"
-    reference = "running"                  # what the others are compared with
-    tasks = ["towns", "banking77"]         # files in tasks/ beside the study
-    seeds = 5
-
-    [seeds_on]                             # fewer where a run is long
-    cifar100 = 3
-
-    [[variant]]
-    name = "running"
-    method = "alr"
-
-    [[variant]]
-    name = "constant {residual_weight}"    # a grid: every combination is a variant of its own
-    method = "alr"
-    grid.residual_weight = [0.5, 1.0]
-
-``methods = ["baseline", "alr"]`` is short for variants of these names without settings.
-
-A variant's ``options`` go to the method, its ``training`` to the training settings. ``tune = 5`` tries five values of
-the method's main option and shows the one that is best on validation. ``fixed_to_confusions = true`` holds S at what
-the baseline's runs confuse on validation.
-
-A study may hold its tasks itself, as the recipes of the paper's tables do:
-
-    [defaults.training]                    # what its tasks share
-    epochs = 300
-
-    [task.cifar10-narrow]
-    column = "cifar10/preact-resnet18"     # the paper's column that it stands for
-    data.name = "cifar10"
-    model.name = "preact-resnet18-w16"
-
-    [task.cifar100-narrow]
-    like = "cifar10-narrow"                # the same but for what follows
-    column = "cifar100/preact-resnet18"
-    data.name = "cifar100"
+It is one TOML file; studies/README.md says what may stand in it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
+import statistics
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from adaptive_labels.config import ConfigError, RunConfig, from_dict, load_toml
 from adaptive_labels.errors import UserError, did_you_mean
+from adaptive_labels.losses import find_method
 
-_STUDY_KEYS = (
-    *("title", "question", "reference", "tasks", "seeds", "seeds_on", "columns", "by_class", "methods", "variant"),
-    *("figure", "defaults", "task"),
-)
-_VARIANT_KEYS = ("name", "method", "options", "training", "grid", "tune", "fixed_to_confusions", "tasks")
-_TASK_KEYS = ("like", "column", "data", "model", "training")
+TUNE_SEEDS = 2  # seeds that every trial is run with; the chosen one gets the study's others as well
 DEFAULT_COLUMNS = ("nll", "ece", "ece_scaled", "aurc")
 # How a metric is called in a table, and how many digits it is shown with.
 COLUMNS = {
@@ -111,6 +72,29 @@ class Variant:
         if self.fixed_to_confusions:
             settings["fixed_to_confusions"] = True
         return json.dumps(settings, sort_keys=True, separators=(",", ":"))
+
+    def trials(self) -> list[Variant]:
+        """A variant with ``tune = n`` at n values of its method's main option, the ones that `alr tune` tries."""
+        option, values = find_method(self.method).trials(self.tune or 0)
+        return [
+            dataclasses.replace(
+                self, name=f"{self.name} ({option} {value:g})", options={**self.options, option: value}, tune=None
+            )
+            for value in values
+        ]
+
+    def best_trial(self, task: str, records: Mapping[tuple[str, str, int], Mapping[str, Any]]) -> Variant | None:
+        """The trial with the highest mean validation accuracy over the tuning seeds (the first of equals).
+
+        None while a trial is missing. One that diverged counts as 0.
+        """
+        trials = self.trials()
+        found = [[records.get((task, trial.key, seed)) for seed in range(TUNE_SEEDS)] for trial in trials]
+        if any(None in runs for runs in found):
+            return None
+        splits = [[run["metrics"].get("validation", {}) for run in runs if run is not None] for runs in found]
+        scores = [statistics.fmean(split.get("top1", 0.0) for split in runs) for runs in splits]
+        return trials[scores.index(max(scores))]
 
 
 @dataclass(frozen=True)
@@ -169,6 +153,12 @@ class Study:
         return load_toml(path)
 
 
+_STUDY_KEYS = {item.name for item in dataclasses.fields(Study)} - {"file", "variants", "paper_columns", "own_tasks"}
+_STUDY_KEYS |= {"methods", "variant", "defaults", "task"}
+_VARIANT_KEYS = {item.name for item in dataclasses.fields(Variant)} | {"grid"}
+_TASK_SECTIONS = ("data", "model", "training")
+
+
 def load_study(path: str | Path) -> Study:
     """Read a study; unknown keys, missing ones and a reference that is no variant are refused."""
     path = Path(path)
@@ -184,25 +174,25 @@ def load_study(path: str | Path) -> Study:
     for key in ("title", "question", "tasks"):
         if key not in values:
             raise StudyError(f"the study {path} has no {key}")
-    plain = [Variant(name, name) for name in values.pop("methods", ())]
-    variants = (*plain, *(variant for entry in values.pop("variant", ()) for variant in _expand(path, entry)))
+    variants = [Variant(name, name) for name in values.pop("methods", ())]
+    variants += [variant for entry in values.pop("variant", ()) for variant in _expand(path, entry)]
+    reference = values.setdefault("reference", "baseline")
     if not variants:
         raise StudyError(f"the study {path} has no variant")
     for first, second in itertools.combinations(variants, 2):
         if first.name == second.name and (not first.tasks or not second.tasks or set(first.tasks) & set(second.tasks)):
             raise StudyError(f"the study {path} has two variants called {first.name!r}")
-    reference = values.setdefault("reference", "baseline")
     if reference not in {variant.name for variant in variants}:
         raise StudyError(f"the study {path} has the reference {reference!r}, which is none of its variants")
     for column in values.get("columns", ()):
         if column not in COLUMNS:
             raise StudyError(f"the study {path} has the unknown column {column!r}; known are {', '.join(COLUMNS)}")
-    figure = _figure(path, values.pop("figure", None))
+    if "figure" in values:
+        values["figure"] = _figure(path, values["figure"])
     others: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     return Study(
         file=path,
-        variants=variants,
-        figure=figure,
+        variants=tuple(variants),
         paper_columns={name: task["column"] for name, task in given.items() if "column" in task},
         own_tasks=own,
         **others,
@@ -213,18 +203,16 @@ def _own_tasks(path: Path, tasks: Mapping[str, Any], defaults: Mapping[str, Any]
     """The tasks that a study holds itself: their own values over those of the task they are like or the defaults."""
     found: dict[str, dict[str, Any]] = {}
     for name, own in tasks.items():
-        _refuse_unknown(path, own, _TASK_KEYS)
+        _refuse_unknown(path, own, ("like", "column", *_TASK_SECTIONS))
         like = own.get("like")
         if like is not None and like not in found:
             raise StudyError(f"the task {name} of {path} is like {like!r}, which is no task before it")
         base = defaults if like is None else found[like]
-        found[name] = {key: {**base.get(key, {}), **own.get(key, {})} for key in ("data", "model", "training")}
+        found[name] = {key: {**base.get(key, {}), **own.get(key, {})} for key in _TASK_SECTIONS}
     return found
 
 
-def _figure(path: Path, values: Mapping[str, Any] | None) -> Figure | None:
-    if values is None:
-        return None
+def _figure(path: Path, values: Mapping[str, Any]) -> Figure:
     try:
         return Figure(**{**values, "values": tuple(values["values"])})
     except (KeyError, TypeError) as error:
@@ -239,31 +227,22 @@ def _expand(path: Path, entry: Mapping[str, Any]) -> Iterator[Variant]:
     for key in ("name", "method"):
         if key not in entry:
             raise StudyError(f"a variant of {path} has no {key}")
+    given: dict[str, Any] = {
+        key: tuple(value) if key == "tasks" else value for key, value in entry.items() if key != "grid"
+    }
     grid = entry.get("grid", {})
     for values in itertools.product(*grid.values()):
-        chosen = dict(zip(grid, values, strict=True))
-        options = {**entry.get("options", {}), **{k: v for k, v in chosen.items() if not k.startswith("training.")}}
-        training = {
-            **entry.get("training", {}),
-            **{k.removeprefix("training."): v for k, v in chosen.items() if k.startswith("training.")},
-        }
-        shown = {key.removeprefix("training."): _word(value) for key, value in chosen.items()}
-        yield Variant(
-            name=entry["name"].format(**shown),
-            method=entry["method"],
-            options=options,
-            training=training,
-            tune=entry.get("tune"),
-            fixed_to_confusions=entry.get("fixed_to_confusions", False),
-            tasks=tuple(entry.get("tasks", ())),
-        )
+        chosen: dict[str, dict[str, Any]] = {"options": {}, "training": {}}
+        shown = {}
+        for key, value in zip(grid, values, strict=True):
+            name = key.removeprefix("training.")
+            chosen["options" if name == key else "training"][name] = value
+            shown[name] = f"{value:g}".replace("-", "−") if isinstance(value, float) else str(value)
+        settings = {key: {**given.get(key, {}), **more} for key, more in chosen.items()}
+        yield Variant(**{**given, **settings, "name": given["name"].format(**shown)})
 
 
-def _word(value: Any) -> str:
-    return f"{value:g}".replace("-", "−") if isinstance(value, float) else str(value)
-
-
-def _refuse_unknown(path: Path, values: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def _refuse_unknown(path: Path, values: Mapping[str, Any], known: Iterable[str]) -> None:
     for key in values:
         if key not in known:
             hint = did_you_mean(key, known) or f"; known are {', '.join(sorted(known))}"

@@ -15,7 +15,6 @@ from adaptive_labels.analysis.format import difference, p_value, percent_summary
 from adaptive_labels.analysis.statistics import compare, compare_all, summarise
 from adaptive_labels.experiments.studies.records import Record, Records, read_records
 from adaptive_labels.experiments.studies.study import COLUMNS, Figure, Study, StudyError, Variant, load_study
-from adaptive_labels.experiments.tuning import best_trial
 from adaptive_labels.report.charts import Axis, Curve, line_chart
 from adaptive_labels.report.figures import standalone
 
@@ -31,39 +30,31 @@ class Row:
     runs: Mapping[int, Record]
 
     def values(self, split: str, metric: str) -> dict[int, float]:
-        """Seed → figure."""
-        return {seed: found for seed, run in self.runs.items() if (found := metric_of(run, split, metric)) is not None}
+        """Seed → figure: a metric of a split, or one of how it came about."""
+        found = {seed: _figure_of(run, split, metric) for seed, run in self.runs.items()}
+        return {seed: float(figure) for seed, figure in found.items() if figure is not None}
 
 
-def metric_of(record: Record, split: str, metric: str) -> float | None:
-    """One figure of a record: a metric of a split, or one of how it came about."""
+def _figure_of(record: Record, split: str, metric: str) -> Any:
     if metric == "train_top1":
-        return _number(record["metrics"].get("train", {}).get("top1"))
+        return record["metrics"].get("train", {}).get("top1")
     if metric == "label_entropy":
-        return _number(record.get("residual_labels", {}).get("entropy"))
+        return record.get("residual_labels", {}).get("entropy")
     if metric in record.get("mechanism", {}):
-        return _number(record["mechanism"][metric])
-    return _number(record["metrics"].get(split, {}).get(metric))
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
+        return record["mechanism"][metric]
+    return record["metrics"].get(split, {}).get(metric)
 
 
 def rows_of(study: Study, task: str, records: Records) -> list[Row]:
     """The study's variants on a task that have runs; a tuned one is shown at its best value on validation."""
-    rows = []
-    for variant in study.variants_on(task):
-        shown: Variant | None = variant
-        if variant.tune is not None:
-            shown = best_trial(variant, task, records)
-        if shown is None:
-            continue
-        found = {seed: records.get((task, shown.key, seed)) for seed in study.seeds_for(task)}
-        runs = {seed: record for seed, record in found.items() if record is not None}
-        if runs:
-            rows.append(Row(shown.name, runs))
-    return rows
+    shown = [v if v.tune is None else v.best_trial(task, records) for v in study.variants_on(task)]
+    rows = [_row(study, task, variant, records) for variant in shown if variant is not None]
+    return [row for row in rows if row.runs]
+
+
+def _row(study: Study, task: str, variant: Variant, records: Records) -> Row:
+    found = {seed: records.get((task, variant.key, seed)) for seed in study.seeds_for(task)}
+    return Row(variant.name, {seed: record for seed, record in found.items() if record is not None})
 
 
 def study_page(study: Study, records: Records) -> str:
@@ -95,7 +86,7 @@ def fill_template(template: Path, studies: Path, results: Path) -> str:
 
 def _tables(study: Study, rows: Sequence[Row]) -> list[str]:
     gains = gains_table(rows) if study.by_class else ""
-    return [task_table(study, rows), gains] if gains else [task_table(study, rows)]
+    return [task_table(study, rows), *filter(None, [gains])]
 
 
 def task_table(study: Study, rows: Sequence[Row]) -> str:
@@ -174,15 +165,11 @@ def curves_of(study: Study, figure: Figure, records: Records) -> dict[str, Curve
     curves = {}
     for task in study.tasks:
         wanted = {variant.key for variant in study.variants_on(task)}
-
-        def accuracies(variant: Variant, task: str = task) -> dict[int, float]:
-            runs = {seed: records.get((task, variant.key, seed)) for seed in study.seeds_for(task)}
-            return Row("", {seed: run for seed, run in runs.items() if run is not None}).values("test", "top1")
-
-        baseline, points = accuracies(Variant("baseline", "baseline")), []
+        baseline = _row(study, task, Variant("baseline", "baseline"), records).values("test", "top1")
+        points = []
         for place, value in enumerate(figure.values):
             variant = Variant("", figure.method, {} if value == figure.default else {figure.option: value})
-            found = compare(accuracies(variant), baseline)
+            found = compare(_row(study, task, variant, records).values("test", "top1"), baseline)
             if variant.key in wanted and found.difference is not None:
                 ends = [found.difference if end is None else end for end in (found.low, found.high)]
                 points.append((place, 100 * found.difference, *(100 * end for end in ends)))
