@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaptive_labels.analysis.format import percent
-from adaptive_labels.analysis.summary import baseline_label
+from adaptive_labels.analysis.table import baseline_label
 from adaptive_labels.report.charts import class_chart
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.group_data import GroupData, MethodData

@@ -5,8 +5,7 @@ import binascii
 from collections.abc import Sequence
 from typing import Any
 
-from adaptive_labels.analysis.confusions import Confusions, groups_sentence, one_way_pairs, top_pairs
-from adaptive_labels.analysis.confusions_table import pair_cells
+from adaptive_labels.analysis.confusions import Confusions, groups_sentence, one_way_pairs, pair_cells, top_pairs
 from adaptive_labels.analysis.format import p_value, percent
 from adaptive_labels.analysis.residual_labels import agreement
 from adaptive_labels.analysis.statistics import SIGNIFICANCE

@@ -9,8 +9,16 @@ from adaptive_labels.analysis.confusions import Pair, top_pairs
 from adaptive_labels.analysis.format import difference, p_value, percent, signed
 from adaptive_labels.analysis.records import Group
 from adaptive_labels.analysis.statistics import bootstrap_difference
-from adaptive_labels.analysis.summary import Row, baseline_label, chosen, summarise_group, verdict
-from adaptive_labels.analysis.table import caption, columns as table_columns, left_out
+from adaptive_labels.analysis.table import (
+    Row,
+    baseline_label,
+    caption,
+    chosen,
+    columns as table_columns,
+    left_out,
+    summarise_group,
+    verdict,
+)
 from adaptive_labels.report.charts import Difference, difference_chart
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.group_data import GroupData, MethodData
