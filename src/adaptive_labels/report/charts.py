@@ -1,6 +1,6 @@
 """The charts of the report and of every other figure in the package, as inline SVG."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Self
@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from adaptive_labels.metrics import ReliabilityTable
 from adaptive_labels.report.svg import (
     LETTER,
+    STYLES,
     figure,
-    grid,
     labelled,
     legend,
     line,
@@ -30,19 +30,12 @@ WIDTH, LEFT, RIGHT, TOP, PLOT = 420.0, 44.0, 12.0, 28.0, 204.0
 
 @dataclass(frozen=True)
 class Curve:
-    """A value that changes along x, with the ends of an interval around it (equal to it for no interval).
+    """A value that changes along x, with the ends of an interval around it (equal to it for no interval)."""
 
-    Attributes:
-        x: (P,) places, rising.
-        mean: (P,) values.
-        low: (P,) lower ends.
-        high: (P,) upper ends.
-    """
-
-    x: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    x: NDArray[np.float64]  # (P,) places, rising
+    mean: NDArray[np.float64]  # (P,)
+    low: NDArray[np.float64]  # (P,)
+    high: NDArray[np.float64]  # (P,)
 
     @classmethod
     def of(cls, x: ArrayLike, mean: ArrayLike, low: ArrayLike | None = None, high: ArrayLike | None = None) -> Self:
@@ -60,27 +53,16 @@ def over_runs(x: NDArray[np.float64], values: NDArray[np.float64]) -> Curve:
 
 @dataclass(frozen=True)
 class Axis:
-    """How the values along one side of a chart are placed and written.
+    """How the values along one side of a chart are placed and written."""
 
-    Attributes:
-        label: what the values are, with their unit.
-        scale: what values are multiplied by when they are written: 100 for percent.
-        signed: write a sign before positive values.
-        log: place values by their logarithm; ticks are powers of ten unless given.
-        whole: write whole numbers only: every one of a few, else about seven with the first and the last.
-        ticks: the places that are written, each with its words; round numbers unless given.
-        low: the axis never starts below this value.
-        high: the axis never ends above this value.
-    """
-
-    label: str
-    scale: float = 1.0
-    signed: bool = False
-    log: bool = False
-    whole: bool = False
-    ticks: Mapping[float, str] | None = None
-    low: float | None = None
-    high: float | None = None
+    label: str  # what the values are, with their unit
+    scale: float = 1.0  # what values are multiplied by when they are written: 100 for percent
+    signed: bool = False  # write a sign before positive values
+    log: bool = False  # place values by their logarithm; ticks are powers of ten unless given
+    whole: bool = False  # write whole numbers only: every one of a few, else about seven with the first and the last
+    ticks: Mapping[float, str] | None = None  # the places that are written, with their words; else round numbers
+    low: float | None = None  # the axis never starts below this value
+    high: float | None = None  # the axis never ends above this value
 
     def words(self, value: float, digits: int) -> str:
         """A value as it is written."""
@@ -113,14 +95,14 @@ class _Scale:
         position = float(np.log10(value)) if self.axis.log else value
         return self.start + (position - self.low) / (self.high - self.low) * (self.end - self.start)
 
-    @property
-    def ticks(self) -> dict[float, str]:
+    def ticks(self, about: int = 5) -> dict[float, str]:
         """The places that are written, with their words."""
         if self.axis.ticks is not None:
             return dict(self.axis.ticks)
         if self.axis.log:
             return {10.0**power: f"{10.0**power:g}" for power in range(int(self.low), int(self.high) + 1)}
-        found = _whole_ticks(int(self.low), int(self.high)) if self.axis.whole else nice_ticks(self.low, self.high)
+        whole = self.axis.whole
+        found = _whole_ticks(int(self.low), int(self.high)) if whole else nice_ticks(self.low, self.high, about)
         return dict(zip(found, labelled(found, self.axis.words), strict=True))
 
 
@@ -155,17 +137,17 @@ def line_chart(
         y_range: the ends of the y axis, to give several charts the same; they fit the lines unless given.
         with_legend: name the lines below.
     """
-    place = {name: (styles or {}).get(name, position) for position, name in enumerate(lines)}
+    place = _places(lines, styles)
     right, bottom = WIDTH - RIGHT, TOP + PLOT
     first, last = (f(float(f(one.x)) for one in lines.values()) for f in (min, max))
     inner = 14.0 if bars or x.log else 0.0
     across = _Scale(x, first, last, LEFT + inner, right - inner)
     up = _Scale(y, *(y_range or fitting_range(list(lines.values()), y, skip)), bottom, TOP)
     parts = []
-    for tick, words in up.ticks.items():
+    for tick, words in up.ticks().items():
         parts.append(line(LEFT, up(tick), right, up(tick), "zero" if y.signed and tick == 0 else "grid"))
         parts.append(text(LEFT - 5, up(tick) + 4, words, "end"))
-    parts += [text(across(tick), bottom + 16, words, "middle") for tick, words in across.ticks.items()]
+    parts += [text(across(tick), bottom + 16, words, "middle") for tick, words in across.ticks().items()]
     parts.append(text((LEFT + right) / 2, bottom + 32, x.label, "middle"))
     parts.append(text(8, 14, y.label))
     drawn = []
@@ -183,20 +165,22 @@ def line_chart(
     return figure(title, f"At the right end: {ends}.", WIDTH, height, "".join(parts), "chart")
 
 
+def _places(names: Iterable[str], styles: Mapping[str, int] | None) -> dict[str, int]:
+    """Name → style: the given one, else by the order."""
+    return {name: (styles or {}).get(name, position) for position, name in enumerate(names)}
+
+
 def _drawn_line(one: Curve, style: int, name: str, places: Sequence[float], up: _Scale, bars: bool) -> str:
     middle, upper, lower = (
         [(place, up(float(value))) for place, value in zip(places, values, strict=True)]
         for values in (one.mean, one.high, one.low)
     )
-    parts = []
+    parts, css = [], f"line{style % STYLES}"
     if bars:
-        parts += [
-            f'<line class="spread line{style % 7}" x1="{a:.1f}" y1="{b:.1f}" x2="{a:.1f}" y2="{c:.1f}"/>'
-            for (a, b), (_, c) in zip(lower, upper, strict=True)
-            if b != c
-        ]
+        ends = zip(lower, upper, strict=True)
+        parts += [line(*low, *high, f"spread {css}") for low, high in ends if low != high]
     elif (one.high > one.low).any():
-        parts.append(f'<polygon class="band line{style % 7}" points="{points([*upper, *reversed(lower)])}"/>')
+        parts.append(f'<polygon class="band {css}" points="{points([*upper, *reversed(lower)])}"/>')
     parts.append(stroke(style, middle, name))
     marked = middle if bars or len(middle) <= 8 else middle[style % 3 :: max(1, len(middle) // 7)]
     return "".join([*parts, *(marker(style, *point) for point in marked)])
@@ -264,7 +248,7 @@ def fitting_range(lines: Sequence[Curve], y: Axis, skip: int = 0) -> tuple[float
 
 @dataclass(frozen=True)
 class Difference:
-    """A method's difference from the baseline: one value per seed, the mean and its interval (None for one seed)."""
+    """A method's difference from the baseline: per seed, the mean, and its interval (None for one seed)."""
 
     name: str
     by_seed: Sequence[float]
@@ -278,23 +262,17 @@ class Difference:
 def difference_chart(rows: Sequence[Difference], title: str, baseline: str) -> str:
     """Each method's difference from the baseline in points: seeds as rings, the mean as a bar, its 95% interval."""
     left = 12 + 13 * LETTER * max(len(shorten(row.name, 24)) for row in rows)
-    width, step, top = WIDTH, 40.0, 26.0
-    right = width - 14
+    right, step, top = WIDTH - 14, 40.0, 26.0
     values = [value for row in rows for value in (*row.by_seed, row.mean)]
     largest = max(max(abs(value) for value in values), 0.0005)
     reach = max([largest * 1.15, *(min(abs(end), 3 * largest) for row in rows for end in (row.low, row.high) if end)])
     low = min(0.0, *values, *(row.low for row in rows if row.low is not None))
     high = max(0.0, *values, *(row.high for row in rows if row.high is not None))
     low, high = max(low, -reach) - 0.06 * reach, min(high, reach) + 0.06 * reach
-
-    def x(value: float) -> float:
-        return left + (value - low) / (high - low) * (right - left)
-
+    x = _Scale(Axis("", scale=100, signed=True), low, high, left, right)
     bottom = top + step * len(rows)
-    ticks = nice_ticks(low, high, 4)
-    parts = [line(x(tick), top - 4, x(tick), bottom, "grid") for tick in ticks]
-    for tick, words in zip(ticks, labelled(ticks, Axis("", scale=100, signed=True).words), strict=True):
-        parts.append(text(x(tick), bottom + 15, words, "middle"))
+    parts = [line(x(tick), top - 4, x(tick), bottom, "grid") for tick in x.ticks(4)]
+    parts += [text(x(tick), bottom + 15, words, "middle") for tick, words in x.ticks(4).items()]
     parts.append(line(x(0), top - 8, x(0), bottom, "zero"))
     parts.append(text(x(0), top - 12, baseline, "middle"))
     parts.append(text((left + right) / 2, bottom + 32, "points of test accuracy", "middle"))
@@ -312,7 +290,7 @@ def difference_chart(rows: Sequence[Difference], title: str, baseline: str) -> s
         drawn.append(text(place, y + 20, row.words, "start", 11, "halo"))
     parts.append(window(left, 0, right - left + 6, bottom, "".join(drawn)))
     description = "; ".join(f"{row.name} {row.words}" for row in rows) + "."
-    return figure(title, description, width, bottom + 38, "".join(parts), "chart differences")
+    return figure(title, description, WIDTH, bottom + 38, "".join(parts), "chart differences")
 
 
 def reliability_diagram(before: ReliabilityTable, after: ReliabilityTable | None, title: str) -> str:
@@ -324,7 +302,10 @@ def reliability_diagram(before: ReliabilityTable, after: ReliabilityTable | None
     def y(value: float) -> float:
         return top + (1 - value) * side
 
-    parts = [grid((0.0, 0.5, 1.0), left, left + side, y, lambda v, digits: f"{100 * v:.{digits}f}")]
+    ticks = {0.0: "0", 0.5: "50", 1.0: "100"}
+    parts = []
+    for tick, words in ticks.items():
+        parts += [line(left, y(tick), left + side, y(tick), "grid"), text(left - 5, y(tick) + 4, words, "end")]
     for b in np.flatnonzero(before.count):
         accuracy, share = float(before.accuracy[b]), float(before.count[b]) / most
         words = (
@@ -339,13 +320,13 @@ def reliability_diagram(before: ReliabilityTable, after: ReliabilityTable | None
     parts.append(line(left, top + side, left + side, top, "diagonal"))
     description = f"Accuracy by confidence in {bins} bins; the mean gap is {100 * before.ece:.1f} points"
     if after is not None:
-        places = [
-            (left + float(after.confidence[b]) * side, y(float(after.accuracy[b]))) for b in np.flatnonzero(after.count)
-        ]
+        filled = after.count > 0
+        means = zip(after.confidence[filled].tolist(), after.accuracy[filled].tolist(), strict=True)
+        places = [(left + confidence * side, y(accuracy)) for confidence, accuracy in means]
         parts.append(f'<polyline class="after" points="{points(places)}"/>')
         parts += [f'<circle class="after" cx="{a:.1f}" cy="{b:.1f}" r="2.5"/>' for a, b in places]
         description += f", and {100 * after.ece:.1f} after temperature scaling"
-    parts += [text(left + tick * side, top + side + 15, f"{100 * tick:g}", "middle") for tick in (0.0, 0.5, 1.0)]
+    parts += [text(left + tick * side, top + side + 15, words, "middle") for tick, words in ticks.items()]
     parts.append(text(left + side / 2, top + side + 30, "confidence %", "middle"))
     parts.append(text(6, 12, "right %"))
     return figure(title, f"{description}.", left + side + 14, top + side + 36, "".join(parts), "reliability")
@@ -355,18 +336,14 @@ def class_chart(
     names: Sequence[str], by_method: Mapping[str, Sequence[float]], title: str, styles: Mapping[str, int] | None = None
 ) -> str:
     """A row for each class, with each method's accuracy as its marker on a line that ends at 100%."""
-    place = {name: (styles or {}).get(name, position) for position, name in enumerate(by_method)}
+    place = _places(by_method, styles)
     left = 12 + 12 * LETTER * max(len(shorten(name)) for name in names)
     right, top, step = WIDTH - 16, 8.0, 17.0
     bottom = top + step * len(names)
     low = min(0.9, float(np.floor(10 * min(min(figures) for figures in by_method.values()))) / 10)
-
-    def x(value: float) -> float:
-        return left + (value - low) / (1 - low) * (right - left)
-
-    ticks = nice_ticks(low, 1.0)
-    parts = [line(x(tick), top, x(tick), bottom, "grid") for tick in ticks]
-    parts += [text(x(tick), bottom + 15, f"{100 * tick:.0f}", "middle") for tick in ticks]
+    x = _Scale(Axis("", scale=100), low, 1.0, left, right)
+    parts = [line(x(tick), top, x(tick), bottom, "grid") for tick in x.ticks()]
+    parts += [text(x(tick), bottom + 15, words, "middle") for tick, words in x.ticks().items()]
     parts.append(text((left + right) / 2, bottom + 31, "test accuracy %", "middle"))
     for i, name in enumerate(names):
         y = top + step * (i + 0.5)
