@@ -137,18 +137,6 @@ def average_precision(scores: ArrayLike, wrong: ArrayLike) -> float:
     return float(np.sum(np.diff(recall, prepend=0.0) * precision))
 
 
-def precision_at(scores: ArrayLike, wrong: ArrayLike, top: int) -> float:
-    """The share of wrong labels among the ``top`` most suspicious examples; equal scores in their given order.
-
-    >>> precision_at([0.9, 0.8, 0.7, 0.1], [True, False, True, False], 3)
-    0.6666666666666666
-    """
-    truth = np.asarray(wrong, dtype=bool)
-    if not 1 <= top <= len(truth):
-        raise ValueError(f"top is {top}; with {len(truth)} examples it must be between 1 and {len(truth)}.")
-    return float(truth[np.argsort(-np.asarray(scores, dtype=np.float64), kind="stable")[:top]].mean())
-
-
 @dataclass(frozen=True)
 class Suspect:
     """One training example whose label looks wrong."""

@@ -18,7 +18,7 @@ from adaptive_labels.analysis.format import (
     seeds,
     signed,
 )
-from adaptive_labels.analysis.records import Group, Record, group_records
+from adaptive_labels.analysis.records import Group, Record, flatten, group_records
 from adaptive_labels.analysis.statistics import SIGNIFICANCE, Comparison, Summary, compare_all, summarise
 from adaptive_labels.errors import UserError
 
@@ -288,36 +288,24 @@ def _data(group: Group) -> dict[str, Any]:
     }
 
 
-_CSV_HEADINGS = (
-    "group", "dataset", "model", "method", "status", "seed", "reason", "n", "epochs", "difference", "difference_low",
-    "difference_high", "p", "p_holm", "p_flip", "test_top1_mean", "test_top1_std", "validation_top1_mean",
-    "validation_top1_std", "test_top5_mean", "test_nll_mean", "test_ece_mean", "test_ece_scaled_mean", "test_aurc_mean",
-    "seconds_mean", "parameters_network", "parameters_criterion",
-)  # fmt: skip
+# Heading → where it is in the data above, flattened to dotted keys.
+_CSV_COLUMNS = {
+    "group": "title", "dataset": "dataset", "model": "model", "method": "label", "status": "status", "seed": "seed",
+    "reason": "reason", "n": "n", "epochs": "epochs", "difference": "comparison.difference",
+    "difference_low": "comparison.low", "difference_high": "comparison.high", "p": "comparison.p",
+    "p_holm": "comparison.p_holm", "p_flip": "comparison.p_flip", "test_top1_mean": "test.top1.mean",
+    "test_top1_std": "test.top1.std", "validation_top1_mean": "validation.mean",
+    "validation_top1_std": "validation.std", "test_top5_mean": "test.top5.mean", "test_nll_mean": "test.nll.mean",
+    "test_ece_mean": "test.ece.mean", "test_ece_scaled_mean": "test.ece_scaled.mean",
+    "test_aurc_mean": "test.aurc.mean", "seconds_mean": "seconds.mean", "parameters_network": "parameters.network",
+    "parameters_criterion": "parameters.criterion",
+}  # fmt: skip
 
 
 def _csv(groups: Sequence[Group]) -> str:
-    lines: list[dict[str, Any]] = []
-    for group in groups:
-        shared = {"group": group.title, "dataset": group.dataset, "model": group.model}
-        lines += [{**shared, **_csv_row(row)} for row in summarise_group(group)]
-        lines += [
-            {**shared, "method": left.label, "status": left.status, "seed": left.seed, "reason": left.reason}
-            for left in group.left_out
-        ]
-    return tables.as_csv(_CSV_HEADINGS, [[line.get(heading) for heading in _CSV_HEADINGS] for line in lines])
-
-
-def _csv_row(row: Row) -> dict[str, Any]:
-    cells: dict[str, Any] = {"method": row.label, "status": "finished", "n": row.n}
-    cells["epochs"] = " ".join(str(epoch) for epoch in row.epochs)
-    cells |= {f"parameters_{name}": count for name, count in row.parameters.items()}
-    if row.comparison is not None:
-        found = asdict(row.comparison)
-        cells |= {name: found[name] for name in ("difference", "p", "p_holm", "p_flip")}
-        cells |= {f"difference_{end}": found[end] for end in ("low", "high")}
-    summaries = {f"test_{metric}": summary for metric, summary in row.test.items()}
-    for name, summary in {**summaries, "validation_top1": row.validation, "seconds": row.seconds}.items():
-        if summary is not None:
-            cells |= {f"{name}_mean": summary.mean, f"{name}_std": summary.std}
-    return cells
+    lines = []
+    for data in map(_data, groups):
+        for row in data["rows"]:
+            row |= {"status": "finished", "epochs": " ".join(str(epoch) for epoch in row["epochs"])}
+        lines += [{**data, **flatten(one)} for one in (*data["rows"], *data["left_out"])]
+    return tables.as_csv(list(_CSV_COLUMNS), [[line.get(key) for key in _CSV_COLUMNS.values()] for line in lines])

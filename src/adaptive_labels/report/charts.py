@@ -8,6 +8,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from adaptive_labels.analysis.format import difference
+from adaptive_labels.analysis.statistics import Comparison
 from adaptive_labels.metrics import ReliabilityTable
 from adaptive_labels.report.svg import (
     LETTER,
@@ -246,50 +248,42 @@ def fitting_range(lines: Sequence[Curve], y: Axis, skip: int = 0) -> tuple[float
     return (low, high) if high > low else (low, low + 0.01)
 
 
-@dataclass(frozen=True)
-class Difference:
-    """A method's difference from the baseline: per seed, the mean, and its interval (None for one seed)."""
+def difference_chart(
+    found: Mapping[str, Comparison], by_seed: Mapping[str, Sequence[float]], title: str, baseline: str, best: str | None
+) -> str:
+    """Each method's difference from the baseline in points: seeds as rings, the mean as a bar, its 95% interval.
 
-    name: str
-    by_seed: Sequence[float]
-    mean: float
-    low: float | None
-    high: float | None
-    words: str
-    best: bool = False
-
-
-def difference_chart(rows: Sequence[Difference], title: str, baseline: str) -> str:
-    """Each method's difference from the baseline in points: seeds as rings, the mean as a bar, its 95% interval."""
-    left = 12 + 13 * LETTER * max(len(shorten(row.name, 24)) for row in rows)
+    ``best`` is the method whose name is written bold.
+    """
+    left = 12 + 13 * LETTER * max(len(shorten(name, 24)) for name in found)
     right, step, top = WIDTH - 14, 40.0, 26.0
-    values = [value for row in rows for value in (*row.by_seed, row.mean)]
+    means = {name: one.difference or 0.0 for name, one in found.items()}
+    values = [value for name in found for value in (*by_seed[name], means[name])]
+    ends = [end for one in found.values() for end in (one.low, one.high) if end is not None]
     largest = max(max(abs(value) for value in values), 0.0005)
-    reach = max([largest * 1.15, *(min(abs(end), 3 * largest) for row in rows for end in (row.low, row.high) if end)])
-    low = min(0.0, *values, *(row.low for row in rows if row.low is not None))
-    high = max(0.0, *values, *(row.high for row in rows if row.high is not None))
-    low, high = max(low, -reach) - 0.06 * reach, min(high, reach) + 0.06 * reach
-    x = _Scale(Axis("", scale=100, signed=True), low, high, left, right)
-    bottom = top + step * len(rows)
+    reach = max([largest * 1.15, *(min(abs(end), 3 * largest) for end in ends)])
+    low, high = max(min(0.0, *values, *ends), -reach), min(max(0.0, *values, *ends), reach)
+    scale = Axis("points of test accuracy", scale=100, signed=True)
+    x = _Scale(scale, low - 0.06 * reach, high + 0.06 * reach, left, right)
+    bottom = top + step * len(found)
     parts = [line(x(tick), top - 4, x(tick), bottom, "grid") for tick in x.ticks(4)]
     parts += [text(x(tick), bottom + 15, words, "middle") for tick, words in x.ticks(4).items()]
     parts.append(line(x(0), top - 8, x(0), bottom, "zero"))
     parts.append(text(x(0), top - 12, baseline, "middle"))
-    parts.append(text((left + right) / 2, bottom + 32, "points of test accuracy", "middle"))
+    parts.append(text((left + right) / 2, bottom + 32, scale.label, "middle"))
     drawn = []
-    for i, row in enumerate(rows):
-        y = top + step * (i + 0.42)
-        parts.append(text(left - 8, y + 4, shorten(row.name, 24), "end", 13, "best" if row.best else ""))
-        if row.low is not None and row.high is not None:
-            drawn.append(line(x(row.low), y, x(row.high), y, "interval"))
-            drawn += [line(x(end), y - 5, x(end), y + 5, "interval") for end in (row.low, row.high)]
-        drawn += [f'<circle class="seed" cx="{x(v):.1f}" cy="{y:.1f}" r="4"/>' for v in row.by_seed]
-        drawn.append(line(x(row.mean), y - 9, x(row.mean), y + 9, "mean"))
-        length = len(row.words) * 11 * LETTER
-        place = min(max(x(row.mean) - length / 2, left), right - length)
-        drawn.append(text(place, y + 20, row.words, "start", 11, "halo"))
+    for i, (name, one) in enumerate(found.items()):
+        y, mean, words = top + step * (i + 0.42), x(means[name]), difference(one)
+        parts.append(text(left - 8, y + 4, shorten(name, 24), "end", 13, "best" if name == best else ""))
+        if one.low is not None and one.high is not None:
+            drawn.append(line(x(one.low), y, x(one.high), y, "interval"))
+            drawn += [line(x(end), y - 5, x(end), y + 5, "interval") for end in (one.low, one.high)]
+        drawn += [f'<circle class="seed" cx="{x(value):.1f}" cy="{y:.1f}" r="4"/>' for value in by_seed[name]]
+        drawn.append(line(mean, y - 9, mean, y + 9, "mean"))
+        length = len(words) * 11 * LETTER
+        drawn.append(text(min(max(mean - length / 2, left), right - length), y + 20, words, "start", 11, "halo"))
     parts.append(window(left, 0, right - left + 6, bottom, "".join(drawn)))
-    description = "; ".join(f"{row.name} {row.words}" for row in rows) + "."
+    description = "; ".join(f"{name} {difference(one)}" for name, one in found.items()) + "."
     return figure(title, description, WIDTH, bottom + 38, "".join(parts), "chart differences")
 
 

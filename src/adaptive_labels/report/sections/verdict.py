@@ -8,7 +8,7 @@ from adaptive_labels.analysis.confusions import Pair, top_pairs
 from adaptive_labels.analysis.format import difference, p_value, percent, signed
 from adaptive_labels.analysis.statistics import Comparison, bootstrap_difference
 from adaptive_labels.analysis.table import caption, columns as table_columns, left_out, top1_by_seed, verdict
-from adaptive_labels.report.charts import Difference, difference_chart
+from adaptive_labels.report.charts import difference_chart
 from adaptive_labels.report.group_data import GroupData
 from adaptive_labels.report.page import columns, folded, heading, paragraph
 from adaptive_labels.report.sections import Context, section
@@ -40,19 +40,15 @@ def _differences(context: Context, compared: dict[str, Comparison]) -> str:
     if baseline is None or not compared:
         return ""
     top1 = top1_by_seed(found.group)
-    drawn = []
-    for label, result in compared.items():
-        assert result.difference is not None
-        shared = sorted(top1[label].keys() & top1[baseline].keys())
-        by_seed = [top1[label][seed] - top1[baseline][seed] for seed in shared]
-        best = found.best is not None and found.best.label == label
-        drawn.append(Difference(label, by_seed, result.difference, result.low, result.high, difference(result), best))
+    shared = {label: sorted(top1[label].keys() & top1[baseline].keys()) for label in compared}
+    by_seed = {label: [top1[label][seed] - top1[baseline][seed] for seed in shared[label]] for label in compared}
     note = (
         "A ring is a seed, the thick bar their mean, the line its 95% interval. "
         "Right of the dashed line is better; an interval that crosses it can be noise."
     )
     title = f"Test accuracy against {baseline}"
-    chart = difference_chart(drawn, f"{title}, {found.group.title}", baseline)
+    best = None if found.best is None else found.best.label
+    chart = difference_chart(compared, by_seed, f"{title}, {found.group.title}", baseline, best)
     return context.framed("differences", chart, note, title)
 
 
