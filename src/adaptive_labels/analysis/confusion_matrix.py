@@ -67,8 +67,7 @@ def order_by_similarity(matrix: ArrayLike) -> NDArray[np.intp]:
     between neighbours that the tree allows; above that, each merge puts the two closest ends together. The same matrix
     always gives the same order: of an order and its reverse, the one that begins with the lower class.
 
-    Args:
-        matrix: (K, K) confusion counts or residual labels. The diagonal counts in the sum of its row only.
+    ``matrix`` (K, K) holds confusion counts or residual labels; its diagonal counts in the sum of its row only.
 
     >>> order_by_similarity([[0, 0, 9, 1], [0, 0, 1, 9], [9, 1, 0, 0], [1, 9, 0, 0]]).tolist()
     [0, 2, 1, 3]
@@ -132,12 +131,8 @@ def confused_groups(matrix: ArrayLike, *, threshold: float | None = None, least:
     With r the rows as shares (the diagonal included), two classes are mutually confused by m_ij = min(r_ij, r_ji): a
     class that is taken for another without the reverse is no candidate for merging. Complete linkage over 1 − m joins
     classes as long as every two of the set have m_ij ≥ threshold, so that a chain of neighbours does not become one
-    set. Every class is in one set at most.
-
-    Args:
-        matrix: (K, K) confusion counts or residual labels.
-        threshold: `group_threshold` unless given.
-        least: the smallest threshold that chance may lead to.
+    set. Every class is in one set at most. The threshold is `group_threshold` with ``least`` unless given. ``matrix``
+    (K, K) holds confusion counts or residual labels.
 
     >>> counts = [[8, 2, 0, 0], [3, 7, 0, 0], [5, 0, 5, 0], [0, 0, 0, 9]]
     >>> confused_groups(counts, threshold=0.1)
@@ -181,11 +176,9 @@ def asymmetric_pairs(counts: ArrayLike, top: int | None = None) -> list[Asymmetr
 
     If i were taken for j at the same rate as j for i, then of the n = C_ij + C_ji confusions C_ij would be binomial
     with N_i / (N_i + N_j), N the number of examples of a class. The test is exact; it takes the confusions as
-    independent, which those of several runs on one test split are not.
+    independent, which those of several runs on one test split are not. Pairs confused at equal rates are left out.
 
-    Args:
-        counts: (K, K) confusion counts of one run, diagonal included. Fractions, as in means over runs, are rounded.
-        top: how many pairs to give; all by default. Pairs confused at equal rates are left out.
+    ``counts`` (K, K) has the diagonal too; fractions, as in means over runs, are rounded.
 
     >>> first = asymmetric_pairs([[20, 9, 1], [1, 29, 0], [1, 0, 29]])[0]
     >>> (first.true, first.taken_for, first.count, first.reverse_count), round(first.p, 4), round(first.p_holm, 4)

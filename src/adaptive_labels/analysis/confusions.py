@@ -7,6 +7,7 @@ probability that goes to j, as training left it; the test rate is the share of k
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ class Confusions:
     residual_runs: int = 0  # how many runs ``residual`` is the mean of
     test_runs: int = 0  # how many runs ``counts`` is the mean of
 
-    @property
+    @cached_property
     def rates(self) -> Matrix | None:
         """(K, K) test counts as shares of the row's examples; rows of classes without examples are 0."""
         return None if self.counts is None else row_shares(self.counts)
@@ -234,11 +235,9 @@ def summarise_confusions(confusions: Confusions, top: int = 10, by: str | None =
 def format_confusions(
     confusions: Confusions, top: int = 10, format: str = "text", by: str | None = None, only: str | None = None
 ) -> str:
-    """Pairs, pairs confused one way more than the other, and groups, as one text.
+    """Pairs, pairs confused one way more than the other, and groups: the ``top`` of each list, as one text.
 
     Args:
-        confusions: of one run, or the means over several.
-        top: how many entries each list has at most.
         format: text, json or csv. CSV holds one list, the pairs unless ``only`` says otherwise.
         by: which view pairs are ranked and groups found by: residual or test; groups by both unless given.
         only: pairs, one-way or groups, to leave the others out.

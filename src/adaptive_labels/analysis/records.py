@@ -1,7 +1,7 @@
 """Run folders → small records, and the groups within which methods may be compared."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -60,10 +60,15 @@ class Group:
 
     def by_label(self) -> dict[str, list[Record]]:
         """The counted records by method, the baseline first."""
-        found: dict[str, list[Record]] = {}
-        for record in self.counted:
-            found.setdefault(record.label, []).append(record)
-        return found
+        return grouped(self.counted, lambda record: record.label)
+
+
+def grouped(records: Iterable[Record], key: Callable[[Record], str]) -> dict[str, list[Record]]:
+    """The records by their key, in the order of the first of each."""
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(key(record), []).append(record)
+    return found
 
 
 def read_records(runs: Iterable[RunFolder]) -> list[Record]:
@@ -71,18 +76,16 @@ def read_records(runs: Iterable[RunFolder]) -> list[Record]:
 
     A run without a readable configuration belongs to no data set and raises a `RunError`.
     """
-    return _with_labels(_mark_duplicates(sorted((_read(run) for run in runs), key=_order)))
+    return _mark_duplicates(sorted(_with_labels([_read(run) for run in runs]), key=_order))
 
 
 def group_records(records: Sequence[Record]) -> list[Group]:
     """Put together the runs that may be compared; the titles name the settings in which groups differ."""
-    by_settings: dict[str, list[Record]] = {}
-    for record in records:
-        by_settings.setdefault(_text(record.settings), []).append(record)
-    differing = _differing([members[0].settings for members in by_settings.values()])
+    by_settings = grouped(records, lambda record: _text(record.settings)).values()
+    differing = _differing([members[0].settings for members in by_settings])
     extra = [key for key in differing if key not in ("data.name", "dataset", "model.name", "model")]
     groups = []
-    for members in by_settings.values():
+    for members in by_settings:
         first = members[0]
         title = f"{first.dataset}, {first.model}"
         if extra:
@@ -181,16 +184,13 @@ def _mark_duplicates(records: list[Record]) -> list[Record]:
 
 def _with_labels(records: list[Record]) -> list[Record]:
     """Put into the label the options in which the runs of one method and one group differ."""
-    variants: dict[str, list[Record]] = {}
-    for record in records:
-        variants.setdefault(_text([record.settings, record.method]), []).append(record)
-    differing = {key: _differing([record.options for record in members]) for key, members in variants.items()}
     labelled = []
-    for record in records:
-        keys = differing[_text([record.settings, record.method])]
-        given = [key for key in keys if record.options.get(key) is not None]
-        label = f"{record.method} ({describe(record.options, given)})" if given else record.method
-        labelled.append(replace(record, label=label))
+    for members in grouped(records, lambda record: _text([record.settings, record.method])).values():
+        differing = _differing([record.options for record in members])
+        for record in members:
+            given = [key for key in differing if record.options.get(key) is not None]
+            label = f"{record.method} ({describe(record.options, given)})" if given else record.method
+            labelled.append(replace(record, label=label))
     return labelled
 
 

@@ -22,9 +22,7 @@ def row_entropy(labels: ArrayLike, *, normalised: bool = False) -> Matrix:
     than 256 classes keep only the largest 32 of a row: what is missing to a sum of 1 is spread evenly over the entries
     that are 0, which gives the largest entropy that the row can have had.
 
-    Args:
-        labels: (…, K, K) residual labels; the result is (…, K).
-        normalised: divide by log(K − 1), so that 1 is an even spread for any K; 0 for K ≤ 2.
+    (…, K, K) residual labels → (…, K) entropies; ``normalised`` ones are divided by log(K − 1), and 0 for K ≤ 2.
 
     >>> row_entropy([[0, 0.5, 0.5], [1, 0, 0], [0.5, 0.5, 0]], normalised=True).round(3).tolist()
     [1.0, 0.0, 1.0]
@@ -77,9 +75,7 @@ def consistency(labels_over_epochs: ArrayLike, top: int = 1) -> Consistency:
     A class whose row does not vary at the last epoch (never seen, or K = 2) has no top confusion and is not counted. A
     row that does not vary at an earlier epoch, as at the start, has a top share and a correlation of 0 there.
 
-    Args:
-        labels_over_epochs: (E, K, K) residual labels.
-        top: how many confusions of a class are compared.
+    ``labels_over_epochs`` is (E, K, K); ``top`` is how many confusions of a class are compared.
 
     >>> early = [[0, 0.6, 0.4], [0.3, 0, 0.7], [0.2, 0.8, 0]]
     >>> late = [[0, 0.9, 0.1], [0.8, 0, 0.2], [0.1, 0.9, 0]]

@@ -131,11 +131,8 @@ def sign_flip_p(differences: ArrayLike) -> float:
 def bootstrap_difference(method: ArrayLike, baseline: ArrayLike, *, repeats: int = 2000, seed: int = 0) -> Bootstrap:
     """The difference of two runs' mean scores, and how far other test examples could have moved it.
 
-    Args:
-        method: (N,) a score for each example; for accuracy, 1 where it is right and 0 where it is wrong.
-        baseline: (N,) the scores of the same examples from the other run.
-        repeats: how many resamples; the interval is between percentiles of their means.
-        seed: of the resampling.
+    ``method`` and ``baseline`` (N,) are scores of the same examples; for accuracy, 1 where right and 0 where wrong. The
+    interval is between percentiles of the means of ``repeats`` resamples.
     """
     first, second = np.asarray(method, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
     if first.ndim != 1 or first.shape != second.shape or not first.size:

@@ -8,7 +8,7 @@ is no part of the run's folder, because finished runs never change.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -42,10 +42,8 @@ def label_scores(logits: ArrayLike, labels: ArrayLike, residual_labels: ArrayLik
     The logarithm of this, for the best j, is the score ``residual``: it forgives what the class is often mistaken
     for. Without q_y it is ``margin``, and ``loss`` compares y with all other classes at once.
 
-    Args:
-        logits: (N, K) of the examples.
-        labels: (N,) the labels they have.
-        residual_labels: (K, K) as training left them; estimated by `mean_residual_labels` if None.
+    ``logits`` is (N, K), ``labels`` (N,), and ``residual_labels`` (K, K) as training left them; `mean_residual_labels`
+    are used if it is None.
 
     >>> scores = label_scores(np.log([[0.3, 0.6, 0.1], [0.3, 0.1, 0.6]]), [0, 0], [[0, 0.8, 0.2], [1, 0, 0], [1, 0, 0]])
     >>> {name: values.round(2).tolist() for name, values in scores.items()}  # both alike, but 0 is often taken for 1
@@ -116,9 +114,7 @@ def average_precision(scores: ArrayLike, wrong: ArrayLike) -> float:
     P_n and R_n are precision and recall of everything with at least the n-th largest score, so that the order of equal
     scores does not matter. 1 is a perfect ranking; a random one has the share of wrong labels, on average.
 
-    Args:
-        scores: (N,) larger is more suspicious.
-        wrong: (N,) whether the label is wrong; at least one must be.
+    ``scores`` (N,) are larger for more suspicious labels; ``wrong`` (N,) says which are wrong, at least one.
 
     >>> average_precision([0.9, 0.8, 0.7, 0.1], [True, False, True, False])  # 1/2 · 1 + 1/2 · 2/3
     0.8333333333333333
@@ -171,11 +167,7 @@ class Suspects:
 
 
 # What JSON has for types that it does not know.
-_JSON_KINDS: dict[Any, Any] = {
-    float: int | float,
-    tuple[Suspect, ...]: list,
-    Mapping[str, float] | None: dict | None,
-}
+_JSON_KINDS: dict[Any, Any] = {float: int | float, tuple[Suspect, ...]: list, Mapping[str, float] | None: dict | None}
 
 
 def write_suspects(suspects: Suspects, path: str | Path) -> None:
@@ -198,10 +190,8 @@ def read_suspects(path: str | Path) -> Suspects:
     entries = content.get("suspects")
     if not isinstance(entries, list):
         raise RunError(f"{path} has no list of suspects.")
-    suspects = tuple(
-        Suspect(**_checked(entry, Suspect, f"{path}, suspect {number}"))
-        for number, entry in enumerate(entries, start=1)
-    )
+    numbered = enumerate(entries, start=1)
+    suspects = tuple(Suspect(**_checked(entry, Suspect, f"{path}, suspect {number}")) for number, entry in numbered)
     known = {key: value for key, value in content.items() if key not in ("format", "version")}
     return Suspects(**{**_checked(known, Suspects, str(path)), "suspects": suspects})
 
@@ -210,11 +200,11 @@ def _checked(entry: object, kind: type[Any], where: str) -> dict[str, Any]:
     """The values of a dataclass, complete and of the right types: a report must not fail on them later."""
     if not isinstance(entry, dict):
         raise RunError(f"{where} is no JSON object.")
-    names = {field.name for field in fields(kind)}
-    if entry.keys() != names:
-        wrong = ", ".join(sorted(names ^ entry.keys()))
-        raise RunError(f"{where} must have the keys {', '.join(sorted(names))}; missing or too many: {wrong}.")
-    for name, hint in get_type_hints(kind).items():
+    hints = get_type_hints(kind)
+    if entry.keys() != hints.keys():
+        wrong = ", ".join(sorted(hints.keys() ^ entry.keys()))
+        raise RunError(f"{where} must have the keys {', '.join(sorted(hints))}; missing or too many: {wrong}.")
+    for name, hint in hints.items():
         allowed = _JSON_KINDS.get(hint, hint)
         if not isinstance(entry[name], allowed) or isinstance(entry[name], bool):
             raise RunError(f"{where} has {entry[name]!r} as its {name}.")

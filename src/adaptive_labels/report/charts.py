@@ -128,11 +128,9 @@ def line_chart(
 ) -> str:
     """A line for each name, with a band around it or, with ``bars``, an interval at each point.
 
+    The title is for a screen reader. On a signed y axis a line marks 0.
+
     Args:
-        lines: the curves by name.
-        title: what is shown, for a screen reader.
-        x: the axis below.
-        y: the axis on the left; a line marks 0 where it is signed.
         bars: draw intervals as bars, moved apart so that none hides another, and a marker at every point.
         skip: the y range fits the points after the first ``skip``; earlier ones may run off the bottom.
         styles: name → style, to draw a name alike in all charts; the order decides unless given.
@@ -198,12 +196,9 @@ def panels(
     captions: Sequence[str] = (),
     names: Mapping[str, int] | None = None,
 ) -> str:
-    """Figures beside and below one another, in one figure.
+    """Figures beside and below one another, in one figure; title and description are for a screen reader.
 
     Args:
-        drawings: what this module and `heat_map` draw.
-        title: what is shown, for a screen reader.
-        description: what it says.
         columns: how many stand beside one another.
         width: of each panel; its height follows.
         captions: a line below each panel.

@@ -25,12 +25,8 @@ Matrix = NDArray[np.float64]
 def heat_map(matrix: Matrix, classes: Sequence[str], title: str, description: str, largest: float = 0.0) -> str:
     """Draw ``matrix`` (K, K), whose rows are the true class: the larger a value, the stronger the colour.
 
-    Args:
-        matrix: its diagonal is drawn grey.
-        classes: K names.
-        title: what is shown, for a screen reader.
-        description: what it says.
-        largest: the value of the full colour; the largest of the matrix unless given.
+    The diagonal is grey. Title and description are for a screen reader. The full colour is the value ``largest``, or
+    the largest of the matrix unless it is given.
     """
     size = len(classes)
     top_value = largest or float(matrix.max()) or 1.0

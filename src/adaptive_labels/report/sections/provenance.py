@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from adaptive_labels.analysis.records import Record, describe, differing_settings, flatten
+from adaptive_labels.analysis.records import Record, describe, differing_settings, flatten, grouped
 from adaptive_labels.report.page import folded, html_table
 from adaptive_labels.report.sections import Context, section
 from adaptive_labels.runs import RunError
@@ -35,11 +35,8 @@ def making_section(context: Context) -> str:
 
 
 def _methods(records: Sequence[Record], differing: Sequence[str]) -> str:
-    by_label: dict[str, list[Record]] = {}
-    for record in records:
-        by_label.setdefault(record.label, []).append(record)
     rows = []
-    for label, members in by_label.items():
+    for label, members in grouped(records, lambda record: record.label).items():
         own = [key for key in differing if key in members[0].options]
         seeds = ", ".join(str(seed) for seed in sorted({record.seed for record in members}))
         rows.append([label, seeds, describe(members[0].options, own) or "–"])
