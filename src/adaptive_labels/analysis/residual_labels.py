@@ -63,19 +63,17 @@ def top_confusions(labels: ArrayLike, n: int = 1) -> tuple[NDArray[np.intp], Mat
 class Consistency:
     """How early the residual labels of the last epoch were there."""
 
-    top_share: Matrix  # (E,) mean share of the ``top`` confusions of a class that are among its ``top`` at the end
+    top_share: Matrix  # (E,) share of the classes whose top confusion is already that of the last epoch
     correlation: Matrix  # (E,) mean over the classes of the rank correlation of their row with that of the last epoch
-    chance: float  # what ``top_share`` would be by chance, top / (K − 1)
+    chance: float  # what ``top_share`` would be by chance, 1 / (K − 1)
     classes: int  # how many classes were counted
 
 
-def consistency(labels_over_epochs: ArrayLike, top: int = 1) -> Consistency:
-    """Compare the residual labels of every stored epoch with those of the last one.
+def consistency(labels_over_epochs: ArrayLike) -> Consistency:
+    """Compare the residual labels (E, K, K) of every stored epoch with those of the last one.
 
     A class whose row does not vary at the last epoch (never seen, or K = 2) has no top confusion and is not counted. A
     row that does not vary at an earlier epoch, as at the start, has a top share and a correlation of 0 there.
-
-    ``labels_over_epochs`` is (E, K, K); ``top`` is how many confusions of a class are compared.
 
     >>> early = [[0, 0.6, 0.4], [0.3, 0, 0.7], [0.2, 0.8, 0]]
     >>> late = [[0, 0.9, 0.1], [0.8, 0, 0.2], [0.1, 0.9, 0]]
@@ -86,19 +84,16 @@ def consistency(labels_over_epochs: ArrayLike, top: int = 1) -> Consistency:
     labels = square(labels_over_epochs, "labels_over_epochs", stacked=True)
     if labels.ndim != 3 or not len(labels):
         raise ValueError(f"labels_over_epochs has shape {labels.shape}; it must be (E, K, K), E at least 1.")
-    size = labels.shape[-1]
-    if not 1 <= top <= max(size - 1, 1):
-        raise ValueError(f"top is {top}; with {size} classes it must be between 1 and {max(size - 1, 1)}.")
     rows = off_diagonal(labels)  # (E, K, K−1)
     counted = _varies(rows[-1])
-    chance = top / (size - 1) if size > 1 else 1.0
+    chance = 1 / max(labels.shape[-1] - 1, 1)
     if not counted.any():
         return Consistency(np.zeros(len(rows)), np.zeros(len(rows)), chance, 0)
-    last_ranks, last_top = _centred_ranks(rows[-1][counted]), _top_mask(rows[-1][counted], top)
+    last = rows[-1][counted]
+    last_ranks, last_top = _centred_ranks(last), last.argmax(axis=1)
     shares, correlations = [], []
     for epoch in rows[:, counted]:  # (K, K−1), one epoch at a time: 1,000 classes are 8 MB each
-        known = _varies(epoch)[:, None]
-        shares.append(float((_top_mask(epoch, top) & last_top & known).sum() / last_top.sum()))
+        shares.append(float(((epoch.argmax(axis=1) == last_top) & _varies(epoch)).mean()))
         correlations.append(float(_correlation(_centred_ranks(epoch), last_ranks).mean()))
     return Consistency(np.array(shares), np.array(correlations), chance, int(counted.sum()))
 
@@ -192,12 +187,6 @@ def _varies(rows: Matrix) -> NDArray[np.bool_]:
     if rows.shape[-1] < 2:
         return np.zeros(rows.shape[:-1], dtype=bool)
     return np.asarray(np.ptp(rows, axis=-1) > 0)
-
-
-def _top_mask(rows: Matrix, top: int) -> NDArray[np.bool_]:
-    mask = np.zeros(rows.shape, dtype=bool)
-    np.put_along_axis(mask, np.argsort(-rows, axis=-1, kind="stable")[..., :top], True, axis=-1)
-    return mask
 
 
 def _centred_ranks(rows: Matrix) -> Matrix:
