@@ -269,38 +269,28 @@ def pair_cells(
 
     A page has the unit in the heading; the terminal has residual labels as fractions, and rates with their sign.
     """
-    names = [[pair.true, pair.taken_for] for pair in pairs]
+    unit, sign = ("", "%") if for_terminal else (" %", "")
     columns: dict[str, list[str]] = {}
     if confusions.residual is not None:
         shares = [pair.residual or 0.0 for pair in pairs]
-        if for_terminal:
-            columns["residual label"] = [f"{share:.3f}" for share in shares]
-        else:
-            columns["residual label %"] = [percent(share) for share in shares]
+        columns[f"residual label{unit}"] = [f"{share:.3f}" if for_terminal else percent(share) for share in shares]
     if confusions.counts is not None:
-        rates = [percent(pair.rate or 0) for pair in pairs]
-        columns["test rate" if for_terminal else "test rate %"] = [f"{r}%" for r in rates] if for_terminal else rates
+        columns[f"test rate{unit}"] = [f"{percent(pair.rate or 0)}{sign}" for pair in pairs]
         columns["test examples"] = [f"{pair.count:.1f}".removesuffix(".0") for pair in pairs]
-    rows = [[*row, *more] for row, *more in zip(names, *columns.values(), strict=True)]
-    return ["class", "taken for", *columns], rows
+    figures = zip(pairs, *columns.values(), strict=True)
+    return ["class", "taken for", *columns], [[pair.true, pair.taken_for, *cells] for pair, *cells in figures]
 
 
 def one_way_cells(pairs: Sequence[OneWay], *, for_terminal: bool = False) -> tuple[list[str], list[list[str]]]:
     """Headings and cells of pairs confused one way; a page has the unit in the heading, the terminal in the cells."""
-    unit = "%" if for_terminal else ""
-    rates = ["test rate", "reverse"] if for_terminal else ["test rate %", "reverse %"]
-    headings = ["class", "taken for", *rates, "test examples", "p (Holm)" if for_terminal else "p Holm"]
-    return headings, [
-        [
-            pair.true,
-            pair.taken_for,
-            f"{percent(pair.rate)}{unit}",
-            f"{percent(pair.reverse_rate)}{unit}",
-            f"{pair.count} : {pair.reverse_count}",
-            p_value(pair.p_holm),
-        ]
-        for pair in pairs
-    ]
+    unit, sign = ("", "%") if for_terminal else (" %", "")
+    p = "p (Holm)" if for_terminal else "p Holm"
+    rows = []
+    for pair in pairs:
+        rates = [f"{percent(rate)}{sign}" for rate in (pair.rate, pair.reverse_rate)]
+        counts = f"{pair.count} : {pair.reverse_count}"
+        rows.append([pair.true, pair.taken_for, *rates, counts, p_value(pair.p_holm)])
+    return ["class", "taken for", f"test rate{unit}", f"reverse{unit}", "test examples", p], rows
 
 
 def _data(confusions: Confusions, pairs: Sequence[Pair], top: int, by: str | None, only: str | None) -> dict[str, Any]:
@@ -309,15 +299,14 @@ def _data(confusions: Confusions, pairs: Sequence[Pair], top: int, by: str | Non
         found, names = confusions.agreement(top), confusions.classes
         data["pairs"] = [asdict(pair) for pair in pairs]
         data["agreement"] = None if found is None else found.overall
-        data["agreement_details"] = None if found is None else {
-            "by_class_median": found.median,
-            "same_top_confusion": found.top1,
-            "classes": found.classes,
-            "differences": [
+        data["agreement_details"] = None
+        if found is not None:
+            details = {"by_class_median": found.median, "same_top_confusion": found.top1, "classes": found.classes}
+            differences = [
                 {**asdict(pair), "true": names[pair.true], "taken_for": names[pair.taken_for]}
                 for pair in found.differences
-            ],
-        }  # fmt: skip
+            ]
+            data["agreement_details"] = {**details, "differences": differences}
     if only in (None, "one-way"):
         data["one_way"] = [asdict(pair) for pair in one_way_pairs(confusions, top)]
     if only in (None, "groups"):

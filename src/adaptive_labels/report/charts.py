@@ -204,7 +204,8 @@ def panels(
         captions: a line below each panel.
         names: name → style of the lines that all panels share, named once below all of them.
     """
-    sizes = [_size(drawing) for drawing in drawings]
+    boxes = [drawing.split('viewBox="', 1)[1].split('"', 1)[0].split() for drawing in drawings]
+    sizes = [(float(own), float(height)) for _, _, own, height in boxes]
     tallest = max(width * height / own for own, height in sizes) + (24 if captions else 0)
     gap = 16.0
     parts = []
@@ -221,11 +222,6 @@ def panels(
         parts.append(key)
         height += space
     return figure(title, description, whole, height, "".join(parts))
-
-
-def _size(drawing: str) -> tuple[float, float]:
-    _, _, width, height = drawing.split('viewBox="', 1)[1].split('"', 1)[0].split()
-    return float(width), float(height)
 
 
 def fitting_range(lines: Sequence[Curve], y: Axis, skip: int = 0) -> tuple[float, float]:

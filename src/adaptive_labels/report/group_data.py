@@ -151,18 +151,15 @@ def _method(label: str, records: Sequence[Record], problems: list[str]) -> Metho
         return [one for one in found if one is not None]
 
     histories = [history for history in read(lambda record: record.run.history()) if history]
-    labels = [stored for stored in read(lambda record: record.run.load_residual_labels()) if len(stored.epochs)]
-    residuals = _shared(labels) if labels else None
-    return MethodData(
-        label, tuple(records), tuple(histories), residuals, tuple(read(_predictions)), tuple(read(_examples))
-    )
-
-
-def _shared(residuals: Sequence[ResidualLabels]) -> Residuals:
-    epochs = set.intersection(*(set(labels.epochs.tolist()) for labels in residuals))
-    # The last of each run stands at the end, even where one stopped early.
-    epochs.add(max(int(labels.epochs[-1]) for labels in residuals))
-    return Residuals(np.array(sorted(epochs)), tuple(residuals))
+    stored = [labels for labels in read(lambda record: record.run.load_residual_labels()) if len(labels.epochs)]
+    residuals = None
+    if stored:
+        epochs = set.intersection(*(set(labels.epochs.tolist()) for labels in stored))
+        # The last of each run stands at the end, even where one stopped early.
+        epochs.add(max(int(labels.epochs[-1]) for labels in stored))
+        residuals = Residuals(np.array(sorted(epochs)), tuple(stored))
+    predictions, examples = tuple(read(_predictions)), tuple(read(_examples))
+    return MethodData(label, tuple(records), tuple(histories), residuals, predictions, examples)
 
 
 def _predictions(record: Record) -> RunPredictions | None:

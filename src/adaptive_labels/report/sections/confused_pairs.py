@@ -28,17 +28,11 @@ def pairs_section(context: Context) -> str:
     confusions = None if main is None else main.confusions
     if main is None or confusions is None:
         return ""
-    mistakes = _mistakes(main, confusions) if context.examples and confusions.counts is not None else ""
+    content = _mistakes(main, confusions) if context.examples and confusions.counts is not None else ""
+    content += _pairs_table(context, main.label, confusions)
     groups = groups_sentence(confusions)
-    return "".join(
-        [
-            mistakes,
-            _pairs_table(context, main.label, confusions),
-            paragraph(groups) if groups else "",
-            _one_way(context, main.label, confusions),
-            _agreement(context, main.label, confusions),
-        ]
-    )
+    content += paragraph(groups) if groups else ""
+    return content + _one_way(context, main.label, confusions) + _agreement(context, main.label, confusions)
 
 
 def _mistakes(method: MethodData, confusions: Confusions) -> str:
@@ -119,17 +113,11 @@ def _agreement(context: Context, label: str, confusions: Confusions) -> str:
             f"; for {percent(result.top1, 0)}% of the {result.classes} classes with test errors, the largest residual "
             "label is the most frequent error"
         )
-    rows = [
-        [
-            confusions.classes[pair.true],
-            confusions.classes[pair.taken_for],
-            percent(pair.residual),
-            percent(pair.share),
-            f"{pair.expected:.1f}",
-            f"{pair.count:.1f}",
-        ]
-        for pair in result.differences
-    ]
+    rows = []
+    for pair in result.differences:
+        names = [confusions.classes[pair.true], confusions.classes[pair.taken_for]]
+        shares = [percent(pair.residual), percent(pair.share)]
+        rows.append([*names, *shares, f"{pair.expected:.1f}", f"{pair.count:.1f}"])
     headings = ["class", "taken for", "residual label %", "share of errors %", "errors expected", "errors found"]
     caption = (
         f"{label}: the pairs on which the two differ most. Expected: the class's test errors, divided as its "

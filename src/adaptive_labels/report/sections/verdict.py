@@ -4,7 +4,7 @@ from html import escape
 
 import numpy as np
 
-from adaptive_labels.analysis.confusions import Pair, top_pairs
+from adaptive_labels.analysis.confusions import top_pairs
 from adaptive_labels.analysis.format import difference, p_value, percent, signed
 from adaptive_labels.analysis.statistics import Comparison, bootstrap_difference
 from adaptive_labels.analysis.table import caption, columns as table_columns, left_out, top1_by_seed, verdict
@@ -59,21 +59,17 @@ def _first_pairs(found: GroupData) -> str:
     pairs = top_pairs(confusions, _FIRST_PAIRS, by="test")
     if not pairs:
         return heading(4, "What is taken for what") + paragraph("No test example is taken for another class.")
-    items = "".join(_bar(pair) for pair in pairs)
+    items = "".join(
+        f'<li><span class="share">{percent(pair.rate or 0, 0)}%</span>{escape(pair.true)} → {escape(pair.taken_for)}'
+        f'<span class="track"><span class="fill" style="width:{100 * (pair.rate or 0):.1f}%"></span></span></li>'
+        for pair in pairs
+    )
     note = (
         f"{found.main.label}: share of the class's test examples that are predicted as the other; a full bar is 100%."
     )
     return (
         f'<figure>{heading(4, "Most confused on the test split")}<ol class="pairs">{items}</ol>'
         f"<figcaption>{paragraph(note)}</figcaption></figure>"
-    )
-
-
-def _bar(pair: Pair) -> str:
-    rate = pair.rate or 0.0
-    return (
-        f'<li><span class="share">{percent(rate, 0)}%</span>{escape(pair.true)} → {escape(pair.taken_for)}'
-        f'<span class="track"><span class="fill" style="width:{100 * rate:.1f}%"></span></span></li>'
     )
 
 
