@@ -49,7 +49,7 @@ class Confusions:
         return None if self.counts is None else row_shares(self.counts)
 
     def ranking(self, by: str | None = None) -> Matrix:
-        """(K, K) the view called ``by``, residual or test: residual labels where there are any, unless it is given."""
+        """(K, K) residual labels or test rates, as ``by`` says; without it, residual labels if there are any."""
         if by not in (None, "residual", "test"):
             raise UserError(f"by is {by!r}; it must be residual or test.")
         if by != "test" and self.residual is not None:
@@ -185,7 +185,7 @@ def significant_pairs(confusions: Confusions) -> list[OneWay]:
 
 
 def _groups(confusions: Confusions, by: str | None) -> list[ConfusedGroup]:
-    """The smallest threshold is 0.1 of what a class is taken for, or 0.05 of its test examples."""
+    """The groups of one view; the smallest threshold is a residual label of 0.1 or a test rate of 0.05."""
     ranking = confusions.ranking(by)
     if ranking is confusions.residual:
         return confused_groups(ranking, least=0.1)
@@ -366,8 +366,8 @@ def _group_lines(confusions: Confusions, top: int, by: str | None) -> list[str]:
     ]
     more = f" {len(groups)} groups, {top} shown." if len(groups) > top else ""
     explained = (
-        "Within: of all that the classes are taken for, the share that is one of them. Weakest: the least that one of "
-        f"them is taken for another.{more}"
+        "Within: the share of the confusions of these classes that are with each other. Weakest: the smallest "
+        f"share of one of them that is taken for another.{more}"
     )
     table = tables.aligned(["by", "classes", "within", "weakest"], rows, left=(0, 1))
     return ["Confused with each other:", *table, explained]

@@ -1,4 +1,4 @@
-"""Run folders in, columns out: for notebooks, spreadsheets and plots of one's own.
+"""Run folders → columns, for notebooks, spreadsheets and your own plots.
 
 Each function takes a folder of runs, a run, or several of either, and returns `Columns`.
 """

@@ -55,7 +55,7 @@ class Group:
 
     @property
     def left_out(self) -> tuple[Record, ...]:
-        """The records that are only mentioned, each with its reason."""
+        """The records that are not counted, each with its reason."""
         return tuple(record for record in self.records if record.status != "finished")
 
     def by_label(self) -> dict[str, list[Record]]:

@@ -1,4 +1,4 @@
-"""What residual labels say over the epochs, and how far they agree with the test confusions.
+"""How residual labels change over the epochs, and how well they agree with the test confusions.
 
 Shapes: E stored epochs, K classes. Row k of a matrix is the true class k; the residual label of (k, j) is the share of
 class k's other probability that goes to j. The diagonal is 0 and never counts.
@@ -16,7 +16,7 @@ _ROUNDING = 1e-3  # by which the sum of a row stored as float32 may be above 1
 
 
 def row_entropy(labels: ArrayLike, *, normalised: bool = False) -> Matrix:
-    """How soft each residual label is: the entropy of the row, in nats.
+    """How even each residual label is: the entropy of the row, in nats.
 
     H_k = −Σ_j q_kj log q_kj: 0 if all mistakes are the same one, log(K − 1) if they are spread evenly. Runs with more
     than 256 classes keep only the largest 32 of a row: what is missing to a sum of 1 is spread evenly over the entries
@@ -61,7 +61,7 @@ def top_confusions(labels: ArrayLike, n: int = 1) -> tuple[NDArray[np.intp], Mat
 
 @dataclass(frozen=True)
 class Consistency:
-    """How early the residual labels of the last epoch were there."""
+    """How similar the residual labels of each epoch are to those of the last epoch."""
 
     top_share: Matrix  # (E,) share of the classes whose top confusion is already that of the last epoch
     correlation: Matrix  # (E,) mean over the classes of the rank correlation of their row with that of the last epoch

@@ -279,7 +279,7 @@ def difference_chart(
 
 
 def reliability_diagram(before: ReliabilityTable, after: ReliabilityTable | None, title: str) -> str:
-    """Accuracy by confidence, bars before and markers after temperature scaling; on the diagonal it can be believed."""
+    """Accuracy by confidence, as bars before and as markers after temperature scaling; on the diagonal both agree."""
     left, top, side = 34.0, 24.0, 180.0
     bins = len(before.count)
     most = max(int(before.count.max()), 1)
@@ -342,5 +342,5 @@ def class_chart(
 
 
 def zoom_start(epochs: int) -> int:
-    """How many first epochs a learning curve lets run off the bottom, so that the later ones can be told apart."""
+    """How many first epochs do not decide the scale of a learning curve, so that later ones can be told apart."""
     return epochs // 4 if epochs >= 8 else 0

@@ -1,4 +1,4 @@
-"""All that a group's runs have to show, each file read once; what cannot be read becomes a sentence.
+"""What a report shows of a group's runs: each file is read once, and one that cannot be read becomes a sentence.
 
 Shapes: E stored epochs, K classes, N test examples.
 """

@@ -15,9 +15,9 @@ LONG_TEXT = 160
 
 
 def page(title: str, body: str) -> str:
-    """A whole HTML document that asks nothing of any server, and runs no script but the report's own.
+    """A whole HTML document that loads nothing from a server and runs only the report's own script.
 
-    The script is allowed by its hash: one that found its way in with the data would not run.
+    The script is allowed by its hash, so that a script in the data would not run.
     """
     style = "".join(asset(name) for name in ("colours.css", "figures.css", "report.css"))
     script = asset("report.js")
@@ -41,7 +41,7 @@ def asset(name: str) -> str:
 
 
 def data_block(data: Any, name: str) -> str:
-    """Data for the script, which nothing in the data can end or escape from.
+    """Data for the script, escaped so that nothing in it can end the block.
 
     >>> data_block({"class": "</script>"}, "d")
     '<script type="application/json" id="d">{"class":"\\\\u003c/script\\\\u003e"}</script>'
@@ -58,7 +58,7 @@ def html_table(
     words: Sequence[int] = (),
     best: str | None = None,
 ) -> str:
-    """A table that scrolls sideways by itself, with the keyboard too.
+    """A table that scrolls sideways on a narrow screen, also with the keyboard.
 
     ``words`` are the columns of words rather than figures; ``best`` is the first cell of the row to point out.
     """
@@ -87,7 +87,7 @@ def heading(level: int, text: str) -> str:
 
 
 def folded(summary: str, content: str, *, opened: bool = False) -> str:
-    """Content behind a line that opens it."""
+    """Content that is hidden until its summary is clicked."""
     return f"<details{' open' if opened else ''}><summary>{escape(summary)}</summary>{content}</details>"
 
 
@@ -97,7 +97,7 @@ def framed(drawing: str, note: str, title: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """A quotation; of a long one the beginning, behind which the whole opens."""
+    """A quotation; a long one shows its beginning, and opens to the whole."""
     if len(text) <= LONG_TEXT:
         return f"<q>{escape(text)}</q>"
     begin = text[:LONG_TEXT].rsplit(maxsplit=1)[0]

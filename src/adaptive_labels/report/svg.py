@@ -24,7 +24,7 @@ def figure(title: str, description: str, width: float, height: float, body: str,
 
 
 def window(x: float, y: float, width: float, height: float, body: str) -> str:
-    """A part of a figure, in the figure's own coordinates, that nothing is drawn outside of."""
+    """A part of a figure that cuts off what reaches beyond it; coordinates are those of the figure."""
     place = f"{x:g} {y:g} {width:g} {height:g}"
     return f'<svg x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" viewBox="{place}">{body}</svg>'
 

@@ -1,4 +1,4 @@
-"""How far confidence can be believed, and what is gained by leaving out what is least sure."""
+"""How well confidence matches accuracy, and the error rate when the least confident predictions are left out."""
 
 from collections.abc import Sequence
 

@@ -36,7 +36,7 @@ def pairs_section(context: Context) -> str:
 
 
 def _mistakes(method: MethodData, confusions: Confusions) -> str:
-    """A card for each pair that is most frequent on the test split, with inputs out of all runs."""
+    """A card for each of the most frequent pairs of the test split, with inputs from all runs."""
     kept: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for content in method.examples:
         for pair in content["pairs"]:
@@ -100,7 +100,7 @@ def _one_way(context: Context, label: str, confusions: Confusions) -> str:
 
 
 def _agreement(context: Context, label: str, confusions: Confusions) -> str:
-    """How far residual labels and test errors rank the pairs alike, and the pairs on which they differ."""
+    """How well residual labels and test errors agree, and the pairs on which they differ."""
     result = confusions.agreement(_DIFFERENCES)
     if result is None or result.overall is None:
         return ""

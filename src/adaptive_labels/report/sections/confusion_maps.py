@@ -139,7 +139,7 @@ def _maps(context: Context, main: MethodData, confusions: Confusions, order: Seq
 
 
 def _controls(name: str, methods: Sequence[MethodData], main: MethodData) -> str:
-    """Hidden until the script is there to answer them."""
+    """The controls of the maps, hidden until the script runs."""
     options = "".join(
         f'<option value="{i}"{" selected" if method is main else ""}>{escape(method.label)}</option>'
         for i, method in enumerate(methods)

@@ -1,4 +1,4 @@
-"""With injected label noise: how many of the wrong labels each method learned by heart."""
+"""With injected label noise: how many of the wrong labels each method memorised."""
 
 from adaptive_labels.analysis.format import percent_summary
 from adaptive_labels.analysis.table import over_seeds

@@ -1,4 +1,4 @@
-"""Residual labels over the epochs: how soft they are, and how early they were what they became."""
+"""Residual labels over the epochs: how even they are, and how similar to those of the last epoch."""
 
 import numpy as np
 

@@ -16,7 +16,7 @@ _PARTS = {"hard": "hard labels", "residual": "residual", "update": "update of S"
 
 @section(40, title="How training went", link="training")
 def learning_section(context: Context) -> str:
-    """Learning curves of all methods, then the insides of those that learn residual labels."""
+    """Learning curves of all methods, then weight and loss parts of those that learn residual labels."""
     drawn = []
     if curves := _curves(context, "validation_accuracy"):
         skip = zoom_start(max(len(curve.x) for curve in curves.values()))
@@ -27,7 +27,7 @@ def learning_section(context: Context) -> str:
         y = percent_axis("validation accuracy %")
         drawn.append(context.lines(name, title, curves, y, note, words=words, skip=skip))
     if curves := _curves(context, "train_accuracy"):
-        note = "Percent of the training examples as they came by in training, augmented where that is on."
+        note = "Percent of the training examples, counted during training and after augmentation, if there is any."
         name, title, words = "training-accuracy", "Training accuracy", "Training accuracy by epoch"
         drawn.append(context.lines(name, title, curves, percent_axis("training accuracy %"), note, words=words))
     if curves := _curves(context, "parts", "weight"):
