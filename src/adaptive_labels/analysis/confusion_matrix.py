@@ -64,8 +64,8 @@ def order_by_similarity(matrix: ArrayLike) -> NDArray[np.intp]:
 
     Two classes are as similar as they are confused: with r the rows as shares, s_ij = (r_ij + r_ji) / 2. Clusters are
     merged by average linkage of max s − s. Up to `OPTIMAL_UP_TO` classes, the order has the smallest sum of distances
-    between neighbours that the tree allows; above that, each merge puts the two closest ends together. The same matrix
-    always gives the same order: of an order and its reverse, the one that begins with the lower class.
+    between neighbours that the tree allows, which takes too long for more. The same matrix always gives the same
+    order: of an order and its reverse, the one that begins with the lower class.
 
     ``matrix`` (K, K) holds confusion counts or residual labels; its diagonal counts in the sum of its row only.
 
@@ -77,26 +77,12 @@ def order_by_similarity(matrix: ArrayLike) -> NDArray[np.intp]:
     if size < 3:
         return np.arange(size)
     similar = (shares + shares.T) / 2
-    distance = without_diagonal(similar.max() - similar)
-    condensed = squareform(distance, checks=False)
+    condensed = squareform(without_diagonal(similar.max() - similar), checks=False)
     tree = hierarchy.linkage(condensed, method="average")
     if size <= OPTIMAL_UP_TO:
-        order = np.asarray(hierarchy.leaves_list(hierarchy.optimal_leaf_ordering(tree, condensed)), dtype=np.intp)
-    else:
-        order = _closest_ends(tree, distance)
+        tree = hierarchy.optimal_leaf_ordering(tree, condensed)
+    order = np.asarray(hierarchy.leaves_list(tree), dtype=np.intp)
     return order if order[0] < order[-1] else order[::-1].copy()
-
-
-def _closest_ends(tree: Matrix, distance: Matrix) -> NDArray[np.intp]:
-    """The leaves of a linkage, each merge turned so that the closest ends of the two clusters touch."""
-    clusters: dict[int, list[int]] = {leaf: [leaf] for leaf in range(len(distance))}
-    for number, (first, second) in enumerate(tree[:, :2].astype(int), start=len(distance)):
-        left, right = clusters.pop(first), clusters.pop(second)
-        turns = [(left, right), (left, right[::-1]), (left[::-1], right), (left[::-1], right[::-1])]
-        begin, end = min(turns, key=lambda pair: distance[pair[0][-1], pair[1][0]])
-        clusters[number] = begin + end
-    (order,) = clusters.values()
-    return np.array(order, dtype=np.intp)
 
 
 @dataclass(frozen=True)

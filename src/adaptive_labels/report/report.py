@@ -70,7 +70,7 @@ def _group(context: Context) -> str:
     """The sections of a group; ``context.name`` is the group's own id."""
     above, below, links = [], [], []
     for section in all_sections():
-        name = f"{context.name}-{section.anchor}"
+        name = f"{context.name}-{section.link.replace(' ', '-')}"
         content = section.write(replace(context, name=name))
         if content and section.title:
             below.append(f'<section id="{escape(name)}">{heading(3, section.title)}{content}</section>')

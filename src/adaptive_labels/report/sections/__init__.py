@@ -53,11 +53,6 @@ class Section:
     link: str  # what the table of contents calls it
     write: Callable[[Context], str]
 
-    @property
-    def anchor(self) -> str:
-        """The end of the section's id."""
-        return self.link.replace(" ", "-")
-
 
 _SECTIONS: dict[int, Section] = {}
 
