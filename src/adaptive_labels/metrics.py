@@ -1,11 +1,11 @@
 """How good a set of predictions is: accuracy, likelihood, calibration and selective risk, as pure functions.
 
-Shapes: N examples, K classes, B bins. Every function takes ``logits`` (N, K), logits or log-probabilities alike, and
-integer ``labels`` (N,) in 0 … K−1, as arrays, lists or torch tensors. p is the softmax of a row, ŷ its argmax (of equal
-ones, the lowest index), c = max p the confidence.
+Shapes: N examples, K classes, B bins. Every function takes ``logits`` (N, K), which may be log-probabilities, and
+integer ``labels`` (N,) in 0 … K−1, as arrays, lists or torch tensors. p is the softmax of a row, ŷ its argmax (the
+lowest index of equal ones), c = max p the confidence, and C the confusion matrix.
 
-All works in float64 on the processor, leaves its arguments alone and returns plain floats. Classes that no label names
-are left out of the means over classes. NaN never comes back as a number: logits that give one are refused.
+Everything is computed in float64 on the CPU; arguments are not changed. Means over classes leave out classes without
+labels. Logits that would give NaN are refused.
 """
 
 import math
@@ -19,19 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 Logits: TypeAlias = "ArrayLike | _Predictions"
 
-BINS = 15
-"""Number of bins of every calibration error here."""
-
-TEMPERATURE_RANGE = (0.1, 100.0)
-"""Between these `fit_temperature` looks; predictions that are all right, or worse than chance, end at a bound."""
-
-# Stands in for log 0 where 0 · log 0 would be NaN; squares of it are still finite.
-_LOWEST_LOG_PROBABILITY = -1e30
+BINS = 15  # of every calibration error
+TEMPERATURE_RANGE = (0.1, 100.0)  # of `fit_temperature`
+_LOWEST_LOG_PROBABILITY = -1e30  # instead of log 0, because 0 · log 0 is NaN; its square is still finite
 
 
 @dataclass(frozen=True, eq=False)
 class ReliabilityTable:
-    """A reliability diagram as numbers: bin b covers the confidences in (edges[b], edges[b+1]]; empty bins hold NaN."""
+    """A reliability diagram as numbers: bin b has the confidences in (edges[b], edges[b+1]]; empty bins hold NaN."""
 
     edges: Array  # (B+1,)
     confidence: Array  # (B,) mean confidence
@@ -48,31 +43,22 @@ class ReliabilityTable:
 
 @dataclass(frozen=True, eq=False)
 class RiskCoverage:
-    """The error rate of the most confident predictions, by how many are kept.
+    """The error rate of the most confident predictions, by how many are kept."""
 
-    Attributes:
-        coverage: (N,) share of the examples kept, 1/N … 1.
-        risk: (N,) share of them that are wrong.
-        threshold: (N,) the least confidence among them.
-        area: the mean risk over all N coverages, which is `aurc`.
-    """
-
-    coverage: Array
-    risk: Array
-    threshold: Array
-    area: float
+    coverage: Array  # (N,) share of the examples kept, 1/N … 1
+    risk: Array  # (N,) share of them that are wrong
+    threshold: Array  # (N,) the least confidence among them
+    area: float  # the mean risk over all N coverages, which is `aurc`
 
     def risk_at(self, coverage: float) -> float:
-        """The risk of the least number of examples that is at least this share of all."""
+        """The risk when at least this share of the examples is kept."""
         if not 0 < coverage <= 1:
             raise ValueError(f"coverage is {coverage}; it must be above 0 and at most 1.")
         return float(self.risk[np.searchsorted(self.coverage, coverage - 1e-12)])
 
 
 def top_k_accuracy(logits: Logits, labels: ArrayLike, k: int = 1) -> float:
-    """Return the share of examples whose label is among the k classes with the largest logits.
-
-    Formula: mean_n [ #{j : z_nj > z_ny, or z_nj = z_ny and j < y} < k ].
+    """Share of examples whose label is among the k classes with the largest logits; of equal ones the lower index wins.
 
     >>> logits = [[2.0, 1.0, 0.0], [2.0, 1.0, 0.0]]
     >>> top_k_accuracy(logits, [0, 1]), top_k_accuracy(logits, [0, 1], k=2)
@@ -82,46 +68,43 @@ def top_k_accuracy(logits: Logits, labels: ArrayLike, k: int = 1) -> float:
     size = found.scores.shape[1]
     if not 1 <= k <= size:
         raise ValueError(f"k is {k}; it must be between 1 and the number of classes, {size}")
-    return float((found.rank < k).mean())
+    own = found.own(found.scores)[:, None]
+    wins_tie = np.arange(size) < found.labels[:, None]  # (N, K)
+    rank = ((found.scores > own) | ((found.scores == own) & wins_tie)).sum(axis=1)
+    return float((rank < k).mean())
 
 
 def confusion_matrix(logits: Logits, labels: ArrayLike) -> NDArray[np.int64]:
-    """Return how often each class (row) was predicted as each class (column), (K, K).
-
-    Formula: C_ij = #{n : y_n = i, ŷ_n = j}.
+    """(K, K) how often each class (row) was predicted as each class (column): C_ij = #{n : y_n = i, ŷ_n = j}.
 
     >>> confusion_matrix([[2.0, 1.0], [2.0, 1.0], [0.0, 1.0]], [0, 1, 1]).tolist()
     [[1, 0], [1, 1]]
     """
-    return _checked(logits, labels).confusions
+    found = _checked(logits, labels)
+    size = found.scores.shape[1]
+    return np.bincount(found.labels * size + found.predicted, minlength=size**2).reshape(size, size)
 
 
 def balanced_accuracy(logits: Logits, labels: ArrayLike) -> float:
-    """Return the mean of the classes' accuracies, each class counting the same.
-
-    Formula: mean_i C_ii / Σ_j C_ij over the classes i that have labels.
+    """Mean of the accuracies of the classes, mean_i C_ii / Σ_j C_ij.
 
     >>> balanced_accuracy([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0], [0.0, 1.0]], [0, 0, 1, 1])
     0.75
     """
-    return float(_checked(logits, labels).class_accuracies.mean())
+    return float(_class_accuracies(logits, labels).mean())
 
 
 def worst_class_accuracy(logits: Logits, labels: ArrayLike) -> float:
-    """Return the accuracy of the class that does worst.
-
-    Formula: min_i C_ii / Σ_j C_ij over the classes i that have labels.
+    """Lowest accuracy of a class, min_i C_ii / Σ_j C_ij.
 
     >>> worst_class_accuracy([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0], [0.0, 1.0]], [0, 0, 1, 1])
     0.5
     """
-    return float(_checked(logits, labels).class_accuracies.min())
+    return float(_class_accuracies(logits, labels).min())
 
 
 def macro_f1(logits: Logits, labels: ArrayLike) -> float:
-    """Return the mean of the classes' F1 scores, over the classes that occur among labels or predictions.
-
-    Formula: mean_i 2 C_ii / (Σ_j C_ij + Σ_j C_ji).
+    """Mean F1 score, mean_i 2 C_ii / (Σ_j C_ij + Σ_j C_ji), of the classes that occur among labels or predictions.
 
     >>> round(macro_f1([[2.0, 1.0], [2.0, 1.0], [2.0, 1.0], [0.0, 1.0]], [0, 0, 1, 1]), 4)
     0.7333
@@ -133,9 +116,7 @@ def macro_f1(logits: Logits, labels: ArrayLike) -> float:
 
 
 def nll(logits: Logits, labels: ArrayLike) -> float:
-    """Return the mean negative log-likelihood of the labels, in nats.
-
-    Formula: −mean_n log p_ny.
+    """Mean negative log-likelihood of the labels in nats, −mean_n log p_ny.
 
     >>> round(nll(np.log([[0.8, 0.2], [0.5, 0.5]]), [0, 1]), 4)
     0.4581
@@ -147,9 +128,7 @@ def nll(logits: Logits, labels: ArrayLike) -> float:
 
 
 def brier(logits: Logits, labels: ArrayLike) -> float:
-    """Return the Brier score summed over the classes: 0 is perfect, 2 is the worst.
-
-    Formula: mean_n Σ_k (p_nk − [k = y_n])².
+    """Brier score mean_n Σ_k (p_nk − [k = y_n])², from 0 (perfect) to 2.
 
     >>> round(brier(np.log([[0.8, 0.2], [0.5, 0.5]]), [0, 1]), 4)
     0.29
@@ -160,9 +139,7 @@ def brier(logits: Logits, labels: ArrayLike) -> float:
 
 
 def reliability(logits: Logits, labels: ArrayLike, bins: int = BINS) -> ReliabilityTable:
-    """Return mean confidence and accuracy in B ``bins`` of equal width.
-
-    Formula: bin b holds the examples with b/B < c_n ≤ (b+1)/B.
+    """Mean confidence and accuracy in B ``bins`` of equal width: bin b has the examples with b/B < c_n ≤ (b+1)/B.
 
     >>> table = reliability(np.log([[0.8, 0.2], [0.7, 0.3]]), [0, 1], bins=2)
     >>> table.edges.tolist(), table.count.tolist(), round(float(table.confidence[1]), 4), float(table.accuracy[1])
@@ -178,9 +155,7 @@ def reliability(logits: Logits, labels: ArrayLike, bins: int = BINS) -> Reliabil
 
 
 def ece(logits: Logits, labels: ArrayLike, bins: int = BINS) -> float:
-    """Return the expected calibration error with B ``bins`` of equal width.
-
-    Formula: Σ_b n_b/N |accuracy_b − confidence_b|.
+    """Expected calibration error Σ_b n_b/N |accuracy_b − confidence_b| with B ``bins`` of equal width.
 
     >>> round(ece(np.log([[0.8, 0.2], [0.7, 0.3]]), [0, 1]), 4)
     0.45
@@ -189,27 +164,24 @@ def ece(logits: Logits, labels: ArrayLike, bins: int = BINS) -> float:
 
 
 def adaptive_ece(logits: Logits, labels: ArrayLike, bins: int = BINS) -> float:
-    """Return the expected calibration error with B ``bins`` of equal mass.
+    """Expected calibration error with B ``bins`` of equal mass: examples sorted by confidence, then cut into B parts.
 
-    The examples are sorted by confidence and cut into B runs whose sizes differ by at most one; with fewer examples
-    than bins every example is a bin. Examples of equal confidence share their mean accuracy, so that their order does
-    not matter.
-
-    Formula: Σ_b n_b/N |accuracy_b − confidence_b|.
+    The sizes of the parts differ by at most one; with fewer examples than bins, every example is a part. Examples of
+    equal confidence share their mean accuracy, so that their order does not matter.
 
     >>> round(adaptive_ece(np.log([[0.8, 0.2], [0.7, 0.3]]), [0, 1], bins=2), 4)
     0.45
     """
-    _edges(bins)
+    _edges(bins)  # refuses less than one bin
     confidence, correct = confidence_and_correct(logits, labels)
     confidence, shared = _by_falling_confidence(confidence, correct.astype(np.float64))
-    return float(sum(abs(run.sum()) for run in np.array_split(shared - confidence, bins)) / len(shared))
+    return float(sum(abs(part.sum()) for part in np.array_split(shared - confidence, bins)) / len(shared))
 
 
 def classwise_ece(logits: Logits, labels: ArrayLike, bins: int = BINS) -> float:
-    """Return the calibration error of every class's probability, averaged over all K classes.
+    """Calibration error of the probability of every class, with bins of equal width, averaged over all K classes.
 
-    Formula: 1/K Σ_k Σ_b n_bk/N |share of label k in bin b − mean p_k in bin b|, bins of equal width over each p_k.
+    1/K Σ_k Σ_b n_bk/N |share of label k in bin b − mean p_k in bin b|.
 
     >>> round(classwise_ece(np.log([[0.8, 0.2], [0.7, 0.3]]), [0, 1]), 4)
     0.45
@@ -223,18 +195,18 @@ def classwise_ece(logits: Logits, labels: ArrayLike, bins: int = BINS) -> float:
 
 
 def confidence_and_correct(logits: Logits, labels: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
-    """Return (N,) the largest probability of each row, and (N,) whether that class is the label.
+    """(N,) the largest probability of each row, and (N,) whether that class is the label.
 
     >>> confidence, correct = confidence_and_correct(np.log([[0.8, 0.2], [0.3, 0.7]]), [0, 0])
     >>> confidence.round(6).tolist(), correct.tolist()
     ([0.8, 0.7], [True, False])
     """
     found = _checked(logits, labels)
-    return found.probabilities.max(axis=1), found.correct
+    return found.probabilities.max(axis=1), found.predicted == found.labels
 
 
 def risk_coverage(confidence: ArrayLike, correct: ArrayLike) -> RiskCoverage:
-    """Return the risk–coverage curve: risk_i = (errors among the i most confident) / i at coverage i / N.
+    """The risk–coverage curve: at coverage i / N the risk is (errors among the i most confident) / i.
 
     Examples of equal confidence share their mean error, which is what a random order of them gives on average.
 
@@ -258,9 +230,7 @@ def risk_coverage(confidence: ArrayLike, correct: ArrayLike) -> RiskCoverage:
 
 
 def aurc(logits: Logits, labels: ArrayLike) -> float:
-    """Return the area under the risk–coverage curve: the mean error rate of the most confident 1, 2, …, N examples.
-
-    Formula: 1/N Σ_i (errors among the i most confident) / i.
+    """Area under the risk–coverage curve: the mean error rate of the most confident 1, 2, …, N examples.
 
     >>> aurc(np.log([[0.8, 0.2], [0.7, 0.3]]), [0, 1])
     0.25
@@ -269,13 +239,11 @@ def aurc(logits: Logits, labels: ArrayLike) -> float:
 
 
 def fit_temperature(logits: Logits, labels: ArrayLike) -> float:
-    """Return the temperature T that makes softmax(logits / T) most likely; fit it on validation, never on test.
+    """The temperature T that minimises −mean_n log softmax(z_n / T)_y; fit it on validation, never on test.
 
-    With β = 1/T the NLL is convex, its slope f(β) = mean_n (E_p[z_n] − z_ny) rises, and f'(β) = mean_n Var_p[z_n]; the
-    zero of f is found by Newton's method in log β, held in a bracket that is halved whenever Newton would leave it.
-    The result lies in `TEMPERATURE_RANGE`, and is 1 where every T is as good as another.
-
-    Formula: argmin_T −mean_n log softmax(z_n / T)_y.
+    With β = 1/T the NLL is convex, its slope f(β) = mean_n (E_p[z_n] − z_ny) rises, and f'(β) = mean_n Var_p[z_n]. The
+    zero of f is found by Newton's method in log β inside a bracket. T is in `TEMPERATURE_RANGE`: at its lower end if
+    all predictions are right, at its upper end if they are worse than chance, and 1 if every T is equally good.
 
     >>> logits = [[8.0, 0.0], [8.0, 0.0], [8.0, 0.0], [8.0, 0.0]]
     >>> round(fit_temperature(logits, [0, 0, 0, 1]), 4)  # 8 / T = log 3
@@ -310,41 +278,31 @@ def fit_temperature(logits: Logits, labels: ArrayLike) -> float:
 
 
 def evaluate(logits: Logits, labels: ArrayLike, temperature: float | None = None) -> dict[str, float]:
-    """Return every metric of a set of predictions by its short name, as fractions (NLL in nats).
-
-    Args:
-        logits: (N, K) logits or log-probabilities.
-        labels: (N,) integer labels.
-        temperature: when given, `nll`, `brier`, `ece` and `ace` are also computed for logits / temperature and stand
-            beside the others as `nll_scaled` and so on.
+    """Every metric of a set of predictions by its short name, as fractions (NLL in nats).
 
     Returns:
         `top1`, `top5` (with more than five classes), `balanced_accuracy`, `macro_f1`, `worst_class`, `nll`, `brier`,
-        `ece`, `ace` (equal-mass bins), `cece` (class-wise), `aurc`, and with a temperature also `temperature`,
-        `nll_scaled`, `brier_scaled`, `ece_scaled`, `ace_scaled`.
+        `ece`, `ace` (equal-mass bins), `cece` (class-wise), `aurc`; with a temperature also `temperature`, and
+        `nll_scaled`, `brier_scaled`, `ece_scaled`, `ace_scaled` of logits / temperature.
 
     >>> result = evaluate(np.log([[0.8, 0.2], [0.7, 0.3]]), [0, 1], temperature=2.0)
     >>> {name: round(value, 3) for name, value in result.items() if name.startswith(("top", "nll"))}
     {'top1': 0.5, 'nll': 0.714, 'nll_scaled': 0.666}
     """
     found = _checked(logits, labels)  # so that what the metrics share is computed once
-    metrics = {"top1": top_k_accuracy(found, labels)}
+    metrics = {"top1": float((found.predicted == found.labels).mean())}
     if found.scores.shape[1] > 5:
         metrics["top5"] = top_k_accuracy(found, labels, k=5)
-    metrics |= {
-        "balanced_accuracy": balanced_accuracy(found, labels),
-        "macro_f1": macro_f1(found, labels),
-        "worst_class": worst_class_accuracy(found, labels),
-    }
-    functions = {"nll": nll, "brier": brier, "ece": ece, "ace": adaptive_ece}
-    metrics |= {name: function(found, labels) for name, function in functions.items()}
-    metrics |= {"cece": classwise_ece(found, labels), "aurc": aurc(found, labels)}
+    accuracies = {"balanced_accuracy": balanced_accuracy, "macro_f1": macro_f1, "worst_class": worst_class_accuracy}
+    scaled_too = {"nll": nll, "brier": brier, "ece": ece, "ace": adaptive_ece}
+    for name, metric in (accuracies | scaled_too | {"cece": classwise_ece, "aurc": aurc}).items():
+        metrics[name] = metric(found, labels)
     if temperature is not None:
         if not (temperature > 0 and math.isfinite(temperature)):
             raise ValueError(f"temperature is {temperature}; it must be a positive, finite number")
-        scaled = _checked(found.scores / temperature, found.labels)
+        scaled = _Predictions(found.scores / temperature, found.labels)
         metrics["temperature"] = float(temperature)
-        metrics |= {f"{name}_scaled": function(scaled, labels) for name, function in functions.items()}
+        metrics |= {f"{name}_scaled": metric(scaled, labels) for name, metric in scaled_too.items()}
     return metrics
 
 
@@ -364,23 +322,17 @@ class _Predictions:
         if low < 0 or high >= size:
             wrong = low if low < 0 else high
             raise ValueError(f"labels holds {wrong}; with {size} classes it must be between 0 and {size - 1}")
-        largest = scores.max(axis=1)
-        if not np.isfinite(largest).all():
-            row = int(np.flatnonzero(~np.isfinite(largest))[0])
-            raise ValueError(f"logits gives no probabilities in row {row}: it holds NaN, +inf or nothing but -inf")
+        unusable = np.flatnonzero(~np.isfinite(scores.max(axis=1)))
+        if unusable.size:
+            raise ValueError(
+                f"logits gives no probabilities in row {unusable[0]}: it holds NaN, +inf or nothing but -inf"
+            )
         self.scores: Array = scores.astype(np.float64, copy=False)
         self.labels: NDArray[np.int64] = classes.astype(np.int64, copy=False)
 
     @cached_property
-    def rank(self) -> NDArray[np.int64]:
-        """(N,) how many classes are ahead of the label."""
-        own = self.own(self.scores)[:, None]
-        wins_tie = np.arange(self.scores.shape[1]) < self.labels[:, None]  # (N, K)
-        return np.asarray(((self.scores > own) | ((self.scores == own) & wins_tie)).sum(axis=1))
-
-    @cached_property
-    def correct(self) -> NDArray[np.bool_]:
-        return np.asarray(self.scores.argmax(axis=1) == self.labels)
+    def predicted(self) -> NDArray[np.intp]:
+        return np.asarray(self.scores.argmax(axis=1))
 
     @cached_property
     def probabilities(self) -> Array:
@@ -388,18 +340,6 @@ class _Predictions:
         np.exp(weights, out=weights)
         weights /= weights.sum(axis=1, keepdims=True)
         return np.asarray(weights)
-
-    @cached_property
-    def confusions(self) -> NDArray[np.int64]:
-        size = self.scores.shape[1]
-        cells = self.labels * size + self.scores.argmax(axis=1)
-        return np.bincount(cells, minlength=size**2).reshape(size, size)
-
-    @cached_property
-    def class_accuracies(self) -> Array:
-        """The accuracy of each class that has labels."""
-        total = self.confusions.sum(axis=1)
-        return np.asarray(self.confusions.diagonal()[total > 0] / total[total > 0])
 
     def own(self, values: Array) -> Array:
         """(N,) of (N, K) values the label's."""
@@ -410,8 +350,14 @@ def _checked(logits: Logits, labels: ArrayLike) -> _Predictions:
     return logits if isinstance(logits, _Predictions) else _Predictions(logits, labels)
 
 
+def _class_accuracies(logits: Logits, labels: ArrayLike) -> Array:
+    counts = confusion_matrix(logits, labels)
+    total = counts.sum(axis=1)
+    return np.asarray(counts.diagonal()[total > 0] / total[total > 0])
+
+
 def _array(values: Any) -> NDArray[Any]:
-    """An array of anything; of a torch tensor without its graph, and bfloat16, which numpy lacks, as float32."""
+    """An array; torch tensors lose their graph, and bfloat16, which numpy lacks, becomes float32."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         values = values.float() if str(values.dtype) == "torch.bfloat16" else values

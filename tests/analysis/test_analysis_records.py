@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from adaptive_labels.analysis.records import describe, flatten, group_records, read_records
-from adaptive_labels.analysis.summary import verdict
+from adaptive_labels.analysis.table import verdict
 from adaptive_labels.runs import RunFolder, RunLock
 from run_maker import Maker
 

@@ -12,7 +12,6 @@ from adaptive_labels.analysis.suspects import (
     Suspect,
     Suspects,
     average_precision,
-    precision_at,
     read_suspects,
     write_suspects,
 )
@@ -32,7 +31,6 @@ def test_average_precision_by_hand() -> None:
     assert average_precision([1, 2, 3, 4], wrong) == pytest.approx((1 / 3 + 2 / 4) / 2)
     assert average_precision([5, 5, 5, 5], wrong) == 0.5  # nothing is ranked: the share of wrong labels
     assert average_precision([np.inf, 0, -np.inf, 0], [True, False, True, False]) == pytest.approx(0.5 + 0.5 * 2 / 4)
-    assert precision_at([1, 2, 3, 4], wrong, 3) == pytest.approx(1 / 3)
 
 
 def test_rankings_that_cannot_be_judged() -> None:
@@ -42,8 +40,6 @@ def test_rankings_that_cannot_be_judged() -> None:
         average_precision([1, 2], [False, False])
     with pytest.raises(ValueError, match="scores holds NaN"):
         average_precision([1, np.nan], [False, True])
-    with pytest.raises(ValueError, match="top is 3; with 2 examples it must be between 1 and 2"):
-        precision_at([1, 2], [False, True], 3)
 
 
 SUSPECTS = Suspects(

@@ -1,14 +1,14 @@
 """Run folders → statistics, tables and confusions; torch is never needed."""
 
-from adaptive_labels.analysis.confusion_matrix import (
-    AsymmetricPair,
-    ConfusedGroup,
-    asymmetric_pairs,
-    confused_groups,
-    order_by_similarity,
+from adaptive_labels.analysis.confusion_matrix import asymmetric_pairs, confused_groups, order_by_similarity
+from adaptive_labels.analysis.confusions import (
+    Confusions,
+    format_confusions,
+    named_groups,
+    one_way_pairs,
+    read_confusions,
+    summarise_confusions,
 )
-from adaptive_labels.analysis.confusions import Confusions, named_groups, one_way_pairs, read_confusions
-from adaptive_labels.analysis.confusions_table import format_confusions, summarise_confusions
 from adaptive_labels.analysis.frames import (
     Columns,
     histories_of,
@@ -19,16 +19,8 @@ from adaptive_labels.analysis.frames import (
     residuals_of,
 )
 from adaptive_labels.analysis.records import Group, Record, group_records, read_records
-from adaptive_labels.analysis.residual_labels import (
-    Agreement,
-    Consistency,
-    agreement,
-    consistency,
-    row_entropy,
-    top_confusions,
-)
+from adaptive_labels.analysis.residual_labels import agreement, consistency, row_entropy, top_confusions
 from adaptive_labels.analysis.statistics import (
-    Comparison,
     Summary,
     bootstrap_difference,
     bootstrap_runs,
@@ -38,7 +30,6 @@ from adaptive_labels.analysis.statistics import (
     sign_flip_p,
     summarise,
 )
-from adaptive_labels.analysis.summary import Row, summarise_group, verdict
 from adaptive_labels.analysis.suspects import (
     SCORES,
     Suspect,
@@ -46,69 +37,21 @@ from adaptive_labels.analysis.suspects import (
     average_precision,
     label_scores,
     mean_residual_labels,
-    precision_at,
     read_suspects,
     suggested_labels,
     suspects_to_dict,
     write_suspects,
 )
-from adaptive_labels.analysis.table import table
-from adaptive_labels.metrics import RiskCoverage, confidence_and_correct, risk_coverage
+from adaptive_labels.analysis.table import summarise_group, table, verdict
+from adaptive_labels.metrics import confidence_and_correct, risk_coverage
 
 __all__ = [
-    "SCORES",
-    "Agreement",
-    "AsymmetricPair",
-    "Columns",
-    "Comparison",
-    "ConfusedGroup",
-    "Confusions",
-    "Consistency",
-    "Group",
-    "Record",
-    "RiskCoverage",
-    "Row",
-    "Summary",
-    "Suspect",
-    "Suspects",
-    "agreement",
-    "asymmetric_pairs",
-    "average_precision",
-    "bootstrap_difference",
-    "bootstrap_runs",
-    "compare",
-    "compare_all",
-    "confidence_and_correct",
-    "confused_groups",
-    "consistency",
-    "format_confusions",
-    "group_records",
-    "histories_of",
-    "holm",
-    "label_scores",
-    "mean_residual_labels",
-    "metrics_of",
-    "named_groups",
-    "one_way_pairs",
-    "open_runs",
-    "order_by_similarity",
-    "pairs_of",
-    "precision_at",
-    "predictions_of",
-    "read_confusions",
-    "read_records",
-    "read_suspects",
-    "residuals_of",
-    "risk_coverage",
-    "row_entropy",
-    "sign_flip_p",
-    "suggested_labels",
-    "summarise",
-    "summarise_confusions",
-    "summarise_group",
-    "suspects_to_dict",
-    "table",
-    "top_confusions",
-    "verdict",
+    "SCORES", "Columns", "Confusions", "Group", "Record", "Summary", "Suspect", "Suspects", "agreement",
+    "asymmetric_pairs", "average_precision", "bootstrap_difference", "bootstrap_runs", "compare", "compare_all",
+    "confidence_and_correct", "confused_groups", "consistency", "format_confusions", "group_records", "histories_of",
+    "holm", "label_scores", "mean_residual_labels", "metrics_of", "named_groups", "one_way_pairs", "open_runs",
+    "order_by_similarity", "pairs_of", "predictions_of", "read_confusions", "read_records", "read_suspects",
+    "residuals_of", "risk_coverage", "row_entropy", "sign_flip_p", "suggested_labels", "summarise",
+    "summarise_confusions", "summarise_group", "suspects_to_dict", "table", "top_confusions", "verdict",
     "write_suspects",
-]
+]  # fmt: skip

@@ -20,13 +20,13 @@ def percent_summary(summary: Summary | None, digits: int = 1) -> str:
 
 
 def digits_for(summaries: list[Summary | None]) -> int:
-    """Decimals of a percentage: one, or two where a tenth would round a spread away."""
+    """Decimals of a percentage: one, or two if the smallest standard deviation would be written as 0.0."""
     spreads = [summary.std for summary in summaries if summary is not None and summary.std]
     return 2 if spreads and min(spreads) < 0.0005 else 1
 
 
 def p_value(p: float | None) -> str:
-    """A p value with two significant digits at most three decimals: "0.004", "0.21", "< 0.001"; empty for None."""
+    """A p value with two or three decimals: "0.21", "0.004", "< 0.001"; empty for None."""
     if p is None:
         return ""
     if p < 0.001:

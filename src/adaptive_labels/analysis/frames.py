@@ -1,7 +1,6 @@
-"""Run folders in, columns out: for notebooks, spreadsheets and plots of one's own.
+"""Run folders → columns, for notebooks, spreadsheets and your own plots.
 
-Each function takes a folder of runs, a run, or several of either, and returns `Columns`: named arrays of one length,
-which `Columns.to_frame` turns into a pandas data frame where pandas is installed.
+Each function takes a folder of runs, a run, or several of either, and returns `Columns`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ Runs = str | Path | RunFolder | Iterable[str | Path | RunFolder]
 
 
 class Columns(Mapping[str, NDArray[Any]]):
-    """Named columns of one length, in order; numbers that are not there are NaN.
+    """Named columns of one length, in order; missing numbers are NaN.
 
     >>> table = Columns({"seed": [0, 1], "test_top1": [0.5, 0.75]})
     >>> table
@@ -79,10 +78,14 @@ class Columns(Mapping[str, NDArray[Any]]):
 def metrics_of(runs: Runs) -> Columns:
     """One row per run: names, status, every figure of its ``result.json`` as ``split_metric`` (test_top1)."""
     records = read_records(open_runs(runs))
-    splits = {(split, metric) for record in records for split in record.metrics for metric in record.metrics[split]}
-    figures = sorted(f"{split}_{metric}" for split, metric in splits)
-    values = {name: [_figure(record, name) for record in records] for name in figures}
-    return Columns({**_names(records), "seconds": [_number(record.seconds) for record in records], **values})
+    figures = [
+        {f"{split}_{name}": value for split, named in record.metrics.items() for name, value in named.items()}
+        for record in records
+    ]
+    names = _names(records, "dataset", "model", "method", "label", "seed", "epochs", "status", "seconds")
+    numbers = {name: [_number(value) for value in names[name]] for name in ("epochs", "seconds")}
+    keys = sorted({key for one in figures for key in one})
+    return Columns({**names, **numbers, **{key: [_number(one.get(key)) for one in figures] for key in keys}})
 
 
 def histories_of(runs: Runs) -> Columns:
@@ -90,20 +93,18 @@ def histories_of(runs: Runs) -> Columns:
     records = read_records(open_runs(runs))
     lines = [(record, _flat(line)) for record in records for line in record.run.history()]
     keys = list(dict.fromkeys(key for _, line in lines for key in line))
-    names = _names([record for record, _ in lines])
-    kept = {key: names[key] for key in ("run", "dataset", "model", "method", "label", "seed")}
+    names = _names([record for record, _ in lines], "dataset", "model", "method", "label", "seed")
     columns: dict[str, ArrayLike] = {key: [_number(line.get(key)) for _, line in lines] for key in keys}
     if "epoch" in columns:
         columns["epoch"] = np.asarray(columns["epoch"], dtype=np.int64)
-    return Columns({**kept, **columns})
+    return Columns({**names, **columns})
 
 
 def pairs_of(runs: Runs) -> Columns:
     """One row per pair of classes, means over the runs: residual label, test rate, test count."""
     found = read_confusions(open_runs(runs))
-    size = len(found.classes)
     names = np.asarray(found.classes, dtype=np.str_)
-    true, taken_for = np.nonzero(~np.eye(size, dtype=bool))
+    true, taken_for = np.nonzero(~np.eye(len(names), dtype=bool))
     views = {"residual": found.residual, "rate": found.rates, "count": found.counts}
     values = {name: matrix[true, taken_for] for name, matrix in views.items() if matrix is not None}
     return Columns({"true": names[true], "taken_for": names[taken_for], **values})
@@ -137,7 +138,7 @@ def predictions_of(run: str | Path | RunFolder, split: str = "test") -> Columns:
     if split not in ("test", "validation"):
         raise ValueError(f"split is {split!r}; it must be test or validation.")
     stored = folder.load_predictions()
-    logits, labels = (None, None) if stored is None else _split(stored, split)
+    logits, labels = (getattr(stored, f"{split}_{array}", None) for array in ("logits", "labels"))
     if stored is None or logits is None or labels is None:
         raise RunError(f"{folder.path} keeps no predictions of its {split} split.")
     names = np.asarray(stored.classes or [str(k) for k in range(logits.shape[1])], dtype=np.str_)
@@ -162,35 +163,17 @@ def open_runs(runs: Runs) -> list[RunFolder]:
     return found
 
 
-def _names(records: Sequence[Record]) -> dict[str, ArrayLike]:
-    return {
-        "run": [str(record.run.path) for record in records],
-        "dataset": [record.dataset for record in records],
-        "model": [record.model for record in records],
-        "method": [record.method for record in records],
-        "label": [record.label for record in records],
-        "seed": [record.seed for record in records],
-        "epochs": [_number(record.epochs) for record in records],
-        "status": [record.status for record in records],
-    }
-
-
-def _figure(record: Record, name: str) -> float:
-    split, _, metric = name.partition("_")
-    return _number(record.value(split, metric))
+def _names(records: Sequence[Record], *names: str) -> dict[str, list[Any]]:
+    columns = {"run": [str(record.run.path) for record in records]}
+    return columns | {name: [getattr(record, name) for record in records] for name in names}
 
 
 def _flat(line: Mapping[str, Any]) -> dict[str, Any]:
-    parts = line.get("parts")
+    """A line of the history without nested values, but with the parts of the loss."""
     flat = {key: value for key, value in line.items() if not isinstance(value, Mapping)}
-    return {**flat, **({f"part_{key}": value for key, value in parts.items()} if isinstance(parts, Mapping) else {})}
+    parts = line.get("parts")
+    return flat | {f"part_{key}": value for key, value in parts.items()} if isinstance(parts, Mapping) else flat
 
 
 def _number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else float("nan")
-
-
-def _split(stored: Any, split: str) -> tuple[NDArray[Any] | None, NDArray[np.int64] | None]:
-    if split == "test":
-        return stored.test_logits, stored.test_labels
-    return stored.validation_logits, stored.validation_labels

@@ -1,7 +1,7 @@
 """Run folders → small records, and the groups within which methods may be compared."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,40 +10,29 @@ from adaptive_labels.runs import RunError, RunFolder, counted, names_of
 METHOD_ORDER = ("baseline", "slr", "alr", "alr-s")
 
 # Settings of the method rather than of the recipe: two runs that differ in these can share a baseline.
-_METHOD_KEYS = ("method", "training.residual_lr", "training.residual_weight_decay", "training.residual_schedule")
+_METHOD_KEYS = ("method.", "training.residual_lr.", "training.residual_weight_decay.", "training.residual_schedule.")
 # Not compared: the seed, and which run or file taught a student, since each seed has a teacher of its own.
 _IGNORED_KEYS = ("seed", "method.options.teacher", "method.options.teacher_hash", "method.options.teacher_run")
 
 
 @dataclass(frozen=True)
 class Record:
-    """One run in a few words and figures.
-
-    Attributes:
-        run: the folder.
-        label: the method, and in brackets its options where runs of the method differ in them.
-        settings: everything in the configuration but the seed and the method, flattened to dotted keys.
-        options: the method's own settings, flattened.
-        status: ``finished``, ``diverged``, ``unfinished``, ``unreadable`` or ``duplicate``.
-        reason: why the run is not counted; None when it is.
-        metrics: split → metric → value, fractions.
-        parameters: how many there are, by whose they are: the network's, the criterion's.
-    """
+    """One run in a few words and figures."""
 
     run: RunFolder
     dataset: str
     model: str
     method: str
-    label: str
+    label: str  # the method, and in brackets its options where runs of the method differ in them
     seed: int
     epochs: int | None
-    settings: Mapping[str, Any]
-    options: Mapping[str, Any]
-    status: str
-    reason: str | None
-    metrics: Mapping[str, Mapping[str, float]]
+    settings: Mapping[str, Any]  # the configuration without seed and method, flattened to dotted keys
+    options: Mapping[str, Any]  # the method's own settings, flattened
+    status: str  # ``finished``, ``diverged``, ``unfinished``, ``unreadable`` or ``duplicate``
+    reason: str | None  # why the run is not counted; None when it is
+    metrics: Mapping[str, Mapping[str, float]]  # split → metric → value, fractions
     seconds: float | None
-    parameters: Mapping[str, int] = field(default_factory=dict)
+    parameters: Mapping[str, int] = field(default_factory=dict)  # how many the network has, and the criterion
 
     def value(self, split: str, metric: str) -> float | None:
         """One figure, or None when the run has none."""
@@ -66,20 +55,20 @@ class Group:
 
     @property
     def left_out(self) -> tuple[Record, ...]:
-        """The records that are only mentioned, each with its reason."""
+        """The records that are not counted, each with its reason."""
         return tuple(record for record in self.records if record.status != "finished")
 
     def by_label(self) -> dict[str, list[Record]]:
         """The counted records by method, the baseline first."""
-        found: dict[str, list[Record]] = {}
-        for record in self.counted:
-            found.setdefault(record.label, []).append(record)
-        return found
+        return grouped(self.counted, lambda record: record.label)
 
 
-def method_order(method: str) -> tuple[int, str]:
-    """Sort key: baseline, slr, alr, alr-s, then the others by name."""
-    return (METHOD_ORDER.index(method) if method in METHOD_ORDER else len(METHOD_ORDER), method)
+def grouped(records: Iterable[Record], key: Callable[[Record], str]) -> dict[str, list[Record]]:
+    """The records by their key, in the order of the first of each."""
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(key(record), []).append(record)
+    return found
 
 
 def read_records(runs: Iterable[RunFolder]) -> list[Record]:
@@ -87,20 +76,17 @@ def read_records(runs: Iterable[RunFolder]) -> list[Record]:
 
     A run without a readable configuration belongs to no data set and raises a `RunError`.
     """
-    records = sorted((_read(run) for run in runs), key=_order)
-    return _mark_duplicates(_with_labels(records))
+    return _mark_duplicates(sorted(_with_labels([_read(run) for run in runs]), key=_order))
 
 
 def group_records(records: Sequence[Record]) -> list[Group]:
-    """Put together what may be compared: the same data, model and settings; only method and seed differ."""
-    by_settings: dict[str, list[Record]] = {}
-    for record in records:
-        by_settings.setdefault(json.dumps(record.settings, sort_keys=True), []).append(record)
-    differing = _differing([members[0].settings for members in by_settings.values()])
+    """Put together the runs that may be compared; the titles name the settings in which groups differ."""
+    by_settings = grouped(records, lambda record: _text(record.settings)).values()
+    differing = _differing([members[0].settings for members in by_settings])
+    extra = [key for key in differing if key not in ("data.name", "dataset", "model.name", "model")]
     groups = []
-    for members in by_settings.values():
+    for members in by_settings:
         first = members[0]
-        extra = [key for key in differing if key not in ("data.name", "dataset", "model.name", "model")]
         title = f"{first.dataset}, {first.model}"
         if extra:
             title += f" ({describe(first.settings, extra)})"
@@ -115,7 +101,11 @@ def differing_settings(records: Sequence[Record]) -> list[str]:
 
 def describe(settings: Mapping[str, Any], keys: Iterable[str]) -> str:
     """Write settings as ``name=value`` pairs, each by the last part of its key."""
-    return ", ".join(f"{key.rpartition('.')[2]}={_word(settings.get(key))}" for key in keys)
+    values = {key: "none" if settings.get(key) is None else settings[key] for key in keys}
+    return ", ".join(
+        f"{key.rpartition('.')[2]}={value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in values.items()
+    )
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -137,7 +127,7 @@ def _read(run: RunFolder) -> Record:
     config = run.config
     names = names_of(config)
     flat = {key: value for key, value in flatten(counted(config)).items() if key not in _IGNORED_KEYS}
-    options = {key: value for key, value in flat.items() if _of_method(key)}
+    options = {key: value for key, value in flat.items() if f"{key}.".startswith(_METHOD_KEYS)}
     status, reason, result = _status(run)
     metrics = {
         split: {name: float(value) for name, value in figures.items() if _is_number(value)}
@@ -147,7 +137,8 @@ def _read(run: RunFolder) -> Record:
     if status == "finished" and "top1" not in metrics.get("test", {}):
         status, reason = "unreadable", "result.json has no test top1"
     seconds: Any = result.get("seconds")
-    parameters: Any = result.get("parameters")
+    parameters = result.get("parameters")
+    counts = parameters if isinstance(parameters, Mapping) else {}
     return Record(
         run=run,
         dataset=str(result.get("dataset", names.dataset)),
@@ -162,9 +153,7 @@ def _read(run: RunFolder) -> Record:
         reason=reason,
         metrics=metrics,
         seconds=float(seconds) if _is_number(seconds) else None,
-        parameters={name: count for name, count in parameters.items() if isinstance(count, int)}
-        if isinstance(parameters, Mapping)
-        else {},
+        parameters={name: count for name, count in counts.items() if isinstance(count, int)},
     )
 
 
@@ -180,58 +169,46 @@ def _status(run: RunFolder) -> tuple[str, str | None, dict[str, Any]]:
     return "finished", None, result
 
 
-def _with_labels(records: list[Record]) -> list[Record]:
-    """Name the options in which a group's runs of one method differ; other groups are no concern of its labels."""
-    variants: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        variants.setdefault(_variant_key(record), []).append(record)
-    keys = {key: _differing([record.options for record in members]) for key, members in variants.items()}
-    labelled = []
-    for record in records:
-        given = [key for key in keys[_variant_key(record)] if record.options.get(key) is not None]
-        labelled.append(
-            replace(record, label=f"{record.method} ({describe(record.options, given)})") if given else record
-        )
-    return labelled
-
-
-def _variant_key(record: Record) -> tuple[str, str]:
-    return json.dumps(record.settings, sort_keys=True), record.method
-
-
 def _mark_duplicates(records: list[Record]) -> list[Record]:
     first: dict[str, Record] = {}
     marked = []
     for record in records:
-        key = json.dumps([record.settings, record.options, record.seed], sort_keys=True)
-        if record.status == "finished" and key in first:
-            reason = f"the same configuration and seed as {first[key].run.path}"
-            record = replace(record, status="duplicate", reason=reason)
-        elif record.status == "finished":
-            first[key] = record
+        if record.status == "finished":
+            known = first.setdefault(_text([record.settings, record.options, record.seed]), record)
+            if known is not record:
+                reason = f"the same configuration and seed as {known.run.path}"
+                record = replace(record, status="duplicate", reason=reason)
         marked.append(record)
     return marked
 
 
+def _with_labels(records: list[Record]) -> list[Record]:
+    """Put into the label the options in which the runs of one method and one group differ."""
+    labelled = []
+    for members in grouped(records, lambda record: _text([record.settings, record.method])).values():
+        differing = _differing([record.options for record in members])
+        for record in members:
+            given = [key for key in differing if record.options.get(key) is not None]
+            label = f"{record.method} ({describe(record.options, given)})" if given else record.method
+            labelled.append(replace(record, label=label))
+    return labelled
+
+
 def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     keys = sorted({key for one in settings for key in one})
-    return [key for key in keys if len({json.dumps(one.get(key), sort_keys=True) for one in settings}) > 1]
-
-
-def _of_method(key: str) -> bool:
-    return any(key == known or key.startswith(f"{known}.") for known in _METHOD_KEYS)
+    return [key for key in keys if len({_text(one.get(key)) for one in settings}) > 1]
 
 
 def _order(record: Record) -> tuple[Any, ...]:
-    options = json.dumps(record.options, sort_keys=True)
-    return (record.dataset, record.model, method_order(record.method), options, record.seed, str(record.run.path))
+    """By data and model; baseline, slr, alr, alr-s, then the other methods by name; then options and seed."""
+    place = METHOD_ORDER.index(record.method) if record.method in METHOD_ORDER else len(METHOD_ORDER)
+    options = _text(record.options)
+    return (record.dataset, record.model, place, record.method, options, record.seed, str(record.run.path))
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _word(value: Any) -> str:
-    if value is None:
-        return "none"
-    return value if isinstance(value, str) else json.dumps(value)

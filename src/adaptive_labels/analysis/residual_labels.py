@@ -1,4 +1,4 @@
-"""What residual labels say over the epochs, and how far they agree with the test confusions.
+"""How residual labels change over the epochs, and how well they agree with the test confusions.
 
 Shapes: E stored epochs, K classes. Row k of a matrix is the true class k; the residual label of (k, j) is the share of
 class k's other probability that goes to j. The diagonal is 0 and never counts.
@@ -10,37 +10,24 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from adaptive_labels.analysis.confusion_matrix import (
-    Matrix,
-    non_negative,
-    off_diagonal,
-    row_shares,
-    square,
-    without_diagonal,
-)
+from adaptive_labels.analysis.confusion_matrix import Matrix, off_diagonal, row_shares, square, without_diagonal
 
-# Rows that were stored as float32 sum to 1 only about so well.
-_ROUNDING = 1e-3
+_ROUNDING = 1e-3  # by which the sum of a row stored as float32 may be above 1
 
 
 def row_entropy(labels: ArrayLike, *, normalised: bool = False) -> Matrix:
-    """How soft each residual label is: the entropy of the row, in nats.
+    """How even each residual label is: the entropy of the row, in nats.
 
-    H_k = −Σ_j q_kj log q_kj: 0 where all mistakes are the same one, log(K − 1) where they are spread evenly. Runs
-    with more than 256 classes keep the largest 32 of a row only: what is missing to a sum of 1 is spread evenly over
-    the entries that are 0, which gives the largest entropy that the row can have had.
+    H_k = −Σ_j q_kj log q_kj: 0 if all mistakes are the same one, log(K − 1) if they are spread evenly. Runs with more
+    than 256 classes keep only the largest 32 of a row: what is missing to a sum of 1 is spread evenly over the entries
+    that are 0, which gives the largest entropy that the row can have had.
 
-    Args:
-        labels: (…, K, K) residual labels.
-        normalised: divide by log(K − 1), so that 1 is an even spread whatever K is; 0 for K ≤ 2.
-
-    Returns:
-        (…, K) entropies.
+    (…, K, K) residual labels → (…, K) entropies; ``normalised`` ones are divided by log(K − 1), and 0 for K ≤ 2.
 
     >>> row_entropy([[0, 0.5, 0.5], [1, 0, 0], [0.5, 0.5, 0]], normalised=True).round(3).tolist()
     [1.0, 0.0, 1.0]
     """
-    q = off_diagonal(_labels(labels))  # (…, K, K−1)
+    q = off_diagonal(square(labels, "labels", stacked=True))  # (…, K, K−1)
     totals = q.sum(axis=-1)
     if (totals > 1 + _ROUNDING).any():
         raise ValueError(f"labels has a row that sums to {totals.max():g}; it must hold probabilities.")
@@ -58,54 +45,35 @@ def row_entropy(labels: ArrayLike, *, normalised: bool = False) -> Matrix:
 def top_confusions(labels: ArrayLike, n: int = 1) -> tuple[NDArray[np.intp], Matrix]:
     """The n classes that each class is most taken for, most first; of equal ones, the lower index.
 
-    Args:
-        labels: (…, K, K) residual labels or confusion counts.
-        n: how many, at most K − 1.
-
-    Returns:
-        (…, K, n) columns and (…, K, n) values.
+    (…, K, K) residual labels or confusion counts → (…, K, n) columns and (…, K, n) values, n at most K − 1.
 
     >>> top_confusions([[0, 0.3, 0.7], [0.5, 0, 0.5], [0.9, 0.1, 0]])[0].ravel().tolist()
     [2, 0, 0]
     """
-    values = _labels(labels)
+    values = square(labels, "labels", stacked=True).copy()
     size = values.shape[-1]
     if not 1 <= n <= size - 1:
         raise ValueError(f"n is {n}; with {size} classes it must be between 1 and {size - 1}.")
-    diagonal = np.arange(size)
-    values = values.copy()
-    values[..., diagonal, diagonal] = -1.0  # behind every other, zeros included
+    values[..., np.eye(size, dtype=bool)] = -1.0  # behind every other, zeros included
     order = np.argsort(-values, axis=-1, kind="stable")[..., :n]
     return order, np.take_along_axis(values, order, axis=-1)
 
 
 @dataclass(frozen=True)
 class Consistency:
-    """How early the residual labels of the last epoch were there.
+    """How similar the residual labels of each epoch are to those of the last epoch."""
 
-    Attributes:
-        top_share: (E,) mean share of a class's ``top`` confusions that are among its ``top`` at the last epoch; for
-            ``top=1``, the share of classes whose top confusion is already that of the last epoch.
-        correlation: (E,) mean over the classes of the rank correlation of their row with that of the last epoch.
-        chance: what ``top_share`` would be by chance, top / (K − 1).
-        classes: how many classes were counted.
-    """
-
-    top_share: Matrix
-    correlation: Matrix
-    chance: float
-    classes: int
+    top_share: Matrix  # (E,) share of the classes whose top confusion is already that of the last epoch
+    correlation: Matrix  # (E,) mean over the classes of the rank correlation of their row with that of the last epoch
+    chance: float  # what ``top_share`` would be by chance, 1 / (K − 1)
+    classes: int  # how many classes were counted
 
 
-def consistency(labels_over_epochs: ArrayLike, top: int = 1) -> Consistency:
-    """Compare the residual labels of every stored epoch with those of the last one.
+def consistency(labels_over_epochs: ArrayLike) -> Consistency:
+    """Compare the residual labels (E, K, K) of every stored epoch with those of the last one.
 
-    A class whose row does not vary at the last epoch (never seen, or K = 2) has no top confusion and is not counted;
-    a row that does not vary at an earlier epoch, as at the start, agrees in nothing there and correlates with 0.
-
-    Args:
-        labels_over_epochs: (E, K, K) residual labels.
-        top: how many confusions of a class are compared.
+    A class whose row does not vary at the last epoch (never seen, or K = 2) has no top confusion and is not counted. A
+    row that does not vary at an earlier epoch, as at the start, has a top share and a correlation of 0 there.
 
     >>> early = [[0, 0.6, 0.4], [0.3, 0, 0.7], [0.2, 0.8, 0]]
     >>> late = [[0, 0.9, 0.1], [0.8, 0, 0.2], [0.1, 0.9, 0]]
@@ -113,76 +81,57 @@ def consistency(labels_over_epochs: ArrayLike, top: int = 1) -> Consistency:
     >>> found.top_share.round(3).tolist(), found.correlation.round(3).tolist(), found.chance
     ([0.667, 1.0], [0.333, 1.0], 0.5)
     """
-    labels = _labels(labels_over_epochs, "labels_over_epochs")
+    labels = square(labels_over_epochs, "labels_over_epochs", stacked=True)
     if labels.ndim != 3 or not len(labels):
         raise ValueError(f"labels_over_epochs has shape {labels.shape}; it must be (E, K, K), E at least 1.")
-    size = labels.shape[-1]
-    if not 1 <= top <= max(size - 1, 1):
-        raise ValueError(f"top is {top}; with {size} classes it must be between 1 and {max(size - 1, 1)}.")
     rows = off_diagonal(labels)  # (E, K, K−1)
     counted = _varies(rows[-1])
-    chance = top / (size - 1) if size > 1 else 1.0
+    chance = 1 / max(labels.shape[-1] - 1, 1)
     if not counted.any():
         return Consistency(np.zeros(len(rows)), np.zeros(len(rows)), chance, 0)
-    last_ranks, last_top = _centred_ranks(rows[-1][counted]), _top_mask(rows[-1][counted], top)
+    last = rows[-1][counted]
+    last_ranks, last_top = _centred_ranks(last), last.argmax(axis=1)
     shares, correlations = [], []
     for epoch in rows[:, counted]:  # (K, K−1), one epoch at a time: 1,000 classes are 8 MB each
-        known = _varies(epoch)[:, None]
-        shares.append(float((_top_mask(epoch, top) & last_top & known).sum() / last_top.sum()))
+        shares.append(float(((epoch.argmax(axis=1) == last_top) & _varies(epoch)).mean()))
         correlations.append(float(_correlation(_centred_ranks(epoch), last_ranks).mean()))
     return Consistency(np.array(shares), np.array(correlations), chance, int(counted.sum()))
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A pair that residual labels and test errors see differently; ``true`` and ``taken_for`` are class indices.
-
-    Attributes:
-        residual: the residual label.
-        share: the share of the class's test errors.
-        expected: test errors there would be if the errors of the class went where its residual label says.
-        count: test errors there are.
-    """
+    """A pair of class indices about which residual labels and test errors differ."""
 
     true: int
     taken_for: int
-    residual: float
-    share: float
-    expected: float
-    count: float
+    residual: float  # the residual label
+    share: float  # of the test errors of the class
+    expected: float  # test errors there would be if those of the class were divided as its residual label says
+    count: float  # test errors there are
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far residual labels and test errors say the same.
+    """How well residual labels and test errors agree."""
 
-    Attributes:
-        overall: Spearman's rank correlation over all off-diagonal pairs of classes with errors, or None.
-        median: the median over those classes of the correlation within their row, or None.
-        per_class: (K,) the correlations within the rows, NaN where there is none.
-        top1: the share of classes with errors whose largest residual label is (one of) their most frequent errors.
-        classes: how many classes have test errors and a residual label that varies.
-        differences: the pairs on which the two differ most, largest difference in examples first.
-    """
-
-    overall: float | None
-    median: float | None
-    per_class: Matrix
-    top1: float | None
-    classes: int
-    differences: tuple[Difference, ...]
+    overall: float | None  # Spearman's rank correlation over all off-diagonal pairs of classes with errors
+    median: float | None  # over those classes, of the correlation within their row
+    per_class: Matrix  # (K,) the correlations within the rows, NaN where there is none
+    top1: float | None  # share of classes with errors whose largest residual label is a most frequent error
+    classes: int  # how many classes have test errors and a residual label that varies
+    differences: tuple[Difference, ...]  # where the two differ most, largest difference in examples first
 
 
 def agreement(residual_labels: ArrayLike, confusion_counts: ArrayLike, *, pairs: int = 20) -> Agreement:
     """Compare what training learned to expect with what the test split shows.
 
-    Both are distributions over the wrong classes: the errors of a class are divided by their number; classes without
-    a test error say nothing and are left out. Differences are ranked by |expected − count|, in test examples, so that
-    a class with one error does not lead the list.
+    Both are distributions over the wrong classes: the errors of a class are divided by their number. Classes without a
+    test error are left out. Differences are ranked by |expected − count|, in test examples, so that a class with one
+    error does not lead the list.
 
     Args:
         residual_labels: (K, K).
-        confusion_counts: (K, K) test examples of the row's class predicted as the column's; means over runs will do.
+        confusion_counts: (K, K) test examples of the row's class predicted as the column's, or means over runs.
         pairs: how many differences to give.
 
     >>> found = agreement([[0, 0.7, 0.3], [0.6, 0, 0.4], [0.2, 0.8, 0]], [[5, 4, 1], [1, 7, 2], [0, 0, 9]], pairs=1)
@@ -233,24 +182,11 @@ def _differences(residual: Matrix, counts: Matrix, pairs: int) -> tuple[Differen
     )
 
 
-def _labels(values: ArrayLike, name: str = "labels") -> Matrix:
-    labels = np.asarray(values, dtype=np.float64)
-    if labels.ndim < 2 or labels.shape[-1] != labels.shape[-2]:
-        raise ValueError(f"{name} has shape {labels.shape}; it must end in (K, K).")
-    return non_negative(labels, name)
-
-
 def _varies(rows: Matrix) -> NDArray[np.bool_]:
     """Which rows (…, M) hold more than one value."""
     if rows.shape[-1] < 2:
         return np.zeros(rows.shape[:-1], dtype=bool)
     return np.asarray(np.ptp(rows, axis=-1) > 0)
-
-
-def _top_mask(rows: Matrix, top: int) -> NDArray[np.bool_]:
-    mask = np.zeros(rows.shape, dtype=bool)
-    np.put_along_axis(mask, np.argsort(-rows, axis=-1, kind="stable")[..., :top], True, axis=-1)
-    return mask
 
 
 def _centred_ranks(rows: Matrix) -> Matrix:

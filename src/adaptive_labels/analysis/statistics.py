@@ -25,26 +25,15 @@ class Summary:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A method against the baseline, on the seeds both have.
+    """A method against the baseline, on the seeds both have; ``note`` says why a figure is None."""
 
-    Attributes:
-        n: the number of shared seeds.
-        difference: mean of method − baseline, or None without a shared seed.
-        low: lower end of the 95% t interval of the difference, or None.
-        high: its upper end, or None.
-        p: two-sided p value of the paired t test, or None.
-        p_holm: ``p`` after Holm's correction over the methods compared, or None.
-        p_flip: two-sided p value of the sign-flip permutation test, or None.
-        note: why something is None; empty otherwise.
-    """
-
-    n: int
-    difference: float | None = None
-    low: float | None = None
+    n: int  # the number of shared seeds
+    difference: float | None = None  # mean of method − baseline
+    low: float | None = None  # the ends of the 95% t interval of the difference
     high: float | None = None
-    p: float | None = None
-    p_holm: float | None = None
-    p_flip: float | None = None
+    p: float | None = None  # two-sided, of the paired t test
+    p_holm: float | None = None  # after Holm's correction over the methods compared
+    p_flip: float | None = None  # two-sided, of the sign-flip permutation test
     note: str = ""
 
 
@@ -72,9 +61,9 @@ def summarise(values: Sequence[float]) -> Summary | None:
 
 
 def compare(method: Mapping[int, float], baseline: Mapping[int, float]) -> Comparison:
-    """Compare two methods by seed: seed → figure for each.
+    """Compare two methods, each given as seed → figure.
 
-    The t interval and test assume that the differences vary normally from seed to seed. Where they do not vary at all
+    The t interval and test assume that the differences vary normally from seed to seed. If they do not vary at all,
     there is no t test; equal figures on every seed have p = 1.
     """
     seeds = sorted(method.keys() & baseline.keys())
@@ -123,8 +112,8 @@ def compare_all(methods: Mapping[str, Mapping[int, float]], baseline: str) -> di
 def sign_flip_p(differences: ArrayLike) -> float:
     """Two-sided p value of the mean under random signs, which needs no normal distribution.
 
-    All 2ⁿ sign patterns up to n = 14, above that 20,000 drawn ones (seeded). With n seeds it cannot be smaller than
-    2 / 2ⁿ: 0.25 at n = 3, 0.0625 at n = 5.
+    It tries all 2ⁿ sign patterns up to n = 14, above that 20,000 random ones (seeded). It is never below 2 / 2ⁿ, which
+    is 0.25 for n = 3 and 0.0625 for n = 5.
     """
     values = np.asarray(differences, dtype=np.float64)
     if len(values) == 1:
@@ -135,26 +124,15 @@ def sign_flip_p(differences: ArrayLike) -> float:
         # Rounded, so that patterns that tie with the observed one count as ties.
         return np.asarray(np.round(np.abs(signed.mean(axis=axis)), 12))
 
-    found = stats.permutation_test(
-        (values / scale,),
-        size_of_mean,
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=_FLIPS,
-        alternative="greater",
-        rng=0,
-    )
-    return float(found.pvalue)
+    options = {"permutation_type": "samples", "vectorized": True, "alternative": "greater", "n_resamples": _FLIPS}
+    return float(stats.permutation_test((values / scale,), size_of_mean, rng=0, **options).pvalue)
 
 
 def bootstrap_difference(method: ArrayLike, baseline: ArrayLike, *, repeats: int = 2000, seed: int = 0) -> Bootstrap:
     """The difference of two runs' mean scores, and how far other test examples could have moved it.
 
-    Args:
-        method: (N,) a score for each example (1 where right and 0 where wrong, for accuracy).
-        baseline: (N,) the same examples' scores from the other run.
-        repeats: how many resamples; the interval is between percentiles of their means.
-        seed: of the resampling.
+    ``method`` and ``baseline`` (N,) are scores of the same examples; for accuracy, 1 where right and 0 where wrong. The
+    interval is between percentiles of the means of ``repeats`` resamples.
     """
     first, second = np.asarray(method, dtype=np.float64), np.asarray(baseline, dtype=np.float64)
     if first.ndim != 1 or first.shape != second.shape or not first.size:

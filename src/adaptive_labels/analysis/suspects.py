@@ -4,11 +4,11 @@ Shapes: N examples, K classes. p is the softmax of the logits, y the label an ex
 class y: what y is taken for.
 
 `alr suspects RUN -o FILE` writes the file: JSON, an object with the keys of `Suspects`, ``format`` and ``version``. It
-names the run and the data's fingerprint; nothing of it goes into the run's folder, because finished runs never change.
+is no part of the run's folder, because finished runs never change.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -21,45 +21,37 @@ from adaptive_labels.files import read_json
 from adaptive_labels.runs import RunError, write_json
 
 Vector = NDArray[np.float64]
+FORMAT, VERSION = "adaptive-labels suspects", 1
+EVEN_SHARE = 0.1  # of a residual label, spread evenly, so that no class is an impossible mistake
 SCORES: Mapping[str, str] = {
     "residual": "log p_j / p_y over how often y is mistaken for j, for the best j ≠ y",
     "margin": "log p_j / p_y for the best j ≠ y",
     "loss": "−log p_y",
 }
-"""The rankings by name, each in a line."""
-
-EVEN_SHARE = 0.1
-"""The share of a residual label that is spread evenly, so that no class is an impossible mistake."""
 
 
 def label_scores(logits: ArrayLike, labels: ArrayLike, residual_labels: ArrayLike | None = None) -> dict[str, Vector]:
     """How suspicious each label is, by every ranking of `SCORES`; larger is more suspicious.
 
-    A network that is sure of another class j has met a wrong label, or a right one that is easily mistaken. Say that a
-    share of the labels is wrong, each wrong label as likely as another; then the odds that an example labelled y is
-    truly of class j, against being a y that is taken for j, are, up to a constant,
+    A network that is sure of another class j has met a wrong label, or a right one that is easily mistaken. If wrong
+    labels fall on all classes alike, the odds that an example labelled y is truly a j, against being a y that is taken
+    for j, are, up to a constant,
 
         p_j / p_y  ·  (1 / (K − 1)) / q_y(j)
 
     The logarithm of this, for the best j, is the score ``residual``: it forgives what the class is often mistaken
     for. Without q_y it is ``margin``, and ``loss`` compares y with all other classes at once.
 
-    Args:
-        logits: (N, K) of the examples.
-        labels: (N,) the labels they have.
-        residual_labels: (K, K) as training left them; estimated by `mean_residual_labels` if None.
-
-    Returns:
-        (N,) scores by name.
+    ``logits`` is (N, K), ``labels`` (N,), and ``residual_labels`` (K, K) as training left them; `mean_residual_labels`
+    are used if it is None.
 
     >>> scores = label_scores(np.log([[0.3, 0.6, 0.1], [0.3, 0.1, 0.6]]), [0, 0], [[0, 0.8, 0.2], [1, 0, 0], [1, 0, 0]])
     >>> {name: values.round(2).tolist() for name, values in scores.items()}  # both alike, but 0 is often taken for 1
     {'residual': [0.26, 1.47], 'margin': [0.69, 0.69], 'loss': [1.2, 1.2]}
     """
-    log_p, given = _log_probabilities(logits, labels)
-    own, others = _split(log_p, given)
-    size = log_p.shape[1]
-    q = mean_residual_labels(logits, labels) if residual_labels is None else square(residual_labels, "residual_labels")
+    own, others, given = _log_probabilities(logits, labels)
+    size = others.shape[1]
+    q = _mean_residual_labels(others, given) if residual_labels is None else square(residual_labels, "residual_labels")
     if q.shape != (size, size):
         raise ValueError(f"residual_labels has shape {q.shape}; logits of {size} classes need {(size, size)}.")
     lift = np.log((1 - EVEN_SHARE) * q * (size - 1) + EVEN_SHARE)  # (K, K): 0 for an even spread
@@ -76,22 +68,24 @@ def suggested_labels(logits: ArrayLike, labels: ArrayLike) -> NDArray[np.intp]:
     >>> suggested_labels(np.log([[0.3, 0.6, 0.1], [0.3, 0.6, 0.1]]), [0, 1]).tolist()
     [1, 0]
     """
-    _, others = _split(*_log_probabilities(logits, labels))
-    return np.asarray(others.argmax(axis=1))
+    return np.asarray(_log_probabilities(logits, labels)[1].argmax(axis=1))
 
 
 def mean_residual_labels(logits: ArrayLike, labels: ArrayLike) -> Matrix:
-    """(K, K) what residual labels would become if training went on: for each class, the mean over its examples.
+    """(K, K) an estimate of the residual labels of a method that learns none, from its predictions.
 
     Row y is the mean of p_j / (1 − p_y) over the examples labelled y, 0 on the diagonal; even for a class without any.
-    It stands in for residual labels where the method learned none.
+    Learned residual labels would become this if training went on.
 
     >>> mean_residual_labels(np.log([[0.5, 0.4, 0.1], [0.8, 0.1, 0.1]]), [0, 0]).round(2).tolist()
     [[0.0, 0.65, 0.35], [0.5, 0.0, 0.5], [0.5, 0.5, 0.0]]
     """
-    log_p, given = _log_probabilities(logits, labels)
-    size = log_p.shape[1]
-    _, others = _split(log_p, given)
+    _, others, given = _log_probabilities(logits, labels)
+    return _mean_residual_labels(others, given)
+
+
+def _mean_residual_labels(others: Matrix, given: NDArray[np.int64]) -> Matrix:
+    size = others.shape[1]
     p_res = np.exp(others - logsumexp(others, axis=1, keepdims=True))  # (N, K)
     means = (1 - np.eye(size)) / (size - 1)
     for k in np.unique(given):
@@ -99,7 +93,8 @@ def mean_residual_labels(logits: ArrayLike, labels: ArrayLike) -> Matrix:
     return np.asarray(means)
 
 
-def _log_probabilities(logits: ArrayLike, labels: ArrayLike) -> tuple[Matrix, NDArray[np.int64]]:
+def _log_probabilities(logits: ArrayLike, labels: ArrayLike) -> tuple[Vector, Matrix, NDArray[np.int64]]:
+    """The label's own log p (N,), all log p with the label's set to −∞ (N, K), and the labels (N,)."""
     scores, given = np.asarray(logits, dtype=np.float64), np.asarray(labels, dtype=np.int64)
     if scores.ndim != 2 or given.shape != scores.shape[:1] or scores.shape[1] < 2:
         raise ValueError(f"logits has shape {scores.shape} and labels {given.shape}; need (N, K), K ≥ 2, and (N,).")
@@ -107,27 +102,19 @@ def _log_probabilities(logits: ArrayLike, labels: ArrayLike) -> tuple[Matrix, ND
         raise ValueError("logits holds NaN or infinity.")
     if given.size and not 0 <= given.min() <= given.max() < scores.shape[1]:
         raise ValueError(f"labels must be within 0 and {scores.shape[1] - 1}.")
-    return np.asarray(log_softmax(scores, axis=1)), given
-
-
-def _split(log_p: Matrix, labels: NDArray[np.int64]) -> tuple[Vector, Matrix]:
-    """The label's own log p (N,), and all log p with the label's set to −∞ (N, K)."""
-    rows = np.arange(len(labels))
-    others = log_p.copy()
-    others[rows, labels] = -np.inf
-    return log_p[rows, labels], others
+    others, rows = np.asarray(log_softmax(scores, axis=1)), np.arange(len(given))
+    own = others[rows, given]
+    others[rows, given] = -np.inf
+    return own, others, given
 
 
 def average_precision(scores: ArrayLike, wrong: ArrayLike) -> float:
-    """The area under the precision–recall curve of a ranking, as average precision.
+    """The area under the precision–recall curve of a ranking, Σ_n (R_n − R_{n−1}) P_n over the distinct scores.
 
-    AP = Σ_n (R_n − R_{n−1}) P_n over the distinct scores, largest first: P_n and R_n are precision and recall of
-    everything with at least that score, so that equal scores count as one step whatever their order. 1 is a perfect
-    ranking; a random one has the share of wrong labels, on average.
+    P_n and R_n are precision and recall of everything with at least the n-th largest score, so that the order of equal
+    scores does not matter. 1 is a perfect ranking; a random one has the share of wrong labels, on average.
 
-    Args:
-        scores: (N,) larger is more suspicious.
-        wrong: (N,) whether the label is wrong; at least one must be.
+    ``scores`` (N,) are larger for more suspicious labels; ``wrong`` (N,) says which are wrong, at least one.
 
     >>> average_precision([0.9, 0.8, 0.7, 0.1], [True, False, True, False])  # 1/2 · 1 + 1/2 · 2/3
     0.8333333333333333
@@ -146,80 +133,41 @@ def average_precision(scores: ArrayLike, wrong: ArrayLike) -> float:
     return float(np.sum(np.diff(recall, prepend=0.0) * precision))
 
 
-def precision_at(scores: ArrayLike, wrong: ArrayLike, top: int) -> float:
-    """The share of wrong labels among the ``top`` most suspicious examples; equal scores in their given order.
-
-    >>> precision_at([0.9, 0.8, 0.7, 0.1], [True, False, True, False], 3)
-    0.6666666666666666
-    """
-    truth = np.asarray(wrong, dtype=bool)
-    if not 1 <= top <= len(truth):
-        raise ValueError(f"top is {top}; with {len(truth)} examples it must be between 1 and {len(truth)}.")
-    return float(truth[np.argsort(-np.asarray(scores, dtype=np.float64), kind="stable")[:top]].mean())
-
-
-FORMAT, VERSION = "adaptive-labels suspects", 1
-
-
 @dataclass(frozen=True)
 class Suspect:
-    """One training example.
+    """One training example whose label looks wrong."""
 
-    Attributes:
-        rank: 1 is the most suspicious.
-        index: its place in the training split.
-        source: the file, and for tables the line, it came from, or None where the data has none.
-        text: its text, or None for images.
-        png: a small picture of an image, PNG in base64, or None for texts.
-        label: the label it has.
-        suggested: the class that the network prefers among the others.
-        score: how suspicious the label is; what it means depends on ``Suspects.ranked_by``.
-        label_probability: what the network gives the label.
-        suggested_probability: what it gives the suggestion.
-        true_label: the label before noise was injected, or None where none was.
-    """
-
-    rank: int
-    index: int
-    source: str | None
-    text: str | None
-    png: str | None
-    label: str
-    suggested: str
-    score: float
-    label_probability: float
-    suggested_probability: float
-    true_label: str | None = None
+    rank: int  # 1 is the most suspicious
+    index: int  # its place in the training split
+    source: str | None  # the file, and for tables the line, it came from, if the data says so
+    text: str | None  # None for images
+    png: str | None  # a small picture of an image, PNG in base64; None for texts
+    label: str  # the label it has
+    suggested: str  # the class that the network prefers among the others
+    score: float  # how suspicious the label is, by ``Suspects.ranked_by``
+    label_probability: float  # what the network gives the label
+    suggested_probability: float  # what it gives the suggestion
+    true_label: str | None = None  # the label before noise was injected; None where none was
 
 
 @dataclass(frozen=True)
 class Suspects:
-    """A ranking of a run's training examples, the most suspicious first.
+    """A ranking of a run's training examples, the most suspicious first."""
 
-    Attributes:
-        run: the run folder's name.
-        dataset: the data set's name or path.
-        method: what the run was trained with.
-        seed: the run's seed.
-        fingerprint: of the data's content.
-        ranked_by: the name of the ranking.
-        examples: how many training examples were ranked.
-        suspects: the first of them.
-        wrong_labels: how many labels injected noise made wrong, or None without it.
-        average_precision: by the name of each ranking, the area under its precision–recall curve in finding them, or
-            None without injected noise.
-    """
-
-    run: str
-    dataset: str
+    run: str  # the name of the run folder
+    dataset: str  # the name or path of the data set
     method: str
     seed: int
-    fingerprint: str
-    ranked_by: str
-    examples: int
-    suspects: tuple[Suspect, ...]
-    wrong_labels: int | None = None
-    average_precision: Mapping[str, float] | None = None
+    fingerprint: str  # of the data's content
+    ranked_by: str  # the name of the ranking
+    examples: int  # how many training examples were ranked
+    suspects: tuple[Suspect, ...]  # the first of them
+    wrong_labels: int | None = None  # how many labels injected noise made wrong; None without it
+    average_precision: Mapping[str, float] | None = None  # of each ranking in finding these; None without noise
+
+
+# What JSON has for types that it does not know.
+_JSON_KINDS: dict[Any, Any] = {float: int | float, tuple[Suspect, ...]: list, Mapping[str, float] | None: dict | None}
 
 
 def write_suspects(suspects: Suspects, path: str | Path) -> None:
@@ -242,10 +190,8 @@ def read_suspects(path: str | Path) -> Suspects:
     entries = content.get("suspects")
     if not isinstance(entries, list):
         raise RunError(f"{path} has no list of suspects.")
-    suspects = tuple(
-        Suspect(**_checked(entry, Suspect, f"{path}, suspect {number}"))
-        for number, entry in enumerate(entries, start=1)
-    )
+    numbered = enumerate(entries, start=1)
+    suspects = tuple(Suspect(**_checked(entry, Suspect, f"{path}, suspect {number}")) for number, entry in numbered)
     known = {key: value for key, value in content.items() if key not in ("format", "version")}
     return Suspects(**{**_checked(known, Suspects, str(path)), "suspects": suspects})
 
@@ -254,20 +200,12 @@ def _checked(entry: object, kind: type[Any], where: str) -> dict[str, Any]:
     """The values of a dataclass, complete and of the right types: a report must not fail on them later."""
     if not isinstance(entry, dict):
         raise RunError(f"{where} is no JSON object.")
-    names = {field.name for field in fields(kind)}
-    if entry.keys() != names:
-        wrong = ", ".join(sorted(names ^ entry.keys()))
-        raise RunError(f"{where} must have the keys {', '.join(sorted(names))}; missing or too many: {wrong}.")
-    for name, hint in get_type_hints(kind).items():
+    hints = get_type_hints(kind)
+    if entry.keys() != hints.keys():
+        wrong = ", ".join(sorted(hints.keys() ^ entry.keys()))
+        raise RunError(f"{where} must have the keys {', '.join(sorted(hints))}; missing or too many: {wrong}.")
+    for name, hint in hints.items():
         allowed = _JSON_KINDS.get(hint, hint)
         if not isinstance(entry[name], allowed) or isinstance(entry[name], bool):
             raise RunError(f"{where} has {entry[name]!r} as its {name}.")
     return entry
-
-
-# What JSON has for types that it does not know.
-_JSON_KINDS: dict[Any, Any] = {
-    float: int | float,
-    tuple[Suspect, ...]: list,
-    Mapping[str, float] | None: dict | None,
-}

@@ -1,6 +1,6 @@
 """The charts of the report and of every other figure in the package, as inline SVG."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Self
@@ -8,11 +8,13 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from adaptive_labels.analysis.format import difference
+from adaptive_labels.analysis.statistics import Comparison
 from adaptive_labels.metrics import ReliabilityTable
 from adaptive_labels.report.svg import (
     LETTER,
+    STYLES,
     figure,
-    grid,
     labelled,
     legend,
     line,
@@ -30,19 +32,12 @@ WIDTH, LEFT, RIGHT, TOP, PLOT = 420.0, 44.0, 12.0, 28.0, 204.0
 
 @dataclass(frozen=True)
 class Curve:
-    """A value that changes along x, with the ends of an interval around it (equal to it for no interval).
+    """A value that changes along x, with the ends of an interval around it (equal to it for no interval)."""
 
-    Attributes:
-        x: (P,) places, rising.
-        mean: (P,) values.
-        low: (P,) lower ends.
-        high: (P,) upper ends.
-    """
-
-    x: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    x: NDArray[np.float64]  # (P,) places, rising
+    mean: NDArray[np.float64]  # (P,)
+    low: NDArray[np.float64]  # (P,)
+    high: NDArray[np.float64]  # (P,)
 
     @classmethod
     def of(cls, x: ArrayLike, mean: ArrayLike, low: ArrayLike | None = None, high: ArrayLike | None = None) -> Self:
@@ -60,27 +55,16 @@ def over_runs(x: NDArray[np.float64], values: NDArray[np.float64]) -> Curve:
 
 @dataclass(frozen=True)
 class Axis:
-    """How the values along one side of a chart are placed and written.
+    """How the values along one side of a chart are placed and written."""
 
-    Attributes:
-        label: what the values are, with their unit.
-        scale: what values are multiplied by when they are written: 100 for percent.
-        signed: write a sign before positive values.
-        log: place values by their logarithm; ticks are powers of ten unless given.
-        whole: write whole numbers only: every one of a few, else about seven with the first and the last.
-        ticks: the places that are written, each with its words; round numbers unless given.
-        low: the axis never starts below this value.
-        high: the axis never ends above this value.
-    """
-
-    label: str
-    scale: float = 1.0
-    signed: bool = False
-    log: bool = False
-    whole: bool = False
-    ticks: Mapping[float, str] | None = None
-    low: float | None = None
-    high: float | None = None
+    label: str  # what the values are, with their unit
+    scale: float = 1.0  # what values are multiplied by when they are written: 100 for percent
+    signed: bool = False  # write a sign before positive values
+    log: bool = False  # place values by their logarithm; ticks are powers of ten unless given
+    whole: bool = False  # write whole numbers only: every one of a few, else about seven with the first and the last
+    ticks: Mapping[float, str] | None = None  # the places that are written, with their words; else round numbers
+    low: float | None = None  # the axis never starts below this value
+    high: float | None = None  # the axis never ends above this value
 
     def words(self, value: float, digits: int) -> str:
         """A value as it is written."""
@@ -113,14 +97,14 @@ class _Scale:
         position = float(np.log10(value)) if self.axis.log else value
         return self.start + (position - self.low) / (self.high - self.low) * (self.end - self.start)
 
-    @property
-    def ticks(self) -> dict[float, str]:
+    def ticks(self, about: int = 5) -> dict[float, str]:
         """The places that are written, with their words."""
         if self.axis.ticks is not None:
             return dict(self.axis.ticks)
         if self.axis.log:
             return {10.0**power: f"{10.0**power:g}" for power in range(int(self.low), int(self.high) + 1)}
-        found = _whole_ticks(int(self.low), int(self.high)) if self.axis.whole else nice_ticks(self.low, self.high)
+        whole = self.axis.whole
+        found = _whole_ticks(int(self.low), int(self.high)) if whole else nice_ticks(self.low, self.high, about)
         return dict(zip(found, labelled(found, self.axis.words), strict=True))
 
 
@@ -144,28 +128,26 @@ def line_chart(
 ) -> str:
     """A line for each name, with a band around it or, with ``bars``, an interval at each point.
 
+    The title is for a screen reader. On a signed y axis a line marks 0.
+
     Args:
-        lines: the curves by name.
-        title: what is shown, for a screen reader.
-        x: the axis below.
-        y: the axis on the left; a line marks 0 where it is signed.
         bars: draw intervals as bars, moved apart so that none hides another, and a marker at every point.
         skip: the y range fits the points after the first ``skip``; earlier ones may run off the bottom.
         styles: name → style, to draw a name alike in all charts; the order decides unless given.
         y_range: the ends of the y axis, to give several charts the same; they fit the lines unless given.
         with_legend: name the lines below.
     """
-    place = {name: (styles or {}).get(name, position) for position, name in enumerate(lines)}
+    place = _places(lines, styles)
     right, bottom = WIDTH - RIGHT, TOP + PLOT
     first, last = (f(float(f(one.x)) for one in lines.values()) for f in (min, max))
     inner = 14.0 if bars or x.log else 0.0
     across = _Scale(x, first, last, LEFT + inner, right - inner)
     up = _Scale(y, *(y_range or fitting_range(list(lines.values()), y, skip)), bottom, TOP)
     parts = []
-    for tick, words in up.ticks.items():
+    for tick, words in up.ticks().items():
         parts.append(line(LEFT, up(tick), right, up(tick), "zero" if y.signed and tick == 0 else "grid"))
         parts.append(text(LEFT - 5, up(tick) + 4, words, "end"))
-    parts += [text(across(tick), bottom + 16, words, "middle") for tick, words in across.ticks.items()]
+    parts += [text(across(tick), bottom + 16, words, "middle") for tick, words in across.ticks().items()]
     parts.append(text((LEFT + right) / 2, bottom + 32, x.label, "middle"))
     parts.append(text(8, 14, y.label))
     drawn = []
@@ -183,20 +165,22 @@ def line_chart(
     return figure(title, f"At the right end: {ends}.", WIDTH, height, "".join(parts), "chart")
 
 
+def _places(names: Iterable[str], styles: Mapping[str, int] | None) -> dict[str, int]:
+    """Name → style: the given one, else by the order."""
+    return {name: (styles or {}).get(name, position) for position, name in enumerate(names)}
+
+
 def _drawn_line(one: Curve, style: int, name: str, places: Sequence[float], up: _Scale, bars: bool) -> str:
     middle, upper, lower = (
         [(place, up(float(value))) for place, value in zip(places, values, strict=True)]
         for values in (one.mean, one.high, one.low)
     )
-    parts = []
+    parts, css = [], f"line{style % STYLES}"
     if bars:
-        parts += [
-            f'<line class="spread line{style % 7}" x1="{a:.1f}" y1="{b:.1f}" x2="{a:.1f}" y2="{c:.1f}"/>'
-            for (a, b), (_, c) in zip(lower, upper, strict=True)
-            if b != c
-        ]
+        ends = zip(lower, upper, strict=True)
+        parts += [line(*low, *high, f"spread {css}") for low, high in ends if low != high]
     elif (one.high > one.low).any():
-        parts.append(f'<polygon class="band line{style % 7}" points="{points([*upper, *reversed(lower)])}"/>')
+        parts.append(f'<polygon class="band {css}" points="{points([*upper, *reversed(lower)])}"/>')
     parts.append(stroke(style, middle, name))
     marked = middle if bars or len(middle) <= 8 else middle[style % 3 :: max(1, len(middle) // 7)]
     return "".join([*parts, *(marker(style, *point) for point in marked)])
@@ -212,18 +196,16 @@ def panels(
     captions: Sequence[str] = (),
     names: Mapping[str, int] | None = None,
 ) -> str:
-    """Figures beside and below one another, in one figure.
+    """Figures beside and below one another, in one figure; title and description are for a screen reader.
 
     Args:
-        drawings: what this module and `heat_map` draw.
-        title: what is shown, for a screen reader.
-        description: what it says.
         columns: how many stand beside one another.
         width: of each panel; its height follows.
         captions: a line below each panel.
         names: name → style of the lines that all panels share, named once below all of them.
     """
-    sizes = [_size(drawing) for drawing in drawings]
+    boxes = [drawing.split('viewBox="', 1)[1].split('"', 1)[0].split() for drawing in drawings]
+    sizes = [(float(own), float(height)) for _, _, own, height in boxes]
     tallest = max(width * height / own for own, height in sizes) + (24 if captions else 0)
     gap = 16.0
     parts = []
@@ -242,11 +224,6 @@ def panels(
     return figure(title, description, whole, height, "".join(parts))
 
 
-def _size(drawing: str) -> tuple[float, float]:
-    _, _, width, height = drawing.split('viewBox="', 1)[1].split('"', 1)[0].split()
-    return float(width), float(height)
-
-
 def fitting_range(lines: Sequence[Curve], y: Axis, skip: int = 0) -> tuple[float, float]:
     """The ends of a y axis that shows ``lines`` with a little room, within the axis's own ends."""
     low = min(float(one.low[min(skip, len(one.low) - 1) :].min()) for one in lines)
@@ -262,61 +239,47 @@ def fitting_range(lines: Sequence[Curve], y: Axis, skip: int = 0) -> tuple[float
     return (low, high) if high > low else (low, low + 0.01)
 
 
-@dataclass(frozen=True)
-class Difference:
-    """A method's difference from the baseline: one value per seed, the mean and its interval (None for one seed)."""
+def difference_chart(
+    found: Mapping[str, Comparison], by_seed: Mapping[str, Sequence[float]], title: str, baseline: str, best: str | None
+) -> str:
+    """Each method's difference from the baseline in points: seeds as rings, the mean as a bar, its 95% interval.
 
-    name: str
-    by_seed: Sequence[float]
-    mean: float
-    low: float | None
-    high: float | None
-    words: str
-    best: bool = False
-
-
-def difference_chart(rows: Sequence[Difference], title: str, baseline: str) -> str:
-    """Each method's difference from the baseline in points: seeds as rings, the mean as a bar, its 95% interval."""
-    left = 12 + 13 * LETTER * max(len(shorten(row.name, 24)) for row in rows)
-    width, step, top = WIDTH, 40.0, 26.0
-    right = width - 14
-    values = [value for row in rows for value in (*row.by_seed, row.mean)]
+    ``best`` is the method whose name is written bold.
+    """
+    left = 12 + 13 * LETTER * max(len(shorten(name, 24)) for name in found)
+    right, step, top = WIDTH - 14, 40.0, 26.0
+    means = {name: one.difference or 0.0 for name, one in found.items()}
+    values = [value for name in found for value in (*by_seed[name], means[name])]
+    ends = [end for one in found.values() for end in (one.low, one.high) if end is not None]
     largest = max(max(abs(value) for value in values), 0.0005)
-    reach = max([largest * 1.15, *(min(abs(end), 3 * largest) for row in rows for end in (row.low, row.high) if end)])
-    low = min(0.0, *values, *(row.low for row in rows if row.low is not None))
-    high = max(0.0, *values, *(row.high for row in rows if row.high is not None))
-    low, high = max(low, -reach) - 0.06 * reach, min(high, reach) + 0.06 * reach
-
-    def x(value: float) -> float:
-        return left + (value - low) / (high - low) * (right - left)
-
-    bottom = top + step * len(rows)
-    ticks = nice_ticks(low, high, 4)
-    parts = [line(x(tick), top - 4, x(tick), bottom, "grid") for tick in ticks]
-    for tick, words in zip(ticks, labelled(ticks, Axis("", scale=100, signed=True).words), strict=True):
-        parts.append(text(x(tick), bottom + 15, words, "middle"))
+    reach = max([largest * 1.15, *(min(abs(end), 3 * largest) for end in ends)])
+    low, high = max(min(0.0, *values, *ends), -reach), min(max(0.0, *values, *ends), reach)
+    scale = Axis("points of test accuracy", scale=100, signed=True)
+    x = _Scale(scale, low - 0.06 * reach, high + 0.06 * reach, left, right)
+    bottom = top + step * len(found)
+    parts = [line(x(tick), top - 4, x(tick), bottom, "grid") for tick in x.ticks(4)]
+    parts += [text(x(tick), bottom + 15, words, "middle") for tick, words in x.ticks(4).items()]
     parts.append(line(x(0), top - 8, x(0), bottom, "zero"))
     parts.append(text(x(0), top - 12, baseline, "middle"))
-    parts.append(text((left + right) / 2, bottom + 32, "points of test accuracy", "middle"))
+    parts.append(text((left + right) / 2, bottom + 32, scale.label, "middle"))
     drawn = []
-    for i, row in enumerate(rows):
-        y = top + step * (i + 0.42)
-        parts.append(text(left - 8, y + 4, shorten(row.name, 24), "end", 13, "best" if row.best else ""))
-        if row.low is not None and row.high is not None:
-            drawn.append(line(x(row.low), y, x(row.high), y, "interval"))
-            drawn += [line(x(end), y - 5, x(end), y + 5, "interval") for end in (row.low, row.high)]
-        drawn += [f'<circle class="seed" cx="{x(v):.1f}" cy="{y:.1f}" r="4"/>' for v in row.by_seed]
-        drawn.append(line(x(row.mean), y - 9, x(row.mean), y + 9, "mean"))
-        length = len(row.words) * 11 * LETTER
-        place = min(max(x(row.mean) - length / 2, left), right - length)
-        drawn.append(text(place, y + 20, row.words, "start", 11, "halo"))
+    for i, (name, one) in enumerate(found.items()):
+        y, mean, words = top + step * (i + 0.42), x(means[name]), difference(one)
+        parts.append(text(left - 8, y + 4, shorten(name, 24), "end", 13, "best" if name == best else ""))
+        if one.low is not None and one.high is not None:
+            drawn.append(line(x(one.low), y, x(one.high), y, "interval"))
+            drawn += [line(x(end), y - 5, x(end), y + 5, "interval") for end in (one.low, one.high)]
+        drawn += [f'<circle class="seed" cx="{x(value):.1f}" cy="{y:.1f}" r="4"/>' for value in by_seed[name]]
+        drawn.append(line(mean, y - 9, mean, y + 9, "mean"))
+        length = len(words) * 11 * LETTER
+        drawn.append(text(min(max(mean - length / 2, left), right - length), y + 20, words, "start", 11, "halo"))
     parts.append(window(left, 0, right - left + 6, bottom, "".join(drawn)))
-    description = "; ".join(f"{row.name} {row.words}" for row in rows) + "."
-    return figure(title, description, width, bottom + 38, "".join(parts), "chart differences")
+    description = "; ".join(f"{name} {difference(one)}" for name, one in found.items()) + "."
+    return figure(title, description, WIDTH, bottom + 38, "".join(parts), "chart differences")
 
 
 def reliability_diagram(before: ReliabilityTable, after: ReliabilityTable | None, title: str) -> str:
-    """Accuracy by confidence, bars before and markers after temperature scaling; on the diagonal it can be believed."""
+    """Accuracy by confidence, as bars before and as markers after temperature scaling; on the diagonal both agree."""
     left, top, side = 34.0, 24.0, 180.0
     bins = len(before.count)
     most = max(int(before.count.max()), 1)
@@ -324,7 +287,10 @@ def reliability_diagram(before: ReliabilityTable, after: ReliabilityTable | None
     def y(value: float) -> float:
         return top + (1 - value) * side
 
-    parts = [grid((0.0, 0.5, 1.0), left, left + side, y, lambda v, digits: f"{100 * v:.{digits}f}")]
+    ticks = {0.0: "0", 0.5: "50", 1.0: "100"}
+    parts = []
+    for tick, words in ticks.items():
+        parts += [line(left, y(tick), left + side, y(tick), "grid"), text(left - 5, y(tick) + 4, words, "end")]
     for b in np.flatnonzero(before.count):
         accuracy, share = float(before.accuracy[b]), float(before.count[b]) / most
         words = (
@@ -339,13 +305,13 @@ def reliability_diagram(before: ReliabilityTable, after: ReliabilityTable | None
     parts.append(line(left, top + side, left + side, top, "diagonal"))
     description = f"Accuracy by confidence in {bins} bins; the mean gap is {100 * before.ece:.1f} points"
     if after is not None:
-        places = [
-            (left + float(after.confidence[b]) * side, y(float(after.accuracy[b]))) for b in np.flatnonzero(after.count)
-        ]
+        filled = after.count > 0
+        means = zip(after.confidence[filled].tolist(), after.accuracy[filled].tolist(), strict=True)
+        places = [(left + confidence * side, y(accuracy)) for confidence, accuracy in means]
         parts.append(f'<polyline class="after" points="{points(places)}"/>')
         parts += [f'<circle class="after" cx="{a:.1f}" cy="{b:.1f}" r="2.5"/>' for a, b in places]
         description += f", and {100 * after.ece:.1f} after temperature scaling"
-    parts += [text(left + tick * side, top + side + 15, f"{100 * tick:g}", "middle") for tick in (0.0, 0.5, 1.0)]
+    parts += [text(left + tick * side, top + side + 15, words, "middle") for tick, words in ticks.items()]
     parts.append(text(left + side / 2, top + side + 30, "confidence %", "middle"))
     parts.append(text(6, 12, "right %"))
     return figure(title, f"{description}.", left + side + 14, top + side + 36, "".join(parts), "reliability")
@@ -355,18 +321,14 @@ def class_chart(
     names: Sequence[str], by_method: Mapping[str, Sequence[float]], title: str, styles: Mapping[str, int] | None = None
 ) -> str:
     """A row for each class, with each method's accuracy as its marker on a line that ends at 100%."""
-    place = {name: (styles or {}).get(name, position) for position, name in enumerate(by_method)}
+    place = _places(by_method, styles)
     left = 12 + 12 * LETTER * max(len(shorten(name)) for name in names)
     right, top, step = WIDTH - 16, 8.0, 17.0
     bottom = top + step * len(names)
     low = min(0.9, float(np.floor(10 * min(min(figures) for figures in by_method.values()))) / 10)
-
-    def x(value: float) -> float:
-        return left + (value - low) / (1 - low) * (right - left)
-
-    ticks = nice_ticks(low, 1.0)
-    parts = [line(x(tick), top, x(tick), bottom, "grid") for tick in ticks]
-    parts += [text(x(tick), bottom + 15, f"{100 * tick:.0f}", "middle") for tick in ticks]
+    x = _Scale(Axis("", scale=100), low, 1.0, left, right)
+    parts = [line(x(tick), top, x(tick), bottom, "grid") for tick in x.ticks()]
+    parts += [text(x(tick), bottom + 15, words, "middle") for tick, words in x.ticks().items()]
     parts.append(text((left + right) / 2, bottom + 31, "test accuracy %", "middle"))
     for i, name in enumerate(names):
         y = top + step * (i + 0.5)
@@ -380,5 +342,5 @@ def class_chart(
 
 
 def zoom_start(epochs: int) -> int:
-    """How many first epochs a learning curve lets run off the bottom, so that the later ones can be told apart."""
+    """How many first epochs do not decide the scale of a learning curve, so that later ones can be told apart."""
     return epochs // 4 if epochs >= 8 else 0

@@ -1,5 +1,6 @@
 """Figures and tables collected while a report is written, so that they can become files as well."""
 
+import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,18 +14,12 @@ WITHOUT_PNG = "PNG files were not written: they need the package resvg-py (pip i
 
 
 class Figures:
-    """Keeps what it is given under a name of its own, and gives it back for the page.
-
-    Attributes:
-        prefix: put before the names that follow, to tell groups apart.
-        figures: name → ``<svg>``.
-        tables: name → LaTeX.
-    """
+    """Keeps what it is given under a name of its own, and gives it back for the page."""
 
     def __init__(self) -> None:
-        self.prefix = ""
-        self.figures: dict[str, str] = {}
-        self.tables: dict[str, str] = {}
+        self.prefix = ""  # put before the names that follow, to tell groups apart
+        self.figures: dict[str, str] = {}  # name → ``<svg>``
+        self.tables: dict[str, str] = {}  # name → LaTeX
 
     def figure(self, name: str, drawing: str) -> str:
         """Keep an ``<svg>`` and return it."""
@@ -51,31 +46,26 @@ class Figures:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"Cannot make the folder {out}: {error.strerror}.") from None
-        written = []
-        for name, drawing in self.figures.items():
-            alone = standalone(drawing)
-            write_bytes(out / f"{name}.svg", alone.encode("utf-8", errors="replace"))
-            written.append(out / f"{name}.svg")
-        for name, source in self.tables.items():
-            write_bytes(out / f"{name}.tex", source.encode("utf-8", errors="replace"))
-            written.append(out / f"{name}.tex")
+        drawings = {name: standalone(drawing) for name, drawing in self.figures.items()}
+        files = {f"{name}.svg": drawing.encode("utf-8", errors="replace") for name, drawing in drawings.items()}
+        files |= {f"{name}.tex": source.encode("utf-8", errors="replace") for name, source in self.tables.items()}
+        problem = None
         try:
             import resvg_py
         except ImportError:
-            return written, WITHOUT_PNG
-        for name, drawing in self.figures.items():
-            image = resvg_py.svg_to_bytes(svg_string=standalone(drawing), zoom=PNG_SCALE, background="#ffffff")
-            write_bytes(out / f"{name}.png", bytes(image))
-            written.append(out / f"{name}.png")
-        return written, None
+            problem = WITHOUT_PNG
+        else:
+            for name, drawing in drawings.items():
+                image = resvg_py.svg_to_bytes(svg_string=drawing, zoom=PNG_SCALE, background="#ffffff")
+                files[f"{name}.png"] = bytes(image)
+        for name, content in files.items():
+            write_bytes(out / name, content)
+        return [out / name for name in files], problem
 
     def _free(self, name: str, taken: dict[str, str]) -> str:
         wanted = re.sub(r"[^a-z0-9]+", "-", f"{self.prefix}{name}".lower()).strip("-")
-        number = 2
-        found = wanted
-        while found in taken:
-            found, number = f"{wanted}-{number}", number + 1
-        return found
+        numbered = (f"{wanted}-{number}" for number in itertools.count(2))
+        return next(name for name in itertools.chain([wanted], numbered) if name not in taken)
 
 
 def standalone(drawing: str) -> str:

@@ -1,11 +1,11 @@
-"""All that a group's runs have to show, each file read once; what cannot be read becomes a sentence.
+"""What a report shows of a group's runs: each file is read once, and one that cannot be read becomes a sentence.
 
 Shapes: E stored epochs, K classes, N test examples.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,19 +13,15 @@ from numpy.typing import NDArray
 
 from adaptive_labels.analysis.confusions import Confusions, count_confusions
 from adaptive_labels.analysis.records import Group, Record
-from adaptive_labels.runs import ResidualLabels, RunError, RunFolder
+from adaptive_labels.analysis.table import Row, baseline_label, chosen, summarise_group
+from adaptive_labels.runs import ResidualLabels, RunError
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Residuals:
-    """The residual labels of one method's runs, at the epochs that all of them stored.
-
-    Attributes:
-        epochs: (E,) whole numbers.
-        runs: what each run stored.
-    """
+    """The residual labels of one method's runs, at the epochs (E,) that all of them stored."""
 
     epochs: NDArray[np.int64]
     runs: tuple[ResidualLabels, ...]
@@ -47,52 +43,36 @@ class Residuals:
 
 @dataclass(frozen=True)
 class RunPredictions:
-    """What one run predicts on the test split.
-
-    Attributes:
-        seed: the run's.
-        logits: (N, K).
-        labels: (N,).
-        classes: K names, numbers where the run has none.
-        temperature: fitted on validation, or None.
-        counts: (K, K) examples of the row's class predicted as the column's.
-    """
+    """What one run predicts on the test split."""
 
     seed: int
-    logits: NDArray[Any]
-    labels: NDArray[np.int64]
-    classes: tuple[str, ...]
-    temperature: float | None
-    counts: NDArray[np.float64]
+    logits: NDArray[Any]  # (N, K)
+    labels: NDArray[np.int64]  # (N,)
+    classes: tuple[str, ...]  # K names, numbers where the run has none
+    temperature: float | None  # fitted on validation
+    counts: NDArray[np.float64]  # (K, K) examples of the row's class predicted as the column's
 
 
 @dataclass(frozen=True)
 class MethodData:
-    """The files of one method's counted runs.
-
-    Attributes:
-        histories: a list of epochs for each run that has any.
-        residuals: the residual labels, or None.
-        predictions: of each run that has them.
-        examples: the content of each run's ``examples.json``.
-    """
+    """The files of one method's counted runs; a run without a file is left out of that list."""
 
     label: str
     records: tuple[Record, ...]
-    histories: tuple[list[dict[str, Any]], ...]
+    histories: tuple[list[dict[str, Any]], ...]  # the epochs of each run
     residuals: Residuals | None
     predictions: tuple[RunPredictions, ...]
-    examples: tuple[dict[str, Any], ...]
+    examples: tuple[dict[str, Any], ...]  # the content of each ``examples.json``
 
     @cached_property
     def confusions(self) -> Confusions | None:
         """Residual labels and test counts, means over the runs; None without either."""
-        counts = [found.counts for found in self.predictions]
-        classes = self.classes
-        if classes is None:
+        names = self.class_names
+        if not names:
             return None
+        counts = [found.counts for found in self.predictions]
         return Confusions(
-            classes,
+            names[0],
             None if self.residuals is None else self.residuals.mean(),
             np.mean(counts, axis=0) if counts else None,
             0 if self.residuals is None else len(self.residuals.runs),
@@ -100,11 +80,10 @@ class MethodData:
         )
 
     @property
-    def classes(self) -> tuple[str, ...] | None:
-        """The class names; numbers where the runs have none."""
-        if self.residuals is not None:
-            return self.residuals.runs[0].classes
-        return self.predictions[0].classes if self.predictions else None
+    def class_names(self) -> list[tuple[str, ...]]:
+        """The class names of every file that has them."""
+        found = [] if self.residuals is None else [labels.classes for labels in self.residuals.runs]
+        return found + [predictions.classes for predictions in self.predictions]
 
 
 @dataclass(frozen=True)
@@ -115,26 +94,72 @@ class GroupData:
     methods: tuple[MethodData, ...]
     problems: tuple[str, ...]
 
+    @cached_property
+    def rows(self) -> list[Row]:
+        """The table of the group."""
+        return summarise_group(self.group)
+
+    @cached_property
+    def best(self) -> Row | None:
+        """The row that is best by validation accuracy, if one is."""
+        return chosen(self.rows)
+
+    @property
+    def baseline(self) -> str | None:
+        """The label of the baseline."""
+        return baseline_label(self.group)
+
     @property
     def styles(self) -> dict[str, int]:
         """A number for each method, so that all figures draw it alike."""
         return {method.label: position for position, method in enumerate(self.methods)}
+
+    @property
+    def main(self) -> MethodData | None:
+        """The method whose confusions are shown first: the best by validation, else the last that has any."""
+        usable = [method for method in self.methods if method.class_names]
+        best = [method for method in usable if self.best is not None and method.label == self.best.label]
+        return (best or usable)[-1] if usable else None
+
+    @property
+    def mapped(self) -> MethodData | None:
+        """The method whose maps are shown first: the main one if it has residual labels, else one that has."""
+        if self.main is None or self.main.residuals is not None:
+            return self.main
+        return next((method for method in self.methods if method.residuals is not None), self.main)
 
 
 def read_group(group: Group) -> GroupData:
     """Read the files of a group's counted runs."""
     problems: list[str] = []
     methods = tuple(_method(label, records, problems) for label, records in group.by_label().items())
-    if len({classes for method in methods for classes in _classes(method)}) > 1:
+    if len({classes for method in methods for classes in method.class_names}) > 1:
         problems.append("the runs have different classes, so their confusions and calibration are not shown.")
-        methods = tuple(MethodData(m.label, m.records, m.histories, None, (), ()) for m in methods)
+        methods = tuple(replace(method, residuals=None, predictions=(), examples=()) for method in methods)
     return GroupData(group, methods, tuple(problems))
 
 
-def _classes(method: MethodData) -> list[tuple[str, ...]]:
-    """The class names of every file that has them."""
-    found = [] if method.residuals is None else [labels.classes for labels in method.residuals.runs]
-    return found + [predictions.classes for predictions in method.predictions]
+def _method(label: str, records: Sequence[Record], problems: list[str]) -> MethodData:
+    def read(load: Callable[[Record], T | None]) -> list[T]:
+        """What the runs have; a missing or damaged file costs its figure, not the whole report."""
+        found = []
+        for record in records:
+            try:
+                found.append(load(record))
+            except RunError as error:
+                problems.append(str(error))
+        return [one for one in found if one is not None]
+
+    histories = [history for history in read(lambda record: record.run.history()) if history]
+    stored = [labels for labels in read(lambda record: record.run.load_residual_labels()) if len(labels.epochs)]
+    residuals = None
+    if stored:
+        epochs = set.intersection(*(set(labels.epochs.tolist()) for labels in stored))
+        # The last of each run stands at the end, even where one stopped early.
+        epochs.add(max(int(labels.epochs[-1]) for labels in stored))
+        residuals = Residuals(np.array(sorted(epochs)), tuple(stored))
+    predictions, examples = tuple(read(_predictions)), tuple(read(_examples))
+    return MethodData(label, tuple(records), tuple(histories), residuals, predictions, examples)
 
 
 def _predictions(record: Record) -> RunPredictions | None:
@@ -147,44 +172,8 @@ def _predictions(record: Record) -> RunPredictions | None:
     return RunPredictions(record.seed, found.test_logits, found.test_labels, names, temperature, counts)
 
 
-def _method(label: str, records: Sequence[Record], problems: list[str]) -> MethodData:
-    histories, residuals, predictions, examples = [], [], [], []
-    for record in records:
-        history = _read(record.run.history, problems)
-        if history:
-            histories.append(history)
-        labels = _read(record.run.load_residual_labels, problems)
-        if labels is not None and len(labels.epochs):
-            residuals.append(labels)
-        found = _read(partial(_predictions, record), problems)
-        if found is not None:
-            predictions.append(found)
-        kept = _read(partial(_examples, record.run), problems)
-        if kept is not None:
-            examples.append(kept)
-    return MethodData(label, tuple(records), tuple(histories), _shared(residuals), tuple(predictions), tuple(examples))
-
-
-def _examples(run: RunFolder) -> dict[str, Any] | None:
-    content = run.examples
+def _examples(record: Record) -> dict[str, Any] | None:
+    content = record.run.examples
     if content is not None and not isinstance(content.get("pairs"), list):
-        raise RunError(f"{run.path / 'examples.json'} has no list of pairs.")
+        raise RunError(f"{record.run.path / 'examples.json'} has no list of pairs.")
     return content
-
-
-def _shared(residuals: Sequence[ResidualLabels]) -> Residuals | None:
-    if not residuals:
-        return None
-    epochs = set.intersection(*(set(labels.epochs.tolist()) for labels in residuals))
-    # The last of each run stands at the end, even where one stopped early.
-    epochs.add(max(int(labels.epochs[-1]) for labels in residuals))
-    return Residuals(np.array(sorted(epochs)), tuple(residuals))
-
-
-def _read(read: Callable[[], T], problems: list[str]) -> T | None:
-    """What a run's file holds, or None: a missing or damaged one costs its figure, not the whole report."""
-    try:
-        return read()
-    except RunError as error:
-        problems.append(str(error))
-        return None

@@ -23,24 +23,21 @@ Matrix = NDArray[np.float64]
 
 
 def heat_map(matrix: Matrix, classes: Sequence[str], title: str, description: str, largest: float = 0.0) -> str:
-    """Draw ``matrix`` (K, K), stronger for more; its own class's squares are grey.
+    """Draw ``matrix`` (K, K), whose rows are the true class: the larger a value, the stronger the colour.
 
-    Args:
-        matrix: rows are the true class.
-        classes: K names.
-        title: what is shown, for a screen reader.
-        description: what it says.
-        largest: the value of the full colour; the matrix's own largest unless given.
+    The diagonal is grey. Title and description are for a screen reader. The full colour is the value ``largest``, or
+    the largest of the matrix unless it is given.
     """
     size = len(classes)
     top_value = largest or float(matrix.max()) or 1.0
-    font, side = label_font(size), map_side(size)
+    side = max(SIDE, SMALLEST_FONT * size)  # with room for the name of every class
+    font = min(12.0, max(SMALLEST_FONT, side / size * 0.95))
     left = 8 + LETTER * font * max(len(shorten(name, LONGEST_NAME)) for name in classes)
     top, right = left * 0.87 + 4, left * 0.5 + 6  # column names lean to the right by 30 degrees
     cell = side / size
     rows, columns = [], []
-    for i in range(size):
-        name, middle = shorten(classes[i], LONGEST_NAME), (i + 0.5) * cell
+    for i, name in enumerate(shorten(name, LONGEST_NAME) for name in classes):
+        middle = (i + 0.5) * cell
         rows.append(text(left - 4, top + middle + font * 0.35, name, "end", font))
         x, y = left + middle + font * 0.3, top - 4
         columns.append(
@@ -50,7 +47,7 @@ def heat_map(matrix: Matrix, classes: Sequence[str], title: str, description: st
     own = "".join(f"M{i} {i}h1v1h-1z" for i in range(size))
     levels = "".join(
         f'<path class="heat" fill-opacity="{level / STRENGTHS:.2f}" d="{squares}"/>'
-        for level, squares in enumerate(_squares(strengths(matrix, top_value)), start=1)
+        for level, squares in enumerate(_squares(matrix / top_value), start=1)
     )
     body = (
         f'<g class="rows">{"".join(rows)}</g><g class="columns">{"".join(columns)}</g>'
@@ -59,34 +56,8 @@ def heat_map(matrix: Matrix, classes: Sequence[str], title: str, description: st
         f'<rect class="frame" x="{left:.1f}" y="{top:.1f}" width="{side:g}" height="{side:g}"/>'
         f"{_key(left, top + side + 12, top_value)}"
     )
-    return figure(
-        title, description, left + side + right, top + side + 44, body, "heatmap large" if side > LARGE else "heatmap"
-    )
-
-
-def map_side(size: int) -> float:
-    """The side of a map of ``size`` classes, with room for the name of every one.
-
-    >>> map_side(10), map_side(100)
-    (340.0, 950.0)
-    """
-    return max(SIDE, SMALLEST_FONT * size)
-
-
-def label_font(size: int) -> float:
-    """The font size of class names beside ``size`` squares.
-
-    >>> label_font(10), label_font(100)
-    (12.0, 9.5)
-    """
-    return min(12.0, max(SMALLEST_FONT, map_side(size) / size * 0.95))
-
-
-def strengths(matrix: Matrix, largest: float) -> NDArray[np.int64]:
-    """Each value as a strength from 0 (not drawn) to 9."""
-    shares = np.clip(matrix / largest, 0.0, 1.0)
-    found: NDArray[np.int64] = np.rint(STRENGTHS * shares).astype(np.int64)
-    return found
+    css = "heatmap large" if side > LARGE else "heatmap"
+    return figure(title, description, left + side + right, top + side + 44, body, css)
 
 
 def pack(matrix: Matrix) -> str:
@@ -95,15 +66,14 @@ def pack(matrix: Matrix) -> str:
     >>> pack(np.array([[0.0, 1.0], [0.25, 0.0]]))
     'AP+AAA=='
     """
-    return base64.b64encode(np.rint(255 * np.sqrt(np.clip(matrix, 0.0, 1.0))).astype(np.uint8).tobytes()).decode(
-        "ascii"
-    )
+    values = np.rint(255 * np.sqrt(np.clip(matrix, 0.0, 1.0))).astype(np.uint8)
+    return base64.b64encode(values.tobytes()).decode("ascii")
 
 
-def _squares(levels: NDArray[np.int64]) -> list[str]:
-    """For each strength from 1 on the path of its squares, neighbours in a row drawn as one."""
+def _squares(shares: Matrix) -> list[str]:
+    """For each strength from 1 to 9 the path of its squares, neighbours in a row drawn as one; 0 is not drawn."""
     paths: list[list[str]] = [[] for _ in range(STRENGTHS)]
-    for i, row in enumerate(levels):
+    for i, row in enumerate(np.rint(STRENGTHS * np.clip(shares, 0.0, 1.0)).astype(np.int64)):
         ends = np.flatnonzero(np.diff(row)) + 1
         for start, end in zip([0, *ends.tolist()], [*ends.tolist(), len(row)], strict=True):
             if row[start] > 0:

@@ -1,6 +1,7 @@
 """The report's page: its frame, its style, its script and its tables; every text is escaped here."""
 
 import base64
+import binascii
 import hashlib
 import json
 from collections.abc import Sequence
@@ -10,15 +11,13 @@ from typing import Any
 
 # Inside of <script> only these could end the block or the string they stand in.
 _JSON_ESCAPES = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&\u2028\u2029"}
-
-
 LONG_TEXT = 160
 
 
 def page(title: str, body: str) -> str:
-    """A whole HTML document that asks nothing of any server, and runs no script but the report's own.
+    """A whole HTML document that loads nothing from a server and runs only the report's own script.
 
-    The script is allowed by its hash: one that found its way in with the data would not run.
+    The script is allowed by its hash, so that a script in the data would not run.
     """
     style = "".join(asset(name) for name in ("colours.css", "figures.css", "report.css"))
     script = asset("report.js")
@@ -42,7 +41,7 @@ def asset(name: str) -> str:
 
 
 def data_block(data: Any, name: str) -> str:
-    """Data for the script, which nothing in the data can end or escape from.
+    """Data for the script, escaped so that nothing in it can end the block.
 
     >>> data_block({"class": "</script>"}, "d")
     '<script type="application/json" id="d">{"class":"\\\\u003c/script\\\\u003e"}</script>'
@@ -59,25 +58,22 @@ def html_table(
     words: Sequence[int] = (),
     best: str | None = None,
 ) -> str:
-    """A table that scrolls sideways by itself, with the keyboard too.
+    """A table that scrolls sideways on a narrow screen, also with the keyboard.
 
     ``words`` are the columns of words rather than figures; ``best`` is the first cell of the row to point out.
     """
-    head = "".join(f'<th scope="col"{_words(i, words)}>{escape(heading)}</th>' for i, heading in enumerate(headings))
+    css = [' class="words"' if i in words else "" for i in range(len(headings))]
+    head = "".join(f'<th scope="col"{kind}>{escape(name)}</th>' for kind, name in zip(css, headings, strict=True))
     lines = []
     for row in rows:
-        first = f'<th scope="row"{_words(0, words)}>{escape(row[0])}</th>'
-        rest = "".join(f"<td{_words(i, words)}>{escape(cell)}</td>" for i, cell in enumerate(row[1:], start=1))
-        css = ' class="best"' if best is not None and row[0] == best else ""
-        lines.append(f"<tr{css}>{first}{rest}</tr>")
+        first = f'<th scope="row"{css[0]}>{escape(row[0])}</th>'
+        rest = "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(css[1:], row[1:], strict=True))
+        marked = ' class="best"' if row[0] == best else ""
+        lines.append(f"<tr{marked}>{first}{rest}</tr>")
     content = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    region = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}">{content}</div>'
     # Outside of the part that scrolls, the caption stays as wide as the screen.
-    return f"{scrolling(content, caption)}{paragraph(caption, 'note')}"
-
-
-def scrolling(content: str, label: str) -> str:
-    """A region that scrolls sideways when the screen is narrow."""
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}">{content}</div>'
+    return f"{region}{paragraph(caption, 'note')}"
 
 
 def paragraph(text: str, css: str = "") -> str:
@@ -91,18 +87,17 @@ def heading(level: int, text: str) -> str:
 
 
 def folded(summary: str, content: str, *, opened: bool = False) -> str:
-    """Content behind a line that opens it."""
+    """Content that is hidden until its summary is clicked."""
     return f"<details{' open' if opened else ''}><summary>{escape(summary)}</summary>{content}</details>"
 
 
-def framed(drawing: str, note: str, title: str = "") -> str:
+def framed(drawing: str, note: str, title: str) -> str:
     """A figure with its title above and what it shows below."""
-    head = heading(4, title) if title else ""
-    return f"<figure>{head}{drawing}<figcaption>{paragraph(note)}</figcaption></figure>"
+    return f"<figure>{heading(4, title)}{drawing}<figcaption>{paragraph(note)}</figcaption></figure>"
 
 
 def quoted(text: str) -> str:
-    """A quotation; of a long one the beginning, behind which the whole opens."""
+    """A quotation; a long one shows its beginning, and opens to the whole."""
     if len(text) <= LONG_TEXT:
         return f"<q>{escape(text)}</q>"
     begin = text[:LONG_TEXT].rsplit(maxsplit=1)[0]
@@ -115,5 +110,10 @@ def columns(*parts: str) -> str:
     return f'<div class="columns">{"".join(kept)}</div>' if len(kept) > 1 else "".join(kept)
 
 
-def _words(column: int, words: Sequence[int]) -> str:
-    return ' class="words"' if column in words else ""
+def image(content: str, alt: str) -> str:
+    """An image; empty unless ``content`` is a PNG in base64 and nothing else, so that it can stand in an attribute."""
+    try:
+        real = base64.b64decode(content, validate=True).startswith(b"\x89PNG\r\n")
+    except (binascii.Error, ValueError):
+        real = False
+    return f'<img src="data:image/png;base64,{content}" alt="{escape(alt)}">' if real else ""

@@ -1,6 +1,7 @@
 """One offline page that answers: which method, by how much, and what is confused with what."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from adaptive_labels.analysis.format import listed
 from adaptive_labels.analysis.records import group_records, read_records
 from adaptive_labels.analysis.suspects import Suspects
 from adaptive_labels.report.figures import Figures
-from adaptive_labels.report.group_data import GroupData, read_group
+from adaptive_labels.report.group_data import read_group
 from adaptive_labels.report.page import heading, page
 from adaptive_labels.report.sections import Context, all_sections
 from adaptive_labels.runs import RunError, RunFolder, write_bytes
@@ -49,34 +50,32 @@ def _compose(runs: Iterable[RunFolder], examples: bool, suspects: Sequence[Suspe
     groups = group_records(read_records(runs))
     if not groups:
         raise RunError("There are no runs to report on, so nothing was written.")
-    known = {record.run.name for group in groups for record in group.records}
+    members = [{record.run.name for record in group.records} for group in groups]
     for ranking in suspects:
-        if ranking.run not in known:
+        if not any(ranking.run in names for names in members):
             raise RunError(f"The suspects are of the run {ranking.run}, which is not among these runs.")
     title = f"Label regularisation on {listed(sorted({group.dataset for group in groups}))}"
     figures = Figures()
     body = [heading(1, title)]
-    for number, group in enumerate(groups):
+    for number, (group, names) in enumerate(zip(groups, members, strict=True)):
         figures.prefix = f"{group.title}-" if len(groups) > 1 else ""
-        ranked = [ranking for ranking in suspects if ranking.run in {record.run.name for record in group.records}]
-        body.append(_group(read_group(group), ranked, number, figures, examples, MAP_BYTES // len(groups)))
+        ranked = [ranking for ranking in suspects if ranking.run in names]
+        body.append(
+            _group(Context(read_group(group), figures, f"g{number}", ranked, examples, MAP_BYTES // len(groups)))
+        )
     return title, "\n".join(body), figures
 
 
-def _group(
-    data: GroupData, suspects: Sequence[Suspects], number: int, figures: Figures, examples: bool, map_bytes: int
-) -> str:
-    above: list[str] = []
-    below: list[str] = []
-    links = []
+def _group(context: Context) -> str:
+    """The sections of a group; ``context.name`` is the group's own id."""
+    above, below, links = [], [], []
     for section in all_sections():
-        name = f"g{number}-{section.anchor}"
-        content = section.write(Context(data, figures, name, suspects, examples, map_bytes))
-        if not content:
-            continue
-        head = heading(3, section.title) if section.title else ""
-        (below if section.title else above).append(f'<section id="{escape(name)}">{head}{content}</section>')
-        if section.title:
+        name = f"{context.name}-{section.link.replace(' ', '-')}"
+        content = section.write(replace(context, name=name))
+        if content and section.title:
+            below.append(f'<section id="{escape(name)}">{heading(3, section.title)}{content}</section>')
             links.append(f'<li><a href="#{escape(name)}">{escape(section.link)}</a></li>')
+        elif content:
+            above.append(f'<section id="{escape(name)}">{content}</section>')
     contents = f'<nav aria-label="Parts of this report"><ul>{"".join(links)}</ul></nav>'
     return f'<section class="group">{"".join(above)}{contents}{"".join(below)}</section>'

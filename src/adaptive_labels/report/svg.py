@@ -24,7 +24,7 @@ def figure(title: str, description: str, width: float, height: float, body: str,
 
 
 def window(x: float, y: float, width: float, height: float, body: str) -> str:
-    """A part of a figure, in the figure's own coordinates, that nothing is drawn outside of."""
+    """A part of a figure that cuts off what reaches beyond it; coordinates are those of the figure."""
     place = f"{x:g} {y:g} {width:g} {height:g}"
     return f'<svg x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" viewBox="{place}">{body}</svg>'
 
@@ -68,10 +68,7 @@ def marker(position: int, x: float, y: float) -> str:
 
 
 def legend(names: Mapping[str, int], left: float, top: float, width: float) -> tuple[str, float]:
-    """A piece of each line with its marker and its name, in as many rows as they need; drawing and height.
-
-    ``names`` maps each name to the position that decides its style.
-    """
+    """A piece of each line with its marker and its name (name → style), in rows; the drawing and its height."""
     parts, x, y = [], left, top + 10
     for name, position in names.items():
         shown = shorten(name, 44)
@@ -84,19 +81,8 @@ def legend(names: Mapping[str, int], left: float, top: float, width: float) -> t
     return "".join(parts), y - top + 6
 
 
-def grid(
-    ticks: Sequence[float], left: float, right: float, y: Callable[[float], float], label: Callable[..., str]
-) -> str:
-    """Horizontal lines at ``ticks``, with their labels on the left."""
-    parts = []
-    for tick, words in zip(ticks, labelled(ticks, label), strict=True):
-        parts.append(line(left, y(tick), right, y(tick), "grid"))
-        parts.append(text(left - 5, y(tick) + 4, words, "end"))
-    return "".join(parts)
-
-
-def labelled(ticks: Sequence[float], label: Callable[..., str]) -> list[str]:
-    """The labels of ``ticks`` with as few decimals as say them exactly, four at most.
+def labelled(ticks: Sequence[float], label: Callable[[float, int], str]) -> list[str]:
+    """The labels of ``ticks`` with as few decimals as say them exactly, four at most; ``label`` takes their number.
 
     >>> labelled([0.625, 0.63], lambda value, digits: f"{100 * value:.{digits}f}")
     ['62.5', '63.0']

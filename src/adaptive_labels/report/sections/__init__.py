@@ -2,48 +2,56 @@
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from adaptive_labels.analysis.suspects import Suspects
+from adaptive_labels.report.charts import EPOCHS, Axis, Curve, line_chart
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.group_data import GroupData
+from adaptive_labels.report.page import framed
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a section is made from.
+    """What a section is made from."""
 
-    Attributes:
-        data: the group's runs, read once.
-        figures: keeps every figure and table, so that they can become files as well.
-        name: the section's id in the page.
-        suspects: rankings of training labels of the group's runs.
-        examples: whether inputs may be shown.
-        map_bytes: what the epochs of the maps may take.
-    """
+    data: GroupData  # the group's runs, read once
+    figures: Figures  # keeps every figure and table, so that they can become files as well
+    name: str  # the section's id in the page
+    suspects: Sequence[Suspects]  # rankings of training labels of the group's runs
+    examples: bool  # whether inputs may be shown
+    map_bytes: int  # what the epochs of the maps may take
 
-    data: GroupData
-    figures: Figures
-    name: str
-    suspects: Sequence[Suspects] = ()
-    examples: bool = True
-    map_bytes: int = 700_000
+    def framed(self, name: str, drawing: str, note: str, title: str) -> str:
+        """Keep a drawing under ``name``, and give it with its title above and its note below."""
+        return framed(self.figures.figure(name, drawing), note, title)
+
+    def lines(
+        self,
+        name: str,
+        title: str,
+        curves: Mapping[str, Curve],
+        y: Axis,
+        note: str,
+        *,
+        words: str,
+        x: Axis = EPOCHS,
+        skip: int = 0,
+    ) -> str:
+        """A framed line chart of the methods; ``words`` say to a screen reader what is shown."""
+        shown = f"{words}, {self.data.group.title}"
+        return self.framed(name, line_chart(curves, shown, x, y, skip=skip, styles=self.data.styles), note, title)
 
 
 @dataclass(frozen=True)
 class Section:
-    """A registered section: its place, its heading, the words that link to it, and the function that writes it."""
+    """A registered section."""
 
     order: int
     title: str
-    link: str
+    link: str  # what the table of contents calls it
     write: Callable[[Context], str]
-
-    @property
-    def anchor(self) -> str:
-        """The end of the section's id."""
-        return self.link.replace(" ", "-")
 
 
 _SECTIONS: dict[int, Section] = {}
@@ -52,10 +60,7 @@ _SECTIONS: dict[int, Section] = {}
 def section(order: int, *, title: str, link: str) -> Callable[[Callable[[Context], str]], Callable[[Context], str]]:
     """Register the function below as a section; it returns HTML, or an empty text where there is nothing to show.
 
-    Args:
-        order: its place; the sections stand in the order of these numbers.
-        title: its heading; a section without one stands above the table of contents.
-        link: what the table of contents calls it.
+    Sections stand in the order of their numbers. One without a title stands above the table of contents.
     """
 
     def register(write: Callable[[Context], str]) -> Callable[[Context], str]:

@@ -1,13 +1,14 @@
-"""How far confidence can be believed, and what is gained by leaving out what is least sure."""
+"""How well confidence matches accuracy, and the error rate when the least confident predictions are left out."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from adaptive_labels.analysis.format import percent
 from adaptive_labels.metrics import BINS, confidence_and_correct, ece, reliability, risk_coverage
-from adaptive_labels.report.charts import line_chart, over_runs, percent_axis, reliability_diagram
-from adaptive_labels.report.figures import Figures
-from adaptive_labels.report.group_data import GroupData, MethodData
-from adaptive_labels.report.page import columns, framed, heading, paragraph
+from adaptive_labels.report.charts import over_runs, percent_axis, reliability_diagram
+from adaptive_labels.report.group_data import MethodData
+from adaptive_labels.report.page import heading, paragraph
 from adaptive_labels.report.sections import Context, section
 
 _POINTS = 60
@@ -16,10 +17,10 @@ _POINTS = 60
 @section(50, title="Can the confidence be believed?", link="calibration")
 def calibration_section(context: Context) -> str:
     """A reliability diagram for each method, before and after scaling, and their risk–coverage curves."""
-    found, figures = context.data, context.figures
-    diagrams = "".join(_diagram(method, figures) for method in found.methods if method.predictions)
-    if not diagrams:
+    methods = [method for method in context.data.methods if method.predictions]
+    if not methods:
         return ""
+    diagrams = "".join(_diagram(context, method) for method in methods)
     note = (
         f"Share of right test predictions (percent) by confidence, all seeds together, in {BINS} bins. Bars: before "
         "temperature scaling, fainter where there are fewer predictions; below the dashed line they are too confident, "
@@ -27,10 +28,10 @@ def calibration_section(context: Context) -> str:
         "validation. ECE is the mean gap from the dashed line, mean over seeds."
     )
     content = f'<figure><div class="small">{diagrams}</div><figcaption>{paragraph(note)}</figcaption></figure>'
-    return content + columns(_risk(found, figures))
+    return content + _risk(context, methods)
 
 
-def _diagram(method: MethodData, figures: Figures) -> str:
+def _diagram(context: Context, method: MethodData) -> str:
     runs = method.predictions
     labels = np.concatenate([run.labels for run in runs])
     before = reliability(np.concatenate([run.logits for run in runs]), labels)
@@ -42,25 +43,27 @@ def _diagram(method: MethodData, figures: Figures) -> str:
         mean = float(np.mean([ece(logits, run.labels) for logits, run in zip(scaled, runs, strict=True)]))
         words += f" → {percent(mean)}%"
     drawing = reliability_diagram(before, after, f"Reliability of {method.label}")
-    return f"<div>{heading(4, words)}{figures.figure(f'reliability-{method.label}', drawing)}</div>"
+    return f"<div>{heading(4, words)}{context.figures.figure(f'reliability-{method.label}', drawing)}</div>"
 
 
-def _risk(found: GroupData, figures: Figures) -> str:
+def _risk(context: Context, methods: Sequence[MethodData]) -> str:
     grid = np.linspace(1 / _POINTS, 1.0, _POINTS)
     curves, areas = {}, []
-    for method in found.methods:
+    for method in methods:
         by_run = [risk_coverage(*confidence_and_correct(run.logits, run.labels)) for run in method.predictions]
-        if by_run:
-            risks = [[curve.risk_at(float(coverage)) for coverage in grid] for curve in by_run]
-            curves[method.label] = over_runs(grid, np.array(risks))
-            areas.append(f"{method.label} {100 * np.mean([curve.area for curve in by_run]):.2f}")
-    if not curves:
-        return ""
-    title = f"Risk by coverage, {found.group.title}"
-    along = "coverage: % of the test examples, the most confident first"
-    chart = line_chart(curves, title, percent_axis(along), percent_axis("wrong %"), styles=found.styles)
+        risks = [[curve.risk_at(float(coverage)) for coverage in grid] for curve in by_run]
+        curves[method.label] = over_runs(grid, np.array(risks))
+        areas.append(f"{method.label} {100 * np.mean([curve.area for curve in by_run]):.2f}")
     note = (
         "If only the most confident predictions are kept, this share of them (percent) is wrong; lower is better. The "
         f"area under the curve, AURC × 100: {', '.join(areas)}."
     )
-    return framed(figures.figure("risk-coverage", chart), note, "What leaving out the least sure would gain")
+    return context.lines(
+        "risk-coverage",
+        "What leaving out the least sure would gain",
+        curves,
+        percent_axis("wrong %"),
+        note,
+        words="Risk by coverage",
+        x=percent_axis("coverage: % of the test examples, the most confident first"),
+    )

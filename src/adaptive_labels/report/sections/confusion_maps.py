@@ -6,16 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from adaptive_labels.analysis.confusion_matrix import order_by_similarity, without_diagonal
+from adaptive_labels.analysis.confusion_matrix import Matrix, order_by_similarity, without_diagonal
 from adaptive_labels.analysis.confusions import Confusions, most_confused, top_pairs
 from adaptive_labels.analysis.format import percent
 from adaptive_labels.analysis.residual_labels import row_entropy
-from adaptive_labels.report.figures import Figures
-from adaptive_labels.report.group_data import GroupData, MethodData, Residuals
-from adaptive_labels.report.heatmap import Matrix, heat_map, pack
+from adaptive_labels.report.group_data import MethodData, Residuals
+from adaptive_labels.report.heatmap import heat_map, pack
 from adaptive_labels.report.page import data_block, heading, paragraph
 from adaptive_labels.report.sections import Context, section
-from adaptive_labels.report.sections.verdict import main_method
 from adaptive_labels.report.svg import shorten
 
 LARGEST_MAP = 120
@@ -26,57 +24,41 @@ _EVEN = 0.98
 
 @section(10, title="What is taken for what", link="confusions")
 def map_section(context: Context) -> str:
-    """Residual labels beside test errors, with a slider over the epochs, which may take ``map_bytes`` bytes."""
-    found, figures, name = context.data, context.figures, context.name
-    methods = [method for method in found.methods if method.classes is not None]
-    main = shown_first(found)
-    if main is None or main.classes is None:
+    """Residual labels beside test errors, with a slider over the epochs."""
+    name, main = context.name, context.data.mapped
+    methods = [method for method in context.data.methods if method.confusions is not None]
+    if main is None or main.confusions is None:
         return ""
-    confusions = main.confusions
-    assert confusions is not None
-    ranking = _ranking(confusions)
-    shown = list(range(len(main.classes)))
-    notes_below = []
+    confusions, notes = main.confusions, []
+    ranking = without_diagonal(confusions.ranking())
+    shown = list(range(len(ranking)))
     if len(shown) > LARGEST_MAP:
         shown = most_confused(ranking, SHOWN_OF_MANY)
-        notes_below.append(
-            f"Only the {len(shown)} most confused of {len(main.classes):,} classes are drawn; the search finds all."
+        notes.append(
+            f"Only the {len(shown)} most confused of {len(ranking):,} classes are drawn; the search finds all."
         )
-    part = np.ix_(shown, shown)
-    order = order_by_similarity(ranking[part])
-    names = [main.classes[i] for i in shown]
-    packed, frames_note = _methods_data(methods, shown, context.map_bytes)
-    notes_below += [frames_note] if frames_note else []
+    order = order_by_similarity(ranking[np.ix_(shown, shown)]).tolist()
+    names = [confusions.classes[i] for i in shown]
+    packed, left_out = _methods_data(methods, shown, context.map_bytes)
+    if left_out:
+        notes.append(f"To keep the file small, {left_out} of the stored epochs are left out of the slider.")
+    totals = np.zeros(len(ranking)) if confusions.counts is None else confusions.counts.sum(axis=1)
     data: dict[str, Any] = {
         "classes": names,
         "first": methods.index(main),
-        "orders": {
-            "similarity": order.tolist(),
-            "name": sorted(range(len(names)), key=lambda i: (names[i].lower(), names[i])),
-        },
+        "orders": {"similarity": order, "name": sorted(range(len(names)), key=lambda i: (names[i].lower(), names[i]))},
         "methods": packed,
-        "examples": [0] * len(names) if confusions.counts is None
-        else [round(float(confusions.counts[i].sum())) for i in shown],
-    }  # fmt: skip
-    if len(shown) < len(main.classes):
-        data |= {"names": list(main.classes), "rows": _row_sentences(main.classes, confusions)}
-    maps = _maps(main, confusions, shown, order.tolist(), names, figures)
-    controls = _controls(name, methods, main)
-    notes_below += _still_even(confusions)
-    notes = "".join(paragraph(sentence, "note") for sentence in notes_below)
-    content = (
-        f'<div class="explorer" data-source="{name}-data">{controls}'
-        f'<div class="readout" aria-live="polite"></div>{maps}</div>{notes}{data_block(data, f"{name}-data")}'
+        "examples": [round(float(totals[i])) for i in shown],
+    }
+    if len(shown) < len(ranking):
+        data |= {"names": list(confusions.classes), "rows": _row_sentences(confusions, ranking)}
+    notes += _still_even(confusions)
+    below = "".join(paragraph(sentence, "note") for sentence in notes)
+    maps = _maps(context, main, confusions, [shown[i] for i in order])
+    return (
+        f'<div class="explorer" data-source="{name}-data">{_controls(name, methods, main)}'
+        f'<div class="readout" aria-live="polite"></div>{maps}</div>{below}{data_block(data, f"{name}-data")}'
     )
-    return content
-
-
-def shown_first(found: GroupData) -> MethodData | None:
-    """The best method if it has residual labels, else one that has, else the best."""
-    main = main_method(found)
-    if main is None or main.residuals is not None:
-        return main
-    return next((method for method in found.methods if method.residuals is not None), main)
 
 
 def _still_even(confusions: Confusions) -> list[str]:
@@ -92,13 +74,6 @@ def _still_even(confusions: Confusions) -> list[str]:
     ]
 
 
-def _ranking(confusions: Confusions) -> Matrix:
-    if confusions.residual is not None:
-        return confusions.residual
-    assert confusions.rates is not None
-    return without_diagonal(confusions.rates)
-
-
 def _full_colour(residuals: Residuals) -> float:
     """The residual label drawn in full colour: the largest of all epochs, so that they can be compared.
 
@@ -108,84 +83,68 @@ def _full_colour(residuals: Residuals) -> float:
     return min(max(largest, 3 / max(len(residuals.runs[0].classes) - 1, 1)), 1.0)
 
 
-def _methods_data(methods: Sequence[MethodData], shown: Sequence[int], budget: int) -> tuple[list[dict[str, Any]], str]:
-    """What the script needs of each method; as many epochs as the budget allows, the first and last among them."""
+def _methods_data(methods: Sequence[MethodData], shown: Sequence[int], budget: int) -> tuple[list[dict[str, Any]], int]:
+    """What the script needs of each method, and how many epochs the budget of bytes leaves out of a method.
+
+    The first and the last epoch are always kept.
+    """
     part = np.ix_(shown, shown)
     learned = sum(method.residuals is not None for method in methods)
     allowed = max(2, budget // (len(shown) ** 2 * 4 // 3 + 1) // max(learned, 1))
     packed, left_out = [], 0
     for method in methods:
-        confusions = method.confusions
-        assert confusions is not None
         entry: dict[str, Any] = {"label": method.label, "epochs": [], "residual": [], "test": None}
         if method.residuals is not None:
             count = len(method.residuals.epochs)
             kept = np.unique(np.linspace(0, count - 1, min(count, allowed)).round().astype(int))
             left_out = max(left_out, count - len(kept))
-            frames = [method.residuals.mean(int(position))[part] for position in kept]
             entry |= {
                 "epochs": method.residuals.epochs[kept].tolist(),
-                "residual": [pack(frame) for frame in frames],
+                "residual": [pack(method.residuals.mean(int(position))[part]) for position in kept],
                 "residualLargest": round(_full_colour(method.residuals), 4),
             }
-        if confusions.rates is not None:
-            rates = without_diagonal(confusions.rates)[part]
+        if method.confusions is not None and method.confusions.rates is not None:
+            rates = without_diagonal(method.confusions.rates)[part]
             entry |= {"test": pack(rates), "testLargest": round(float(rates.max()), 4)}
         packed.append(entry)
-    note = f"To keep the file small, {left_out} of the stored epochs are left out of the slider." if left_out else ""
-    return packed, note
+    return packed, left_out
 
 
-def _maps(
-    main: MethodData,
-    confusions: Confusions,
-    shown: Sequence[int],
-    order: Sequence[int],
-    names: Sequence[str],
-    figures: Figures,
-) -> str:
-    part = np.ix_([shown[i] for i in order], [shown[i] for i in order])
-    ordered = [names[i] for i in order]
-    drawn = []
-    if confusions.residual is not None:
-        assert main.residuals is not None
+def _maps(context: Context, main: MethodData, confusions: Confusions, order: Sequence[int]) -> str:
+    part, names = np.ix_(order, order), [confusions.classes[i] for i in order]
+
+    def drawn(kind: str, name: str, title: str, matrix: Matrix, note: str, largest: float = 0.0) -> str:
+        first = " and ".join(f"{pair.true} → {pair.taken_for}" for pair in top_pairs(confusions, 2, by=kind))
+        said = f"The largest: {first}." if first else "There are none."
+        drawing = context.figures.figure(f"{name}-{main.label}", heat_map(matrix[part], names, title, said, largest))
+        caption = f"<figcaption>{paragraph(note)}</figcaption>"
+        return f'<figure data-kind="{kind}">{heading(4, title)}{drawing}{caption}</figure>'
+
+    maps = ""
+    if confusions.residual is not None and main.residuals is not None:
         title = f"Residual labels of {main.label}, epoch {main.residuals.epochs[-1]}"
-        first = " and ".join(f"{p.true} → {p.taken_for}" for p in top_pairs(confusions, 2))
-        drawing = heat_map(
-            confusions.residual[part], ordered, title, f"The largest: {first}.", _full_colour(main.residuals)
-        )
         note = (
             "What the method has learned: of the probability that the row's class gives to others, the share that the "
             "column's gets. Mean over seeds."
         )
-        drawn.append(("residual", title, figures.figure(f"residual-labels-{main.label}", drawing), note))
+        largest = _full_colour(main.residuals)
+        maps += drawn("residual", "residual-labels", title, confusions.residual, note, largest)
     if confusions.rates is not None:
-        title = f"Test errors of {main.label}"
-        rates = without_diagonal(confusions.rates)
-        first = " and ".join(f"{p.true} → {p.taken_for}" for p in top_pairs(confusions, 2, by="test"))
-        drawing = heat_map(rates[part], ordered, title, f"The largest: {first}." if first else "There are none.")
         note = (
             "What happened: the share of the row's test examples that were predicted as the column's. Mean over seeds."
         )
-        drawn.append(("test", title, figures.figure(f"test-errors-{main.label}", drawing), note))
-    framed = "".join(
-        f'<figure data-kind="{kind}">{heading(4, title)}{drawing}<figcaption>{paragraph(note)}</figcaption></figure>'
-        for kind, title, drawing, note in drawn
-    )
-    return f'<div class="columns maps">{framed}</div>'
+        rates = without_diagonal(confusions.rates)
+        maps += drawn("test", "test-errors", f"Test errors of {main.label}", rates, note)
+    return f'<div class="columns maps">{maps}</div>'
 
 
 def _controls(name: str, methods: Sequence[MethodData], main: MethodData) -> str:
-    """Hidden until the script is there to answer them."""
+    """The controls of the maps, hidden until the script runs."""
     options = "".join(
         f'<option value="{i}"{" selected" if method is main else ""}>{escape(method.label)}</option>'
         for i, method in enumerate(methods)
     )
     method = f'<label><span>method</span><select name="method">{options}</select></label>' if len(methods) > 1 else ""
-    search = (
-        f'<label><span>find a class</span><input type="search" name="search" list="{name}-classes" autocomplete="off">'
-        f'</label><datalist id="{name}-classes"></datalist>'
-    )
     return (
         f'<div class="controls" role="group" aria-label="What the maps show" hidden>{method}'
         '<label><span>epoch <output></output></span><input type="range" name="epoch" min="0" max="0" step="1"></label>'
@@ -194,16 +153,18 @@ def _controls(name: str, methods: Sequence[MethodData], main: MethodData) -> str
         f'by similarity</label><label><input type="radio" name="order-{name}" value="name"> by name</label></fieldset>'
         '<div><button type="button" name="in" aria-label="Zoom in">+</button> '
         '<button type="button" name="out" aria-label="Zoom out">−</button> '
-        f'<button type="button" name="whole">All</button></div>{search}</div>'
+        '<button type="button" name="whole">All</button></div>'
+        f'<label><span>find a class</span><input type="search" name="search" list="{name}-classes" autocomplete="off">'
+        f'</label><datalist id="{name}-classes"></datalist></div>'
     )
 
 
-def _row_sentences(classes: Sequence[str], confusions: Confusions) -> list[str]:
+def _row_sentences(confusions: Confusions, ranking: Matrix) -> list[str]:
     """For each class what it is mostly taken for, so that the search answers for classes that are not drawn."""
-    ranking, sentences = _ranking(confusions), []
+    sentences = []
     what = "By its residual label" if confusions.residual is not None else "On the test split"
     for row in ranking:
         order = np.argsort(-row, kind="stable")[:_ROW_SHOWN]
-        first = [f"{shorten(classes[j], 40)} {percent(float(row[j]))}%" for j in order if row[j] > 0]
+        first = [f"{shorten(confusions.classes[j], 40)} {percent(float(row[j]))}%" for j in order if row[j] > 0]
         sentences.append(f"{what} it is taken for: {', '.join(first) or 'nothing'}.")
     return sentences

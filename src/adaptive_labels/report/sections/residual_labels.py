@@ -1,46 +1,42 @@
-"""Residual labels over the epochs: how soft they are, and how early they were what they became."""
+"""Residual labels over the epochs: how even they are, and how similar to those of the last epoch."""
 
 import numpy as np
 
 from adaptive_labels.analysis.format import percent
 from adaptive_labels.analysis.residual_labels import consistency, row_entropy
-from adaptive_labels.report.charts import EPOCHS, Axis, Curve, line_chart, over_runs, percent_axis
+from adaptive_labels.report.charts import Axis, Curve, over_runs, percent_axis
 from adaptive_labels.report.group_data import Residuals
-from adaptive_labels.report.page import columns, framed, paragraph
+from adaptive_labels.report.page import columns, paragraph
 from adaptive_labels.report.sections import Context, section
 
 
 @section(30, title="Residual labels over time", link="over time")
 def over_time_section(context: Context) -> str:
     """Entropy of the rows, and consistency of the top confusions, for each method that learns residual labels."""
-    found, figures = context.data, context.figures
-    learned = {method.label: method.residuals for method in found.methods if method.residuals is not None}
+    learned = {method.label: method.residuals for method in context.data.methods if method.residuals is not None}
     learned = {label: residuals for label, residuals in learned.items() if len(residuals.runs[0].classes) > 2}
     if not learned:
         return ""
     entropy = {label: _entropy(residuals) for label, residuals in learned.items()}
-    title = f"Entropy of the residual labels, {found.group.title}"
-    chart = line_chart(entropy, title, EPOCHS, percent_axis("entropy %"), styles=found.styles)
     note = (
         "100% is an even spread over all other classes, as at the start; 0% is a single one. Mean over classes and "
         "seeds; the band holds the middle 80% of the classes."
     )
-    drawn = [framed(figures.figure("residual-entropy", chart), note, "How even the residual labels are")]
-    sentences = []
-    top_share, correlation = {}, {}
+    words, title = "Entropy of the residual labels", "How even the residual labels are"
+    drawn = [context.lines("residual-entropy", title, entropy, percent_axis("entropy %"), note, words=words)]
+    sentences, top_share, correlation = [], {}, {}
     for label, residuals in learned.items():
         if len(residuals.epochs) > 1:
             top_share[label], correlation[label], sentence = _consistency(label, residuals)
             sentences.append(paragraph(sentence))
     if top_share:
-        title = f"Classes whose top confusion is that of the last epoch, {found.group.title}"
-        chart = line_chart(top_share, title, EPOCHS, percent_axis("classes %"), styles=found.styles)
         note = "Percent of the classes whose most likely confusion is already that of the last epoch; mean over seeds."
-        drawn.append(framed(figures.figure("top-confusion-consistency", chart), note, "How early they are settled"))
-        title = f"Rank correlation of residual labels with the last epoch's, {found.group.title}"
-        chart = line_chart(correlation, title, EPOCHS, Axis("correlation"), styles=found.styles)
+        words, name = "Classes whose top confusion is that of the last epoch", "top-confusion-consistency"
+        y = percent_axis("classes %")
+        drawn.append(context.lines(name, "How early they are settled", top_share, y, note, words=words))
         note = "Mean over the classes of the rank correlation between a row and the same row at the last epoch."
-        drawn.append(framed(figures.figure("row-correlation", chart), note, "The whole rows"))
+        words, y = "Rank correlation of residual labels with the last epoch's", Axis("correlation")
+        drawn.append(context.lines("row-correlation", "The whole rows", correlation, y, note, words=words))
     return "".join(sentences) + columns(*drawn)
 
 
@@ -49,9 +45,8 @@ def _entropy(residuals: Residuals) -> Curve:
     for position in range(len(residuals.epochs)):
         by_run = [row_entropy(residuals.of_run(run, position), normalised=True) for run in range(len(residuals.runs))]
         rows.append(np.mean(by_run, axis=0))
-    values = np.array(rows)
-    low, high = np.quantile(values, [0.1, 0.9], axis=1)
-    return Curve(residuals.epochs.astype(np.float64), values.mean(axis=1), low, high)
+    low, high = np.quantile(rows, [0.1, 0.9], axis=1)
+    return Curve(residuals.epochs.astype(np.float64), np.mean(rows, axis=1), low, high)
 
 
 def _consistency(label: str, residuals: Residuals) -> tuple[Curve, Curve, str]:

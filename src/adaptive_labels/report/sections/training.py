@@ -1,17 +1,14 @@
 """How training went: accuracy by epoch, the parts of the loss, the weight on the residual loss."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from adaptive_labels.report.charts import EPOCHS, Axis, Curve, line_chart, over_runs, percent_axis, zoom_start
-from adaptive_labels.report.figures import Figures
-from adaptive_labels.report.group_data import GroupData, MethodData
-from adaptive_labels.report.page import columns, framed
+from adaptive_labels.report.group_data import MethodData
+from adaptive_labels.report.page import columns
 from adaptive_labels.report.sections import Context, section
-
-Line = Mapping[str, Any]
 
 # The parts that are summed into the loss; the others are what weighs them.
 _PARTS = {"hard": "hard labels", "residual": "residual", "update": "update of S"}
@@ -19,34 +16,26 @@ _PARTS = {"hard": "hard labels", "residual": "residual", "update": "update of S"
 
 @section(40, title="How training went", link="training")
 def learning_section(context: Context) -> str:
-    """Learning curves of all methods, then the insides of those that learn residual labels."""
-    found, figures = context.data, context.figures
-    title = found.group.title
+    """Learning curves of all methods, then weight and loss parts of those that learn residual labels."""
     drawn = []
-    curves = _curves(found, lambda line: line.get("validation_accuracy"))
-    if curves:
+    if curves := _curves(context, "validation_accuracy"):
         skip = zoom_start(max(len(curve.x) for curve in curves.values()))
         note = "Percent, mean over seeds; the band is one standard deviation to each side."
         if skip:
             note += f" The scale fits the epochs after {skip}; earlier ones may run off the bottom."
-        words = f"Validation accuracy by epoch, {title}"
-        chart = line_chart(curves, words, EPOCHS, percent_axis("validation accuracy %"), skip=skip, styles=found.styles)
-        drawn.append(framed(figures.figure("validation-accuracy", chart), note, "Validation accuracy"))
-    curves = _curves(found, lambda line: line.get("train_accuracy"))
-    if curves:
-        words = f"Training accuracy by epoch, {title}"
-        chart = line_chart(curves, words, EPOCHS, percent_axis("training accuracy %"), styles=found.styles)
-        note = "Percent of the training examples as they came by in training, augmented where that is on."
-        drawn.append(framed(figures.figure("training-accuracy", chart), note, "Training accuracy"))
-    weights = _curves(found, lambda line: _part(line, "weight"))
-    if weights:
-        words = f"Weight on the residual loss, {title}"
-        chart = line_chart(weights, words, EPOCHS, Axis("weight", low=0.0), styles=found.styles)
-        kinds = [_weight(method) for method in found.methods if method.label in weights]
+        name, title, words = "validation-accuracy", "Validation accuracy", "Validation accuracy by epoch"
+        y = percent_axis("validation accuracy %")
+        drawn.append(context.lines(name, title, curves, y, note, words=words, skip=skip))
+    if curves := _curves(context, "train_accuracy"):
+        note = "Percent of the training examples, counted during training and after augmentation, if there is any."
+        name, title, words = "training-accuracy", "Training accuracy", "Training accuracy by epoch"
+        drawn.append(context.lines(name, title, curves, percent_axis("training accuracy %"), note, words=words))
+    if curves := _curves(context, "parts", "weight"):
+        kinds = [_weight(method) for method in context.data.methods if method.label in curves]
         note = f"The factor on the residual loss, mean over seeds. {' '.join(kinds)}"
-        drawn.append(framed(figures.figure("residual-weight", chart), note, "Weight on the residual loss"))
-    drawn += [_loss_parts(method, figures) for method in found.methods]
-    return columns(*drawn)
+        title = "Weight on the residual loss"
+        drawn.append(context.lines("residual-weight", title, curves, Axis("weight", low=0.0), note, words=title))
+    return columns(*drawn, *(_loss_parts(context, method) for method in context.data.methods))
 
 
 def _weight(method: MethodData) -> str:
@@ -64,32 +53,29 @@ def _weight(method: MethodData) -> str:
     return f"{method.label}: a constant, {kind}."
 
 
-def _loss_parts(method: MethodData, figures: Figures) -> str:
-    curves = {}
-    for part, words in _PARTS.items():
-        curve = _curve(method, lambda line, part=part: _part(line, part))  # type: ignore[misc]
-        if curve is not None:
-            curves[words] = curve
+def _loss_parts(context: Context, method: MethodData) -> str:
+    found = {words: _curve(method, "parts", part) for part, words in _PARTS.items()}
+    curves = {words: curve for words, curve in found.items() if curve is not None}
     if len(curves) < 2:
         return ""
     title = f"Parts of the loss of {method.label}"
-    chart = line_chart(curves, title, EPOCHS, Axis("loss", low=0.0))
     note = (
         "Cross entropies in nats, each before its weight: of the hard labels, of the residual labels for the network, "
         "and of the network's predictions for the residual labels."
     )
-    return framed(figures.figure(f"loss-parts-{method.label}", chart), note, title)
+    chart = line_chart(curves, title, EPOCHS, Axis("loss", low=0.0))
+    return context.framed(f"loss-parts-{method.label}", chart, note, title)
 
 
-def _curves(found: GroupData, value: Callable[[Line], Any]) -> dict[str, Curve]:
-    curves = {method.label: _curve(method, value) for method in found.methods}
+def _curves(context: Context, *keys: str) -> dict[str, Curve]:
+    curves = {method.label: _curve(method, *keys) for method in context.data.methods}
     return {label: curve for label, curve in curves.items() if curve is not None}
 
 
-def _curve(method: MethodData, value: Callable[[Line], Any]) -> Curve | None:
+def _curve(method: MethodData, *keys: str) -> Curve | None:
     """Mean and spread of a figure at the epochs that every seed with a readable history has."""
     by_seed = [
-        {line["epoch"]: float(figure) for line in history if _is_number(figure := value(line))}
+        {line["epoch"]: value for line in history if (value := _number(line, *keys)) is not None}
         for history in method.histories
     ]
     shared = sorted(set.intersection(*(set(line) for line in by_seed))) if by_seed else []
@@ -99,10 +85,9 @@ def _curve(method: MethodData, value: Callable[[Line], Any]) -> Curve | None:
     return over_runs(np.array(shared, dtype=np.float64), values)
 
 
-def _part(line: Line, name: str) -> Any:
-    parts = line.get("parts")
-    return parts.get(name) if isinstance(parts, Mapping) else None
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and bool(np.isfinite(value))
+def _number(line: Any, *keys: str) -> float | None:
+    """The finite number under nested ``keys``, if there is one."""
+    for key in keys:
+        line = line.get(key) if isinstance(line, Mapping) else None
+    number = isinstance(line, int | float) and not isinstance(line, bool) and bool(np.isfinite(line))
+    return float(line) if number else None
