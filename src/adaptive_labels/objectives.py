@@ -34,7 +34,9 @@ class Objective(nn.Module):
     @property
     def held_parameters(self) -> int:
         """How many parameters training holds: all networks, the criterion, and a teacher where there is one."""
-        return sum(parameter.numel() for parameter in self.parameters())
+        teacher: nn.Module | None = getattr(self, "teacher", None)
+        held = [*self.parameters(), *(teacher.parameters() if teacher is not None else ())]
+        return sum(parameter.numel() for parameter in held)
 
     @property
     def active(self) -> bool:
@@ -87,9 +89,7 @@ class Objective(nn.Module):
 
     def epoch_end(self) -> None:
         """Tell the criterion that an epoch of training is over."""
-        end = getattr(self.criterion, "epoch_end", None)
-        if end is not None:
-            end()
+        getattr(self.criterion, "epoch_end", lambda: None)()
 
     @property
     def parts(self) -> dict[str, Tensor]:
@@ -130,22 +130,11 @@ class _Taught(Objective):
         # Past nn.Module's own bookkeeping, which would make it a part.
         self.__dict__["teacher"] = teacher.requires_grad_(False).eval()
 
-    def forward(self, inputs: Inputs, target: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss (a scalar) and the model's logits (N, K); the teacher is asked in training only."""
-        if not self.active:
-            return super().forward(inputs, target)
-        logits = self.model(inputs)
-        with torch.no_grad():
-            guide = self.teacher(inputs)
-        return self._taught_loss(logits, target, guide), logits
-
-    def _taught_loss(self, logits: Tensor, target: Tensor, guide: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    @property
-    def held_parameters(self) -> int:
-        """The model's, the criterion's and the teacher's parameters."""
-        return super().held_parameters + sum(parameter.numel() for parameter in self.teacher.parameters())
+    @torch.no_grad()
+    def ask(self, inputs: Inputs) -> Tensor:
+        """The teacher's logits (N, K)."""
+        logits: Tensor = self.teacher(inputs)
+        return logits
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         self.teacher._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -155,9 +144,11 @@ class _Taught(Objective):
 class Distilled(_Taught):
     """Knowledge distillation: the criterion gets labels, and the teacher's logits as its `guide`."""
 
-    def _taught_loss(self, logits: Tensor, target: Tensor, guide: Tensor) -> Tensor:
-        loss: Tensor = self.criterion(logits, target, guide=guide)
-        return loss
+    def forward(self, inputs: Inputs, target: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss (a scalar) and the student's logits (N, K)."""
+        logits = self.model(inputs)
+        guide = {"guide": self.ask(inputs)} if self.active else {}
+        return self.criterion(logits, target, **guide), logits
 
 
 class Refined(_Taught):
@@ -167,10 +158,13 @@ class Refined(_Taught):
     which no gradient sees.
     """
 
-    def _taught_loss(self, logits: Tensor, target: Tensor, guide: Tensor) -> Tensor:
-        refined = guide.softmax(1, dtype=torch.promote_types(guide.dtype, torch.float32))
-        loss: Tensor = self.criterion(logits, refined)
-        return loss
+    def forward(self, inputs: Inputs, target: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss (a scalar) and the model's logits (N, K); labels count in evaluation only."""
+        logits = self.model(inputs)
+        if self.active:
+            guide = self.ask(inputs)
+            target = guide.softmax(1, dtype=torch.promote_types(guide.dtype, torch.float32))
+        return self.criterion(logits, target), logits
 
 
 class Mutual(Objective):

@@ -64,8 +64,9 @@ def test_the_average_is_lent_and_given_back() -> None:
         for parameter in model.parameters():
             parameter.add_(1.0)
     moved = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    with average.applied():
-        assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in before.items())
+    average.exchange()
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in before.items())
+    average.exchange()
     assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in moved.items())
     assert all(torch.equal(average.average[name], tensor) for name, tensor in before.items())
     average.update()

@@ -204,7 +204,7 @@ class _Loop:
         upcoming = inputs_of(self.examples, every_piece, augment_seed if session.config.augment else None)
         for step, parts in enumerate(steps):
             size = sum(map(len, parts))
-            session.optimizers.set_rate_factor(self.schedule(done + step))
+            session.set_rate_factor(self.schedule(done + step))
             with objective.accumulation():
                 for piece in parts:
                     inputs = next(upcoming)

@@ -1,7 +1,6 @@
-"""Optimizers by name, several of them stepped as one where some gradients are sparse; an average of the weights."""
+"""Optimizers by name, two where some gradients are sparse; clipping; an average of the weights."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -10,44 +9,6 @@ from torch.optim import Optimizer
 
 from adaptive_labels.config import TrainingConfig
 from adaptive_labels.objectives import Objective
-
-
-class Optimizers:
-    """Several optimizers that step as one and have one `state_dict`; each group remembers its base rate."""
-
-    def __init__(self, members: Sequence[Optimizer]) -> None:
-        self.members = members
-        self._parameters = [parameter for group in self.param_groups for parameter in group["params"]]
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """The groups of all members in turn."""
-        return [group for member in self.members for group in member.param_groups]
-
-    def set_rate_factor(self, factor: float) -> None:
-        """Set every group's rate to its base rate times `factor`, unless the group is marked as constant."""
-        for group in self.param_groups:
-            if not group["constant"]:
-                group["lr"] = group["base_lr"] * factor
-
-    def zero_grad(self) -> None:
-        """Drop all gradients."""
-        for parameter in self._parameters:
-            parameter.grad = None
-
-    def step(self) -> None:
-        """Move every parameter once."""
-        for member in self.members:
-            member.step()
-
-    def state_dict(self) -> list[dict[int, dict[str, Any]]]:
-        """The state of every member; hyper-parameters belong to the configuration and are not in it."""
-        return [member.state_dict()["state"] for member in self.members]
-
-    def load_state_dict(self, state: list[dict[int, dict[str, Any]]]) -> None:
-        """Take up the state that `state_dict` gave, each group keeping its own hyper-parameters."""
-        for member, saved in zip(self.members, state, strict=True):
-            member.load_state_dict({"state": saved, "param_groups": member.state_dict()["param_groups"]})
 
 
 def sparse_parameters(module: nn.Module) -> set[Tensor]:
@@ -64,8 +25,8 @@ def sparse_parameters(module: nn.Module) -> set[Tensor]:
     return found
 
 
-def make_optimizers(objective: Objective, config: TrainingConfig) -> Optimizers:
-    """The optimizer of a configuration for all parameters of an objective.
+def make_optimizers(objective: Objective, config: TrainingConfig) -> list[Optimizer]:
+    """The optimizer of a configuration for all parameters of an objective, or two; each group keeps its base rate.
 
     Sparse gradients are kept sparse: `SparseAdam` beside Adam and AdamW, and SGD without momentum beside SGD (the
     kinds that touch only the rows of the batch). Weight decay, which would touch every row, does not act on them.
@@ -94,7 +55,7 @@ def make_optimizers(objective: Objective, config: TrainingConfig) -> Optimizers:
         members.append(
             torch.optim.SGD(sparse_groups) if sgd else torch.optim.SparseAdam(sparse_groups, betas=config.betas)
         )
-    return Optimizers(members)
+    return members
 
 
 def _dense(groups: list[dict[str, Any]], config: TrainingConfig) -> Optimizer:
@@ -156,12 +117,3 @@ class WeightAverage:
             kept = live.clone()
             live.copy_(average)
             average.copy_(kept)
-
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        """A context in which the model has the averaged weights."""
-        self.exchange()
-        try:
-            yield
-        finally:
-            self.exchange()

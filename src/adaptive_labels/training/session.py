@@ -38,6 +38,7 @@ class Session:
             for learner in objective.learners:
                 learner.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimizers = make_optimizers(objective, config)
+        self._parameters = list(objective.parameters())
         # Scales the loss, so that 16-bit gradients do not vanish; in any other precision it does nothing.
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "16-mixed")
         self._compiled = [compiled_forward(learner) for learner in objective.learners] if config.compile else []
@@ -54,18 +55,25 @@ class Session:
         """Add a loss's gradients to the parameters'."""
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
+    def set_rate_factor(self, factor: float) -> None:
+        """Set every group's rate to its base rate times `factor`, unless the group is marked as constant."""
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                if not group["constant"]:
+                    group["lr"] = group["base_lr"] * factor
+
     def step(self) -> None:
         """Clip, move every parameter, drop the gradients, and take the weights into the average."""
-        members = self.optimizers.members
         if self.config.clip_norm is not None:
-            for member in members:
-                self.scaler.unscale_(member)
+            for optimizer in self.optimizers:
+                self.scaler.unscale_(optimizer)
             for parameters in self.objective.clipped_together():
                 clip_gradients(parameters, self.config.clip_norm)
-        for member in members:
-            self.scaler.step(member)
+        for optimizer in self.optimizers:
+            self.scaler.step(optimizer)
         self.scaler.update()
-        self.optimizers.zero_grad()
+        for parameter in self._parameters:
+            parameter.grad = None
         if self.average is not None:
             self.average.update()
 
@@ -85,9 +93,17 @@ class Session:
             for learner in learners[: len(self._compiled)]:
                 del learner.forward  # the class's own is seen again
 
-    def evaluated_weights(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def evaluated_weights(self) -> Iterator[None]:
         """A context with the weights that count: the average, where one is kept."""
-        return nullcontext() if self.average is None else self.average.applied()
+        if self.average is None:
+            yield
+            return
+        self.average.exchange()
+        try:
+            yield
+        finally:
+            self.average.exchange()
 
     @torch.no_grad()
     def weights_are_finite(self) -> bool:
@@ -100,7 +116,8 @@ class Session:
 
     def save(self, folder: Path, seconds: float) -> None:
         """Write a checkpoint of the last finished epoch; `seconds` is what the run has taken up to here."""
-        moments, plain_moments = checkpoints.split_optimizer_state(self.optimizers.state_dict())
+        states = [optimizer.state_dict()["state"] for optimizer in self.optimizers]
+        moments, plain_moments = checkpoints.split_optimizer_state(states)
         tensors = {f"objective/{name}": tensor for name, tensor in self.objective.state_dict().items()} | moments
         if self.average is not None:
             tensors |= {f"average/{name}": tensor for name, tensor in self.average.average.items()}
@@ -121,7 +138,10 @@ class Session:
         _, tensors, plain = checkpoint
         try:
             self.objective.load_state_dict(_under("objective/", tensors))
-            self.optimizers.load_state_dict(checkpoints.join_optimizer_state(tensors, plain["optimizer"]))
+            states = checkpoints.join_optimizer_state(tensors, plain["optimizer"])
+            for optimizer, state in zip(self.optimizers, states, strict=True):
+                # Hyper-parameters belong to the configuration and are not in a checkpoint.
+                optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
             if self.average is not None:
                 saved = _under("average/", tensors)
                 for name, average in self.average.average.items():
