@@ -58,16 +58,25 @@ class Predictions:
 
 def save_residual_labels(path: Path, epochs: ArrayLike, labels: ArrayLike, classes: Sequence[str]) -> None:
     """Add the (E, K, K) matrices of later epochs to ``residual_labels.npz``, which is made if it is not there."""
-    added = _residual_arrays(np.asarray(epochs, dtype=np.int64), np.asarray(labels, dtype=np.float32), classes)
+    numbers, matrices, size = np.asarray(epochs, dtype=np.int64), np.asarray(labels, dtype=np.float32), len(classes)
+    needed = (len(numbers), size, size)
+    if matrices.shape != needed:
+        raise RunError(f"labels has shape {matrices.shape}; {len(numbers)} epochs of {size} classes need {needed}.")
+    if not np.isfinite(matrices).all():
+        raise RunError("labels holds NaN or infinity; residual labels are probabilities.")
+    added: dict[str, NDArray[Any]] = {"epochs": numbers, "labels": matrices}
+    if size > DENSE_CLASSES:
+        indices = np.argsort(-matrices, axis=-1, kind="stable")[..., :KEPT_PER_ROW]
+        values = np.take_along_axis(matrices, indices, axis=-1)
+        added = {"epochs": numbers, "indices": indices.astype(np.int32), "values": values}
     if path.exists():
-        before, epoch = load_residual_labels(path), added["epochs"][0]
+        before, epoch = load_residual_labels(path), numbers[0]
         if before.classes != tuple(classes):
             raise RunError(f"{path} has other classes than the matrix of epoch {epoch}.")
         if len(before.epochs) and before.epochs[-1] >= epoch:
             raise RunError(f"{path} already reaches epoch {before.epochs[-1]}; epoch {epoch} cannot follow it.")
-        for key in added.keys() - {"classes"}:
-            added[key] = np.concatenate([getattr(before, key), added[key]])
-    write_npz(path, **added)
+        added = {key: np.concatenate([getattr(before, key), array]) for key, array in added.items()}
+    write_npz(path, **added, classes=np.asarray(list(classes), dtype=np.str_))
 
 
 def truncate_residual_labels(path: Path, epoch: int) -> None:
@@ -78,22 +87,6 @@ def truncate_residual_labels(path: Path, epoch: int) -> None:
     kept = arrays["epochs"] <= epoch
     if not kept.all():
         write_npz(path, **{key: value if key == "classes" else value[kept] for key, value in arrays.items()})
-
-
-def _residual_arrays(
-    epochs: NDArray[np.int64], labels: NDArray[np.float32], classes: Sequence[str]
-) -> dict[str, NDArray[Any]]:
-    size = len(classes)
-    needed = (len(epochs), size, size)
-    if labels.shape != needed:
-        raise RunError(f"labels has shape {labels.shape}; {len(epochs)} epochs of {size} classes need {needed}.")
-    if not np.isfinite(labels).all():
-        raise RunError("labels holds NaN or infinity; residual labels are probabilities.")
-    shared: dict[str, NDArray[Any]] = {"epochs": epochs, "classes": np.asarray(list(classes), dtype=np.str_)}
-    if size <= DENSE_CLASSES:
-        return {**shared, "labels": labels}
-    indices = np.argsort(-labels, axis=-1, kind="stable")[..., :KEPT_PER_ROW]
-    return {**shared, "indices": indices.astype(np.int32), "values": np.take_along_axis(labels, indices, axis=-1)}
 
 
 def load_residual_labels(path: Path) -> ResidualLabels:

@@ -102,14 +102,9 @@ def evaluate(
     return means.accuracy, means.loss
 
 
-def predict_logits(
-    model: nn.Module, examples: Encoded, *, device: torch.device | None = None, batch_size: int = LARGE_BATCH
-) -> Tensor:
-    """The logits (N, K) of all examples, float32 on the CPU; the model is moved to `device` if one is given."""
-    if device is not None:
-        model.to(device)
-    else:
-        device = next((tensor.device for tensor in model.state_dict().values()), torch.device("cpu"))
+def predict_logits(model: nn.Module, examples: Encoded, *, batch_size: int = LARGE_BATCH) -> Tensor:
+    """The logits (N, K) of all examples, float32 on the CPU, by a model on any device."""
+    device = next((tensor.device for tensor in model.state_dict().values()), torch.device("cpu"))
     groups = _groups(examples, batch_size)
     with _evaluating(model):
         logits = [model(to_device(inputs, device)).float().cpu() for inputs in inputs_of(examples, groups)]

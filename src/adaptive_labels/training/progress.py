@@ -113,9 +113,8 @@ class BarReporter(Reporter):
         self._bar.stop()
 
 
-def make_reporter(stream: TextIO | None = None) -> Reporter:
-    """A bar if the stream (standard output by default) is a terminal, lines if it is not."""
-    stream = sys.stdout if stream is None else stream
+def make_reporter(stream: TextIO) -> Reporter:
+    """A bar if the stream is a terminal, lines if it is not."""
     if not stream.isatty():
         return LineReporter(stream)
     from rich.console import Console
