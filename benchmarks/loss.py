@@ -15,8 +15,7 @@ from typing import Any
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 from adaptive_labels import tables
-from adaptive_labels.benchmarks.growth import bench_growth, draw
-from adaptive_labels.benchmarks.loss import REFERENCE, as_text, bench_loss
+from adaptive_labels.benchmarks.loss import REFERENCE, as_text, bench_growth, bench_loss, draw_growth
 from adaptive_labels.benchmarks.measure import as_csv
 
 COLUMNS = {
@@ -58,7 +57,7 @@ def main() -> None:
     print(as_text(result), markdown(result["rows"], "ratio"), markdown(result["rows"], "memory"), sep="\n\n")
     grown = bench_growth(options.seconds)
     (RESULTS / f"growth-{day}.csv").write_text(as_csv(grown), encoding="utf-8")
-    PICTURE.write_text(draw(grown), encoding="utf-8")
+    PICTURE.write_text(draw_growth(grown), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -41,18 +41,18 @@ def plain(data: Any, *, keep_non_finite: bool = False, where: str = "") -> Any:
             key: plain(value, keep_non_finite=keep_non_finite, where=f"{where}.{key}".lstrip("."))
             for key, value in data.items()
         }
-    if isinstance(data, Sequence | set | frozenset) and not isinstance(data, bytes | bytearray):
-        items = sorted(data) if isinstance(data, set | frozenset) else data
-        return [plain(value, keep_non_finite=keep_non_finite, where=f"{where}[{i}]") for i, value in enumerate(items)]
+    if isinstance(data, set | frozenset):
+        data = sorted(data)
+    if isinstance(data, Sequence) and not isinstance(data, bytes | bytearray):
+        return [plain(value, keep_non_finite=keep_non_finite, where=f"{where}[{i}]") for i, value in enumerate(data)]
     raise RunError(f"The value at {where or 'the top'} is a {type(data).__name__}, which JSON cannot hold.")
 
 
 def json_bytes(data: Any, *, indent: int | None = None) -> bytes:
     """Encode ``data`` as UTF-8 JSON (see `plain` for what is converted)."""
     converted = plain(data)
-    text = json.dumps(converted, indent=indent, ensure_ascii=False, allow_nan=False)
     try:
-        return text.encode("utf-8")
+        return json.dumps(converted, indent=indent, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except UnicodeEncodeError:
         # A file name that is not valid Unicode reaches us with lone surrogates, which only escapes can carry.
         return json.dumps(converted, indent=indent, allow_nan=False).encode("ascii")
@@ -69,9 +69,33 @@ def write_error(path: Path, error: OSError) -> RunError:
     return RunError(f"Cannot write {path}: {why}.")
 
 
+def write_with(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
+    """Write ``path`` atomically: ``fill`` is given a file to write to. An OSError becomes a `RunError`."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    try:
+        # Opened plainly rather than by tempfile, so that the user's umask decides who may read the run.
+        with temporary.open("xb") as file:
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError):
+            raise write_error(path, error) from error
+        raise
+    with contextlib.suppress(OSError):  # makes the rename survive a power cut, where the system offers that
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
 def write_bytes(path: str | Path, data: bytes) -> None:
     """Write ``data`` to ``path`` atomically: afterwards the file is either the old one or the new one, whole."""
-    write_with(Path(path), lambda file: _write_all(file, data))
+    write_with(Path(path), lambda file: file.write(data))
 
 
 def write_json(path: str | Path, data: Any) -> None:
@@ -90,9 +114,8 @@ def write_npz(path: str | Path, /, **arrays: Any) -> None:
 
 def read_json(path: str | Path) -> Any:
     """Read a JSON file; a missing or broken one is a `RunError` that names it."""
-    path = Path(path)
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(Path(path).read_bytes())
     except FileNotFoundError:
         raise RunError(f"{path} does not exist.") from None
     except OSError as error:
@@ -103,7 +126,6 @@ def read_json(path: str | Path) -> Any:
 
 def read_npz(path: str | Path) -> dict[str, Any]:
     """Read every array of an ``.npz``; a missing or broken one is a `RunError` that names it."""
-    path = Path(path)
     try:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
@@ -111,41 +133,3 @@ def read_npz(path: str | Path) -> dict[str, Any]:
         raise RunError(f"{path} does not exist.") from None
     except Exception as error:  # zipfile, zlib and numpy each raise their own kinds for a damaged file
         raise RunError(f"{path} cannot be read as an npz file: {error}.") from None
-
-
-def _write_all(file: IO[bytes], data: bytes) -> None:
-    file.write(data)
-
-
-def write_with(path: Path, fill: Callable[[IO[bytes]], None]) -> None:
-    """Write ``path`` atomically: ``fill`` is given a file to write to. An OSError becomes a `RunError`."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
-    try:
-        # Opened plainly rather than by tempfile, so that the user's umask decides who may read the run.
-        with temporary.open("xb") as file:
-            fill(file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        _unlink(temporary)
-        raise write_error(path, error) from error
-    except BaseException:
-        _unlink(temporary)
-        raise
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename in ``folder`` survive a power cut, where the system offers that."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _unlink(path: Path) -> None:
-    with contextlib.suppress(OSError):
-        path.unlink()

@@ -1,6 +1,6 @@
 """One or more networks and a criterion in one module: one thing to wrap, to optimise and to checkpoint."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -13,34 +13,30 @@ Inputs = Tensor | tuple[Tensor, ...]
 
 
 class Objective(nn.Module):
-    """A network that predicts, `model`, and what it is trained by: `objective(inputs, target)` gives loss and logits.
+    """A network that predicts, `model`, and its criterion: `objective(inputs, target)` gives the loss and the logits.
 
-    The criterion decides for itself what it is: a label-regularised loss while `criterion.training` holds and
-    gradients are on, plain cross entropy otherwise. So `objective.eval()` or `torch.no_grad()` is all an evaluation
-    needs.
-
-    A criterion may offer `parameter_groups(lr=…)`, `epoch_end()`, `parts`, `residual_labels()` and `accumulation()`;
-    one that offers none of them, such as `torch.nn.CrossEntropyLoss`, will do.
+    The criterion is plain cross entropy unless it is training with gradients on, so that `objective.eval()` or
+    `torch.no_grad()` is all an evaluation needs. It may offer `parameter_groups(lr=…)`, `epoch_end()`, `parts`,
+    `residual_labels()` and `accumulation()`; `torch.nn.CrossEntropyLoss`, which offers none of them, will do.
     """
 
     def __init__(self, model: nn.Module, criterion: nn.Module) -> None:
         super().__init__()
         self.model = model
         self.criterion = criterion
+        self.learners: tuple[nn.Module, ...] = (model,)  # the networks that are trained, the one that predicts first
 
     def forward(self, inputs: Inputs, target: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss (a scalar) and the logits (N, K) of a batch."""
-        raise NotImplementedError
-
-    @property
-    def learners(self) -> tuple[nn.Module, ...]:
-        """The networks that are trained, the one that predicts first."""
-        return (self.model,)
+        """The criterion's loss (a scalar) and the model's logits (N, K)."""
+        logits = self.model(inputs)
+        return self.criterion(logits, target), logits
 
     @property
     def held_parameters(self) -> int:
         """How many parameters training holds: all networks, the criterion, and a teacher where there is one."""
-        return sum(parameter.numel() for parameter in self.parameters())
+        teacher: nn.Module | None = getattr(self, "teacher", None)
+        held = [*self.parameters(), *(teacher.parameters() if teacher is not None else ())]
+        return sum(parameter.numel() for parameter in held)
 
     @property
     def active(self) -> bool:
@@ -71,24 +67,21 @@ class Objective(nn.Module):
         """
         like_network = getattr(self.criterion, "like_network", False)
         modules = (*self.learners, self.criterion) if like_network else self.learners
-        learnt = [parameter for module in modules for parameter in module.parameters()]
-        trained = [parameter for parameter in learnt if parameter.requires_grad]
+        trained = _trained(parameter for module in modules for parameter in module.parameters())
         apart = bias_lr != 1.0 or not decay_biases
         biases = [parameter for parameter in trained if apart and parameter.ndim <= 1]
         weights = [parameter for parameter in trained if not apart or parameter.ndim > 1]
         groups: list[dict[str, Any]] = [
             {"params": weights, "lr": lr, "weight_decay": weight_decay},
             {"params": biases, "lr": lr * bias_lr, "weight_decay": weight_decay / bias_lr if decay_biases else 0.0},
-            *([] if like_network else self._criterion_groups(lr * residual_lr, residual_weight_decay)),
         ]
+        if not like_network:
+            offer = getattr(self.criterion, "parameter_groups", None)
+            rate = lr * residual_lr
+            for group in offer(lr=rate) if offer else [{"params": self.criterion.parameters()}]:
+                own = {"weight_decay": residual_weight_decay, "params": _trained(group["params"]), "criterion": True}
+                groups.append({"lr": rate, **group, **own})
         return [group for group in groups if group["params"]]
-
-    def _criterion_groups(self, lr: float, weight_decay: float) -> Iterator[dict[str, Any]]:
-        offer = self._offered("parameter_groups")
-        groups = offer(lr=lr) if offer is not None else [{"params": list(self.criterion.parameters())}]
-        for group in groups:
-            trained = [parameter for parameter in group["params"] if parameter.requires_grad]
-            yield {"lr": lr, **group, "weight_decay": weight_decay, "params": trained, "criterion": True}
 
     def clipped_together(self) -> Iterable[Iterable[Tensor]]:
         """The parameters whose gradients have one norm when they are clipped."""
@@ -96,9 +89,7 @@ class Objective(nn.Module):
 
     def epoch_end(self) -> None:
         """Tell the criterion that an epoch of training is over."""
-        end = self._offered("epoch_end")
-        if end is not None:
-            end()
+        getattr(self.criterion, "epoch_end", lambda: None)()
 
     @property
     def parts(self) -> dict[str, Tensor]:
@@ -108,26 +99,21 @@ class Objective(nn.Module):
 
     def accumulation(self) -> AbstractContextManager[object]:
         """A context in which several forwards count as one optimizer step for the criterion's own state."""
-        context = self._offered("accumulation")
-        return nullcontext() if context is None else context()
+        context: AbstractContextManager[object] = getattr(self.criterion, "accumulation", nullcontext)()
+        return context
 
     def residual_labels(self) -> Tensor | None:
         """The criterion's class similarities (K, K), detached, or None if it learns none."""
-        labels = self._offered("residual_labels")
+        labels = getattr(self.criterion, "residual_labels", None)
         return None if labels is None else labels().detach()
 
-    def _offered(self, name: str) -> Any:
-        """A method that a criterion may have, or None."""
-        return getattr(self.criterion, name, None)
+
+def _trained(parameters: Iterable[Tensor]) -> list[Tensor]:
+    return [parameter for parameter in parameters if parameter.requires_grad]
 
 
 class Supervised(Objective):
     """A model trained on labels."""
-
-    def forward(self, inputs: Inputs, target: Tensor) -> tuple[Tensor, Tensor]:
-        """The criterion's loss (a scalar) and the model's logits (N, K)."""
-        logits = self.model(inputs)
-        return self.criterion(logits, target), logits
 
 
 class _Taught(Objective):
@@ -144,15 +130,10 @@ class _Taught(Objective):
         # Past nn.Module's own bookkeeping, which would make it a part.
         self.__dict__["teacher"] = teacher.requires_grad_(False).eval()
 
-    @property
-    def held_parameters(self) -> int:
-        """The model's, the criterion's and the teacher's parameters."""
-        return super().held_parameters + sum(parameter.numel() for parameter in self.teacher.parameters())
-
+    @torch.no_grad()
     def ask(self, inputs: Inputs) -> Tensor:
         """The teacher's logits (N, K)."""
-        with torch.no_grad():
-            logits: Tensor = self.teacher(inputs)
+        logits: Tensor = self.teacher(inputs)
         return logits
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
@@ -166,13 +147,12 @@ class Distilled(_Taught):
     def forward(self, inputs: Inputs, target: Tensor) -> tuple[Tensor, Tensor]:
         """The loss (a scalar) and the student's logits (N, K)."""
         logits = self.model(inputs)
-        if not self.active:
-            return self.criterion(logits, target), logits
-        return self.criterion(logits, target, guide=self.ask(inputs)), logits
+        guide = {"guide": self.ask(inputs)} if self.active else {}
+        return self.criterion(logits, target, **guide), logits
 
 
 class Refined(_Taught):
-    """Label refinery: what the teacher says of the very same inputs takes the place of the labels.
+    """Label refinery: the teacher's probabilities for the same inputs take the place of the labels.
 
     The cross entropy with the teacher's probabilities q differs from the original's KL(q ‖ p) by the entropy of q,
     which no gradient sees.
@@ -181,11 +161,10 @@ class Refined(_Taught):
     def forward(self, inputs: Inputs, target: Tensor) -> tuple[Tensor, Tensor]:
         """The loss (a scalar) and the model's logits (N, K); labels count in evaluation only."""
         logits = self.model(inputs)
-        if not self.active:
-            return self.criterion(logits, target), logits
-        guide = self.ask(inputs)
-        refined = guide.softmax(1, dtype=torch.promote_types(guide.dtype, torch.float32))
-        return self.criterion(logits, refined), logits
+        if self.active:
+            guide = self.ask(inputs)
+            target = guide.softmax(1, dtype=torch.promote_types(guide.dtype, torch.float32))
+        return self.criterion(logits, target), logits
 
 
 class Mutual(Objective):
@@ -194,9 +173,9 @@ class Mutual(Objective):
     .. math:: L = \sum_i \Big( CE(z^i, y) + \frac{1}{M-1} \sum_{j \ne i} KL(p^j \| p^i) \Big)
 
     for M networks, where p^j is a constant: the gradient of network i is that of its own term. So one optimizer over
-    all networks moves each as an optimizer of its own would, since SGD and Adam work on every number by itself; only
-    clipping looks at many, and is done by network. All networks step at once; in the original (algorithm 1) they
-    take turns, and the later ones see the earlier ones' new predictions on the batch.
+    all networks moves each as an optimizer of its own would; only clipping looks at many numbers at once, and is done
+    by network. All networks step at once; in the original (algorithm 1) they take turns, and the later ones see the
+    earlier ones' new predictions on the batch.
 
     The first network predicts, and evaluation is of it alone.
     """
@@ -206,18 +185,13 @@ class Mutual(Objective):
             raise ValueError(f"models has {len(models)} entries; mutual learning needs at least 2")
         super().__init__(models[0], criterion)
         self.others = nn.ModuleList(models[1:])
+        self.learners = tuple(models)
         self._parts: dict[str, Tensor] = {}
-
-    @property
-    def learners(self) -> tuple[nn.Module, ...]:
-        """All networks, the one that predicts first."""
-        return (self.model, *self.others)
 
     def forward(self, inputs: Inputs, target: Tensor) -> tuple[Tensor, Tensor]:
         """The sum of the networks' losses (a scalar), and the first network's logits (N, K)."""
         if not self.active:
-            logits = self.model(inputs)
-            return self.criterion(logits, target), logits
+            return super().forward(inputs, target)
         every = [learner(inputs) for learner in self.learners]
         losses, parts = [], []
         for number, own in enumerate(every):

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from adaptive_labels.benchmarks import growth, loss as losses
-from adaptive_labels.benchmarks.measure import as_csv, peak_memory, take_turns
+from adaptive_labels.benchmarks import loss as losses
+from adaptive_labels.benchmarks.measure import as_csv, peak_memory, timing, turns
 
 MAIN = "from adaptive_labels.cli import main; main()"
 
@@ -88,22 +88,23 @@ def test_errors_are_a_sentence(arguments: list[str], words: str) -> None:
 
 
 def test_growth_is_measured_and_drawn(tmp_path: Path) -> None:
-    result = growth.bench_growth(0.2, samples=(2, 8), classes=(3, 30), threads=(1,))
+    result = losses.bench_growth(0.2, samples=(2, 8), classes=(3, 30), threads=(1,))
     assert {(row["axis"], row["threads"]) for row in result["rows"]} == {("n", 1), ("k", 1), ("threads", 1)}
     assert torch.get_num_threads() == 1
-    root = ET.fromstring(growth.draw(result))
+    root = ET.fromstring(losses.draw_growth(result))
     lines = root.findall(".//{*}polyline")
-    assert len([line for line in lines if line.find("{*}title") is not None]) == 3 * len(growth.LINES)
+    assert len([line for line in lines if line.find("{*}title") is not None]) == 3 * len(losses.LINES)
     assert "threads" in as_csv(result).splitlines()[0]
     assert losses.REFERENCE in losses.as_text(result)
 
 
 def test_turns_are_taken_and_all_are_timed() -> None:
     order: list[str] = []
-    found = take_turns({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, seconds=0.0)
+    times = turns({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, seconds=0.0)
     assert "".join(order) == "aaabbb" + "abba" * 2 + "ab"
-    assert found["a"].repeats == 5
-    assert found["a"].p20 <= found["a"].median <= found["a"].p80
+    assert len(times["a"]) == 5
+    found = timing(times["a"])
+    assert found.p20 <= found.median <= found.p80
 
 
 def test_peak_memory_counts_what_is_there_at_once() -> None:

@@ -83,7 +83,7 @@ def test_only_what_has_an_aim_is_measured() -> None:
     assert [row["variant"] for row in rows] == [training.BARE, training.LOOP, training.ADAPTIVE]
 
 
-@pytest.mark.parametrize("loop", [training._bare_loop, lambda *task: training._projects_loop(*task)[0]])
+@pytest.mark.parametrize("loop", [training.bare_loop, training.projects_loop])
 def test_both_loops_train_the_network(loop: Any) -> None:
     """A loop that left out the backward or the step would look fast."""
     task = training.make_task("resnet32-w4", examples=8, batch=4)

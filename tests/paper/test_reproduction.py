@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from adaptive_labels.analysis.residual_labels import consistency
 from adaptive_labels.experiments.studies.records import append_record, read_records
 from adaptive_labels.experiments.studies.study import StudyError, Variant
 from adaptive_labels.paper.comparison import compare_with_paper, fill_template, render, to_plain, write_tables
 from adaptive_labels.paper.dry_run import check_cell
 from adaptive_labels.paper.figure import HeatMaps, choose_epochs, draw, find_task, read_heat_maps, sentences
-from adaptive_labels.paper.printed import paper_figure, paper_tables
 from adaptive_labels.paper.recipes import (
     RECIPES,
     Choice,
@@ -26,6 +26,8 @@ from adaptive_labels.paper.recipes import (
     limited,
     list_recipes,
     load_reproduction,
+    paper_figure,
+    paper_tables,
 )
 from adaptive_labels.runs import RunFolder
 
@@ -286,7 +288,7 @@ def test_cat_and_dog_are_checked_at_every_epoch(animals: RunFolder) -> None:
     assert (pair.first, pair.first_to_second, pair.second_to_first) == ("cat", (False, True), (True, True))
     assert pair.holds_at_the_end
     # Of the three top confusions only the dog's is the last epoch's: the ship's 0.5 is that of cat first.
-    assert maps.top_share == pytest.approx((1 / 3, 1.0))
+    assert maps.consistency.top_share == pytest.approx((1 / 3, 1.0))
     assert maps.mean_consistency == pytest.approx(1 / 3)
     said = "\n".join(sentences(maps, paper_figure()))
     assert "its epochs 1, 2 stand for the paper's 1, 5, 10, 100, 200, 300" in said
@@ -305,7 +307,8 @@ def test_the_picture_has_a_map_an_epoch_with_its_accuracy(animals: RunFolder) ->
 
 def test_epochs_that_stand_for_the_paper_s() -> None:
     assert choose_epochs([1, 2, 5, 10, 20, 50, 80], paper_figure().epochs) == (1, 2, 5, 20, 50, 80)
-    maps = HeatMaps("x", 1, (1,), np.zeros((1, 2, 2)), ("a", "b"), (0.5,), (), (1.0,), (1.0,), 0.5, (0.0,))
+    labels = 1 - np.eye(2)[None]
+    maps = HeatMaps("x", 1, (1,), labels, ("a", "b"), (0.5,), (), consistency(labels), (0.0,))
     assert maps.mean_consistency == 1.0
 
 

@@ -166,10 +166,10 @@ def test_an_output_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) ->
 def test_history_is_appended_and_cut(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path, CONFIG)
     assert run.history() == []
-    run.truncate_history(0)
+    run.rewind(0)
     for epoch in (1, 2, 3):
         run.append_history({"epoch": epoch, "train_loss": 1.0 / epoch})
-    run.truncate_history(2)
+    run.rewind(2)
     assert [line["epoch"] for line in run.history()] == [1, 2]
     with pytest.raises(RunError, match="already reaches epoch 2; epoch 2 cannot follow"):
         run.append_history({"epoch": 2})
@@ -278,15 +278,12 @@ def test_predictions_come_back_as_they_were(tmp_path: Path) -> None:
     run.save_predictions(
         test_logits=logits.astype(np.float16),
         test_labels=[0, 1, 2, 0],
-        test_index=[9, 7, 5, 3],
         classes=["x", "y", "z"],
     )
     loaded = run.load_predictions()
     assert loaded is not None
     assert loaded.test_logits.dtype == np.float16
     assert loaded.test_labels.tolist() == [0, 1, 2, 0]
-    assert loaded.test_index is not None
-    assert loaded.test_index.tolist() == [9, 7, 5, 3]
     assert loaded.classes == ("x", "y", "z")
     assert loaded.validation_logits is None
     run.save_predictions(test_logits=logits, test_labels=[0] * 4, validation_logits=logits, validation_labels=[2] * 4)
@@ -302,7 +299,6 @@ def test_predictions_come_back_as_they_were(tmp_path: Path) -> None:
         ({"test_labels": [0, 3]}, r"test_labels runs from 0 to 3; with 3 classes it must stay within 0 and 2"),
         ({"test_labels": [0]}, r"test_logits has shape \(2, 3\) and test_labels \(1,\)"),
         ({"validation_logits": np.zeros((2, 3))}, "go together"),
-        ({"test_index": [1]}, r"test_index has shape \(1,\)"),
         ({"classes": ["a"]}, "classes has 1 names; test_logits has 3 columns"),
     ],
 )
@@ -322,7 +318,7 @@ def test_a_finished_run_never_changes(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     attempts = [
         lambda: run.append_history({"epoch": 2}),
-        lambda: run.truncate_history(0),
+        lambda: run.rewind(0),
         lambda: run.write_environment("alr"),
         lambda: run.write_json("x.json", 1),
         lambda: run.write_bytes("x", b""),

@@ -14,7 +14,7 @@ from training_parts import CLASSES, Bag, Memory, Ragged, Similarities, blobs, co
 
 from adaptive_labels.config import TrainingConfig
 from adaptive_labels.objectives import Supervised
-from adaptive_labels.training.checkpoints import Checkpoint, CheckpointError, read_checkpoint, write_checkpoint
+from adaptive_labels.training.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
 from adaptive_labels.training.loop import FitResult, Interrupted, fit
 from adaptive_labels.training.progress import SilentReporter
 
@@ -231,8 +231,8 @@ def test_there_may_be_no_checkpoint(tmp_path: Path) -> None:
 def test_a_checkpoint_is_safetensors_and_plain_json(tmp_path: Path) -> None:
     shared = torch.ones(2, 3)
     tensors = {"a": shared, "b": shared, "c": shared.t(), "d": torch.tensor(3)}
-    write_checkpoint(tmp_path, Checkpoint(1, tensors, {"x": [1, None]}))
-    write_checkpoint(tmp_path, Checkpoint(2, tensors, {"x": [1, None]}))
+    write_checkpoint(tmp_path, 1, tensors, {"x": [1, None]})
+    write_checkpoint(tmp_path, 2, tensors, {"x": [1, None]})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-2.safetensors", "state.json"]
     assert json.loads((tmp_path / "state.json").read_text())["epoch"] == 2
     back = read_checkpoint(tmp_path)
@@ -243,7 +243,7 @@ def test_a_checkpoint_is_safetensors_and_plain_json(tmp_path: Path) -> None:
 
 
 def test_a_write_that_ends_half_way_keeps_the_one_before(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path, Checkpoint(1, {"a": torch.ones(2)}))
+    write_checkpoint(tmp_path, 1, {"a": torch.ones(2)}, {})
     # What a process ended at each of its moments leaves behind.
     (tmp_path / "tensors.part").write_bytes(b"half")
     (tmp_path / "epoch-2.safetensors").write_bytes((tmp_path / "epoch-1.safetensors").read_bytes())
@@ -251,7 +251,7 @@ def test_a_write_that_ends_half_way_keeps_the_one_before(tmp_path: Path) -> None
     kept = read_checkpoint(tmp_path)
     assert kept is not None
     assert kept.epoch == 1
-    write_checkpoint(tmp_path, Checkpoint(3, {"a": torch.ones(2)}))
+    write_checkpoint(tmp_path, 3, {"a": torch.ones(2)}, {})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-3.safetensors", "state.json"]
 
 
@@ -266,7 +266,7 @@ def test_a_write_that_ends_half_way_keeps_the_one_before(tmp_path: Path) -> None
     ],
 )
 def test_broken_checkpoints_are_named(tmp_path: Path, name: str, content: bytes | None) -> None:
-    write_checkpoint(tmp_path, Checkpoint(1, {"a": torch.ones(2)}))
+    write_checkpoint(tmp_path, 1, {"a": torch.ones(2)}, {})
     if content is None:
         (tmp_path / name).unlink()
     else:
@@ -278,7 +278,7 @@ def test_broken_checkpoints_are_named(tmp_path: Path, name: str, content: bytes 
 
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path, Checkpoint(1, {}))
+    write_checkpoint(tmp_path, 1, {}, {})
     state = json.loads((tmp_path / "state.json").read_text())
     (tmp_path / "state.json").write_text(json.dumps(state | {"format": 2}))
     with pytest.raises(CheckpointError, match="has format 2, this version reads format 1"):
@@ -288,7 +288,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match=f"epoch 1 cannot be written to {tmp_path}/file/checkpoint"):
-        write_checkpoint(tmp_path / "file" / "checkpoint", Checkpoint(1, {}))
+        write_checkpoint(tmp_path / "file" / "checkpoint", 1, {}, {})
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from training_parts import Memory, blobs, config_with, objective_of
 from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict, with_settings
 from adaptive_labels.objectives import Supervised
 from adaptive_labels.runs import run_id
-from adaptive_labels.training import session as sessions
+from adaptive_labels.training import precision, session as sessions
 from adaptive_labels.training.checkpoints import read_checkpoint
 from adaptive_labels.training.loop import fit
 from adaptive_labels.training.progress import SilentReporter
@@ -93,8 +93,8 @@ def test_without_a_compiler_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch,
         train(objective_of(), compile=True)
     monkeypatch.setenv("CXX", "/nowhere/c++")
     with pytest.raises(ConfigError, match=r"looked for /nowhere/c\+\+"):
-        sessions.check_compiler(torch.device("cpu"))
-    sessions.check_compiler(torch.device("cuda", 0))  # GPUs need none
+        precision.check_compiler(torch.device("cpu"))
+    precision.check_compiler(torch.device("cuda", 0))  # GPUs need none
 
 
 def test_a_compiler_that_fails_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_a_compiler_that_fails_is_a_sentence(monkeypatch: pytest.MonkeyPatch) ->
 
     real = torch.compile
     monkeypatch.setattr(torch, "compile", lambda forward: real(forward, backend=fails))
-    forward = sessions.compiled_forward(torch.nn.Linear(2, 2))
+    forward = precision.compiled_forward(torch.nn.Linear(2, 2))
     with pytest.raises(ConfigError, match=r"training\.compile is true, but torch cannot compile Linear here"):
         forward(torch.ones(1, 2))
 

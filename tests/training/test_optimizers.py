@@ -1,4 +1,5 @@
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from training_parts import CLASSES, Bag, config_with
 from adaptive_labels import AdaptiveLabelLoss
 from adaptive_labels.objectives import Supervised
 from adaptive_labels.training.optimizers import clip_gradients, make_optimizers, sparse_parameters
+from adaptive_labels.training.session import Session
 
 TOKENS, OFFSETS = torch.tensor([0, 1, 1, 2, 7, 9]), torch.tensor([0, 2, 4])
 TARGET = torch.tensor([0, 1, 2])
@@ -17,6 +19,13 @@ TARGET = torch.tensor([0, 1, 2])
 def bags(sparse: bool) -> Supervised:
     torch.manual_seed(0)
     return Supervised(Bag(sparse=sparse), nn.CrossEntropyLoss())
+
+
+def step(optimizers: list[torch.optim.Optimizer], keep_gradients: bool = False) -> None:
+    for optimizer in optimizers:
+        optimizer.step()
+        if not keep_gradients:
+            optimizer.zero_grad()
 
 
 def backward(objective: Supervised) -> None:
@@ -34,12 +43,11 @@ def backward(objective: Supervised) -> None:
 def test_dense_optimizers_are_torchs(name: str, reference: object) -> None:
     ours, theirs = bags(False), bags(False)
     optimizers = make_optimizers(ours, config_with(optimizer=name, weight_decay=0.01))
-    expected = reference(theirs.parameters())  # type: ignore[operator]
+    expected = [reference(theirs.parameters())]  # type: ignore[operator]
     for _ in range(4):
-        for objective, optimizer in ((ours, optimizers), (theirs, expected)):
+        for objective, both in ((ours, optimizers), (theirs, expected)):
             backward(objective)
-            optimizer.step()
-            optimizer.zero_grad()
+            step(both)
     for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         torch.testing.assert_close(mine, other)
 
@@ -49,7 +57,7 @@ def test_zero_momentum_is_plain_sgd() -> None:
     optimizers = make_optimizers(objective, config_with(momentum=0.0, weight_decay=0.0))
     before = copy.deepcopy(list(objective.parameters()))
     backward(objective)
-    optimizers.step()
+    step(optimizers, keep_gradients=True)
     for old, new in zip(before, objective.parameters(), strict=True):
         assert new.grad is not None
         torch.testing.assert_close(new, old - 0.1 * new.grad)
@@ -66,12 +74,12 @@ def test_sparse_parameters_are_found_by_their_modules() -> None:
 def test_sparse_gradients_stay_sparse_and_move_only_their_rows(name: str, kinds: list[str]) -> None:
     objective = bags(True)
     optimizers = make_optimizers(objective, config_with(optimizer=name, weight_decay=0.1))
-    assert [type(member).__name__ for member in optimizers.members] == kinds
+    assert [type(optimizer).__name__ for optimizer in optimizers] == kinds
     before = copy.deepcopy(objective.state_dict())
     backward(objective)
     weight = objective.model.embedding.weight  # type: ignore[union-attr]
     assert weight.grad.is_sparse  # type: ignore[union-attr]
-    optimizers.step()
+    step(optimizers)
     moved = (before["model.embedding.weight"] != weight).any(dim=1).nonzero().flatten().tolist()  # type: ignore[operator]
     assert moved == [0, 1, 2, 7, 9]
     assert not torch.equal(before["model.head.weight"], objective.state_dict()["model.head.weight"])
@@ -83,7 +91,7 @@ def test_first_sparse_adam_step_equals_dense_adam_on_the_touched_rows() -> None:
         objective = bags(sparse)
         optimizers = make_optimizers(objective, config_with(optimizer="adam", weight_decay=0.0))
         backward(objective)
-        optimizers.step()
+        step(optimizers)
         states.append(objective.state_dict())
     for name in states[0]:
         # The two place their epsilon differently, which shows where a gradient is near 1e-5.
@@ -96,29 +104,29 @@ def test_of_a_low_rank_s_only_the_sparse_factor_is_sparse(name: str) -> None:
     assert sparse_parameters(objective) == {objective.criterion.residual_left}  # type: ignore[union-attr]
     optimizers = make_optimizers(objective, config_with(optimizer=name))
     for _ in range(3):
-        optimizers.zero_grad()
         objective(torch.randn(5, 4), torch.randint(6, (5,)))[0].backward()
-        optimizers.step()
+        step(optimizers)
 
 
 @pytest.mark.parametrize("sparse", [True, False])
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
-def test_one_state_dict_goes_on_where_it_was(name: str, sparse: bool) -> None:
+def test_a_checkpoint_goes_on_where_it_was(tmp_path: Path, name: str, sparse: bool) -> None:
     config = config_with(optimizer=name)
-    first = bags(sparse)
-    optimizers = make_optimizers(first, config)
-    backward(first)
-    optimizers.step()
-    optimizers.zero_grad()
-    second = bags(sparse)
-    second.load_state_dict(first.state_dict())
-    resumed = make_optimizers(second, config)
-    resumed.load_state_dict(copy.deepcopy(optimizers.state_dict()))
-    for objective, both in ((first, optimizers), (second, resumed)):
-        backward(objective)
-        both.step()
-    for mine, other in zip(first.parameters(), second.parameters(), strict=True):
+    first = Session(bags(sparse), config)
+    backward(first.objective)
+    first.step()
+    first.save(tmp_path, seconds=1.0)
+    second = Session(bags(sparse), config)
+    second.restore(tmp_path)
+    for session in (first, second):
+        backward(session.objective)
+        session.step()
+    for mine, other in zip(first.objective.parameters(), second.objective.parameters(), strict=True):
         assert torch.equal(mine, other)
+
+
+def rates(session: Session) -> list[float]:
+    return [group["lr"] for optimizer in session.optimizers for group in optimizer.param_groups]
 
 
 def test_rate_factor_acts_on_every_group_from_its_base() -> None:
@@ -128,10 +136,10 @@ def test_rate_factor_acts_on_every_group_from_its_base() -> None:
             self.scale = nn.Parameter(torch.ones(CLASSES))
 
     objective = Supervised(Bag(sparse=True), Scaled())
-    optimizers = make_optimizers(objective, config_with(optimizer="adam", lr=0.5, residual_lr=10.0))
+    session = Session(objective, config_with(optimizer="adam", lr=0.5, residual_lr=10.0))
     for factor in (0.5, 0.1):
-        optimizers.set_rate_factor(factor)
-    assert sorted(group["lr"] for group in optimizers.param_groups) == pytest.approx([0.05, 0.05, 0.5])
+        session.set_rate_factor(factor)
+    assert sorted(rates(session)) == pytest.approx([0.05, 0.05, 0.5])
 
 
 @pytest.mark.parametrize("max_norm", [0.01, 1e6])
@@ -163,15 +171,15 @@ def test_s_has_a_weight_decay_and_a_schedule_of_its_own() -> None:
     config = config_with(
         weight_decay=0.01, residual_lr=10.0, residual_weight_decay=0.3, residual_schedule="constant", lr=0.1
     )
-    network, criterion = make_optimizers(objective, config).param_groups
+    session = Session(objective, config)
+    network, criterion = session.optimizers[0].param_groups
     assert (network["weight_decay"], criterion["weight_decay"]) == (0.01, 0.3)
-    optimizers = make_optimizers(objective, config)
-    optimizers.set_rate_factor(0.25)
-    assert [group["lr"] for group in optimizers.param_groups] == [0.025, 1.0]
-    following = make_optimizers(objective, config_with(residual_lr=10.0, lr=0.1))
+    session.set_rate_factor(0.25)
+    assert rates(session) == [0.025, 1.0]
+    following = Session(objective, config_with(residual_lr=10.0, lr=0.1))
     following.set_rate_factor(0.25)
-    assert [group["lr"] for group in following.param_groups] == [0.025, 0.25]
-    assert following.param_groups[1]["weight_decay"] == 0.0
+    assert rates(following) == [0.025, 0.25]
+    assert following.optimizers[0].param_groups[1]["weight_decay"] == 0.0
 
 
 def test_weight_decay_on_s_draws_it_to_uniform() -> None:
@@ -181,6 +189,6 @@ def test_weight_decay_on_s_draws_it_to_uniform() -> None:
     before = objective.criterion.residual_logits.detach().clone()  # type: ignore[operator, union-attr]
     loss, _ = objective(torch.randn(2, 4), torch.tensor([0, 0]))
     loss.backward()
-    optimizers.step()
+    step(optimizers)
     after = objective.criterion.residual_logits.detach()  # type: ignore[operator, union-attr]
     torch.testing.assert_close(after[1:], before[1:] * (1 - 0.1 * 0.5))  # rows that the batch did not touch

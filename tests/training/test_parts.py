@@ -23,7 +23,6 @@ from adaptive_labels.training.optimizers import WeightAverage
 from adaptive_labels.training.precision import check_precision, choose_device
 from adaptive_labels.training.progress import (
     BarReporter,
-    Clock,
     LineReporter,
     Progress,
     SilentReporter,
@@ -65,14 +64,16 @@ def test_the_average_is_lent_and_given_back() -> None:
         for parameter in model.parameters():
             parameter.add_(1.0)
     moved = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    with average.applied():
-        assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in before.items())
+    average.exchange()
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in before.items())
+    average.exchange()
     assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in moved.items())
     assert all(torch.equal(average.average[name], tensor) for name, tensor in before.items())
     average.update()
     assert int(average.average["1.num_batches_tracked"]) == 1
-    average.keep()
-    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in average.average.items())
+    averaged = {name: tensor.clone() for name, tensor in average.average.items()}
+    average.exchange()  # as at the end of a run
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in averaged.items())
 
 
 def test_means_weigh_by_examples_and_by_name() -> None:
@@ -224,11 +225,19 @@ def test_the_loop_reports_and_closes() -> None:
     assert all(now.examples_per_second > 0 for now in listener.seen)
 
 
-def test_time_left_is_the_pace_times_the_rest() -> None:
-    clock = Clock()
-    assert clock.seconds_left(10, 100) is None
-    began = time.perf_counter()
-    time.sleep(0.05)
-    left = clock.seconds_left(20, 100)
-    assert left is not None
-    assert 0.05 * 8 <= left <= (time.perf_counter() - began) * 8 + 1e-3
+def test_time_left_is_the_pace_since_the_first_look_times_the_rest() -> None:
+    seen: list[tuple[float, Progress]] = []
+
+    class Listener(SilentReporter):
+        def progress(self, now: Progress) -> None:
+            seen.append((time.perf_counter(), now))
+
+        def epoch(self, record: Any, epochs: int) -> None:
+            time.sleep(0.05)
+
+    train, labels, validation = blobs()
+    fit(objective_of(), train, labels, validation, config_with(), 0, recorder=Memory(), reporter=Listener())
+    (began, first), *_ = seen
+    now, second = next(one for one in seen if one[1].steps_done == 18)
+    assert (first.steps_done, first.seconds_left) == (1, None)
+    assert second.seconds_left == pytest.approx((now - began) / 17 * 9, rel=0.1)

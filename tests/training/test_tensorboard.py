@@ -32,7 +32,6 @@ def test_the_history_is_written(tmp_path: Path) -> None:
     result = fit(
         objective_of(), train, labels, validation, config_with(), 0, recorder=recorder, reporter=SilentReporter()
     )
-    recorder.close()
     events = EventAccumulator(str(tmp_path)).Reload()
     losses = [(event.step, event.value) for event in events.Scalars("train_loss")]
     assert losses == [(record["epoch"], pytest.approx(record["train_loss"])) for record in result.history]

@@ -19,7 +19,6 @@ import torch
 from adaptive_labels import tables
 from adaptive_labels.runs.environment import describe_environment
 
-WARM_UP = 3
 LEAST_REPEATS = 5
 
 Step = Callable[[], object]
@@ -32,21 +31,12 @@ class Timing(NamedTuple):
     median: float
     p20: float
     p80: float
-    repeats: int
-
-
-def take_turns(steps: Mapping[str, Step], seconds: float) -> dict[str, Timing]:
-    """Run the steps in turns for about so many seconds, each at least five times, after a warm-up."""
-    return {name: timing(each) for name, each in turns(steps, seconds).items()}
 
 
 def turns(
-    steps: Mapping[str, Step],
-    seconds: float,
-    warm_up: int = WARM_UP,
-    clock: Callable[[], float] = time.perf_counter,
+    steps: Mapping[str, Step], seconds: float, warm_up: int = 3, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, list[float]]:
-    """The seconds of every call, each step once per round; the order turns, so that none is always the first.
+    """The seconds of every call: each step once per round, in turning order, at least five rounds after a warm-up.
 
     With `time.process_time` for the clock only the time that this process had a processor counts, of all its threads:
     for a busy machine.
@@ -70,10 +60,10 @@ def timing(times: Sequence[float]) -> Timing:
     """The quantiles of times, or of ratios of times.
 
     >>> timing([1.0, 2.0, 3.0, 4.0, 100.0])
-    Timing(median=3.0, p20=1.8, p80=23.2, repeats=5)
+    Timing(median=3.0, p20=1.8, p80=23.2)
     """
     fifths = statistics.quantiles(times, n=5, method="inclusive")
-    return Timing(statistics.median(times), round(fifths[0], 9), round(fifths[3], 9), len(times))
+    return Timing(statistics.median(times), round(fifths[0], 9), round(fifths[3], 9))
 
 
 def peak_memory(step: Step) -> int:
@@ -89,11 +79,7 @@ def peak_memory(step: Step) -> int:
     if results is None:
         return 0
     changes = sorted((event.start_ns(), event.nbytes()) for event in results.events() if event.name() == "[memory]")
-    most = now = 0
-    for _, change in changes:
-        now += change
-        most = max(most, now)
-    return most
+    return int(max(itertools.accumulate((change for _, change in changes), initial=0)))
 
 
 def peak_of_all(step: Step) -> int:
@@ -111,9 +97,6 @@ def peak_of_all(step: Step) -> int:
         return tensors + tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-
-
-# -------------------------------------------------------------------------------------------------------------- rows
 
 
 def ratio_row(times: Mapping[str, Sequence[float]], name: str, beside: str | None, limit: float | None = None) -> Row:

@@ -7,22 +7,20 @@ reports nothing.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from adaptive_labels.benchmarks.measure import Row, described, peak_memory, ratio_row, turns
-from adaptive_labels.config import DataConfig, RunConfig, TrainingConfig
+from adaptive_labels.benchmarks.measure import Row, Step, described, peak_memory, ratio_row, turns
+from adaptive_labels.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 from adaptive_labels.data import Examples
 from adaptive_labels.data.augment import random_crop, random_flip
-from adaptive_labels.data.encoders import EncodedExamples
 from adaptive_labels.data.encoders.images import ImageEncoder
 from adaptive_labels.experiments import build
 from adaptive_labels.losses import create_loss
@@ -45,8 +43,6 @@ EVALUATION = "its evaluation alone"
 LOOP_AIM = 1 / 0.97
 ADAPTIVE_AIMS = {"image": 1.02, "text": 1.10}
 
-Turn = Callable[[], None]
-
 
 @dataclass(frozen=True)
 class Floats:
@@ -65,33 +61,28 @@ class Floats:
 class NoRecorder:
     """Keeps nothing."""
 
-    def epoch(self, record: Any) -> None:
+    def epoch(self, *given: Any, **named: Any) -> None:
         """Nothing."""
 
-    def residual_labels(self, epoch: int, matrix: Any) -> None:
-        """Nothing."""
-
-    def rewind(self, epoch: int) -> None:
-        """Nothing."""
+    residual_labels = rewind = epoch
 
 
 @dataclass(frozen=True)
 class Task:
-    """A network, what it trains on, and how."""
+    """A network of a kind ("image" or "text"), what it trains on, and how.
+
+    images: the training and held-out examples as bytes, of an image network.
+    """
 
     network: str
+    kind: str
     make_network: Callable[[], nn.Module]
     classes: int
     train: Encoded
     labels: Tensor
     validation: tuple[Encoded, Tensor]
     config: TrainingConfig
-    bytes_of_images: tuple[Encoded, Encoded] | None = None
-
-    @property
-    def kind(self) -> str:
-        """What it reads: ``"image"`` or ``"text"``."""
-        return find_model(self.network)[0].kind
+    images: tuple[Encoded, Encoded] | None = None
 
 
 def bench_train(
@@ -131,9 +122,7 @@ def bench_train(
 
 def make_task(name: str, examples: int | None = None, batch: int | None = None) -> Task:
     """A network with its data and recipe."""
-    if find_model(name)[0].kind == "text":
-        return _texts(name, examples, batch)
-    return _images(name, examples, batch)
+    return (_texts if find_model(name)[0].kind == "text" else _images)(name, examples, batch)
 
 
 def _images(name: str, examples: int | None, batch: int | None) -> Task:
@@ -144,9 +133,8 @@ def _images(name: str, examples: int | None, batch: int | None) -> Task:
     raw = torch.randint(256, (count + held_out, 3, SIZE, SIZE), dtype=torch.uint8, generator=generator)
     labels = torch.randint(CLASSES, (count + held_out,), generator=generator)
     encoder = ImageEncoder.fit(raw[:count])
-    whole = encoder.encode(raw)
-    pixels = whole.batch(torch.arange(len(raw)))
-    assert isinstance(pixels, Tensor)
+    in_bytes = encoder.encode(raw[:count]), encoder.encode(raw[count:])
+    train, validation = (Floats(images.batch(torch.arange(len(images)))) for images in in_bytes)
     config = TrainingConfig(
         epochs=1,
         batch_size=batch,
@@ -158,40 +146,31 @@ def _images(name: str, examples: int | None, batch: int | None) -> Task:
         residual_lr=float(CLASSES),
         device="cpu",
     )
-    train, validation = Floats(pixels[:count].clone()), Floats(pixels[count:].clone())
-    in_bytes = encoder.encode(raw[:count]), encoder.encode(raw[count:])
-    network = functools.partial(create_model, name, CLASSES)
-    return Task(name, network, CLASSES, train, labels[:count], (validation, labels[count:]), config, in_bytes)
+    network, held_out_labels = functools.partial(create_model, name, CLASSES), labels[count:]
+    return Task(name, "image", network, CLASSES, train, labels[:count], (validation, held_out_labels), config, in_bytes)
 
 
 def _texts(name: str, examples: int | None, batch: int | None) -> Task:
-    given = RunConfig(data=DataConfig("towns"))
-    given = dataclasses.replace(given, model=dataclasses.replace(given.model, name=name))
+    given = RunConfig(data=DataConfig("towns"), model=ModelConfig(name))
     dataset = build.load_data(given.data)
     config, _ = build.resolve_for(given, dataset)
-    prepared = build.prepare(config, dataset)
+    encoder = build.make_encoder(config, dataset)
     # Setting up takes as long as a step of so small a network, and is done once per run.
-    training = dataclasses.replace(config.training, epochs=1 if examples else TEXT_EPOCHS, device="cpu")
+    training = replace(config.training, epochs=1 if examples else TEXT_EPOCHS, device="cpu")
     if batch is not None:
-        training = dataclasses.replace(training, batch_size=batch)
-    train, validation = prepared.train, prepared.validation
-    labels, held_out = dataset.train.labels, dataset.validation.labels
-    if examples is not None:
-        train, labels = _first(prepared.encoder, dataset.train, examples)
-        validation, held_out = _first(prepared.encoder, dataset.validation, max(2, examples // TRAINED_A_HELD_OUT))
+        training = replace(training, batch_size=batch)
 
-    def make_network() -> nn.Module:
-        return build.make_model(config, dataset.num_classes, prepared.encoder.sizes)
+    def first(of: Examples, count: int) -> tuple[Encoded, Tensor]:
+        few = of.subset(torch.arange(min(count, len(of)))) if examples else of
+        return build.encode(encoder, few), few.labels
 
-    return Task(name, make_network, dataset.num_classes, train, labels, (validation, held_out), training)
-
-
-def _first(encoder: build.Encoder, examples: Examples, count: int) -> tuple[EncodedExamples, Tensor]:
-    few = examples.subset(torch.arange(min(count, len(examples))))
-    return build.encode(encoder, few), few.labels
+    train, labels = first(dataset.train, examples or 0)
+    validation = first(dataset.validation, max(2, (examples or 0) // TRAINED_A_HELD_OUT))
+    network = functools.partial(build.make_model, config, dataset.num_classes, encoder.sizes)
+    return Task(name, "text", network, dataset.num_classes, train, labels, validation, training)
 
 
-def variants(task: Task, compiled: bool) -> dict[str, Turn]:
+def variants(task: Task, compiled: bool) -> dict[str, Step]:
     """What takes turns, by name.
 
     All train one network, since where its weights lie in memory makes a difference of some percent; only another layout
@@ -199,48 +178,40 @@ def variants(task: Task, compiled: bool) -> dict[str, Turn]:
     """
     torch.manual_seed(0)
     network = task.make_network()
-    loop, objective = _projects_loop(task, network)
-    epochs = task.config.epochs or 1
+    objective = Supervised(network, create_loss("baseline", task.classes))
 
     def evaluation() -> None:
-        for _ in range(epochs):
+        for _ in range(task.config.epochs or 1):
             evaluate(objective, *task.validation, device=torch.device("cpu"))
 
-    found = {BARE: _bare_loop(task, network), LOOP: loop, ADAPTIVE: _projects_loop(task, network, method="alr-s")[0]}
-    found[EVALUATION] = evaluation
-    if task.bytes_of_images is not None:
-        train, validation = task.bytes_of_images
-        changed = dataclasses.replace(task, train=train, validation=(validation, task.validation[1]))
-        found[CHANGED] = _projects_loop(changed, network, augment=_flip_and_crop)[0]
-        found[CHANNELS_LAST] = _projects_loop(task, task.make_network(), channels_last=True)[0]
+    found = {
+        BARE: bare_loop(task, network),
+        LOOP: projects_loop(task, network),
+        ADAPTIVE: projects_loop(task, network, method="alr-s"),
+        EVALUATION: evaluation,
+    }
+    if task.images is not None:
+        train, validation = task.images
+        changed = replace(task, train=train, validation=(validation, task.validation[1]))
+        found[CHANGED] = projects_loop(changed, network, augment=_flip_and_crop)
+        found[CHANNELS_LAST] = projects_loop(task, task.make_network(), channels_last=True)
     if usable_cores() > 1 and torch.get_num_threads() == 1:
-        found[THREADS] = _projects_loop(task, network, threads=2)[0]
+        found[THREADS] = projects_loop(task, network, threads=2)
     if compiled:
-        found[COMPILED] = _projects_loop(task, task.make_network(), compile=True)[0]
+        found[COMPILED] = projects_loop(task, task.make_network(), compile=True)
     return found
 
 
-def _projects_loop(
+def projects_loop(
     task: Task, network: nn.Module, method: str = "baseline", augment: Augment | None = None, **settings: Any
-) -> tuple[Turn, Supervised]:
-    """An epoch of the project's own loop, and the objective that it trains on and on."""
+) -> Step:
+    """An epoch of the project's own loop, which trains the network on and on."""
     objective = Supervised(network, create_loss(method, task.classes))
-    config = dataclasses.replace(task.config, **settings)
-
-    def loop() -> None:
-        fit(
-            objective,
-            task.train,
-            task.labels,
-            task.validation,
-            config,
-            0,
-            recorder=NoRecorder(),
-            reporter=SilentReporter(),
-            augment=augment,
-        )
-
-    return loop, objective
+    config = replace(task.config, **settings)
+    data = (task.train, task.labels, task.validation)
+    return functools.partial(
+        fit, objective, *data, config, 0, recorder=NoRecorder(), reporter=SilentReporter(), augment=augment
+    )
 
 
 def _flip_and_crop(inputs: Inputs, generator: torch.Generator, epoch: int, indices: Tensor) -> Inputs:
@@ -248,17 +219,15 @@ def _flip_and_crop(inputs: Inputs, generator: torch.Generator, epoch: int, indic
     return random_crop(random_flip(inputs, generator), PADDING, generator)
 
 
-def _bare_loop(task: Task, model: nn.Module) -> Turn:
+def bare_loop(task: Task, model: nn.Module) -> Step:
     """The loop that one would write by hand, with the same optimizer."""
     config, (validation, held_out) = task.config, task.validation
-    assert config.batch_size is not None
-    batch_size, epochs = config.batch_size, config.epochs or 1
 
     def loop() -> None:
         optimizer = _optimizer(model, config)
-        for _ in range(epochs):
+        for _ in range(config.epochs or 1):
             model.train()
-            for batch in torch.randperm(len(task.labels)).split(batch_size):  # type: ignore[no-untyped-call]
+            for batch in torch.randperm(len(task.labels)).split(config.batch_size):  # type: ignore[no-untyped-call]
                 loss = F.cross_entropy(model(task.train.batch(batch)), task.labels[batch])
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()

@@ -33,11 +33,11 @@ def loss(
     wanted = _shapes(shapes) if shapes else None
     _check_file(growth, ".svg")
     _prepare(csv, threads)
-    from adaptive_labels.benchmarks import growth as growing, loss as losses
+    from adaptive_labels.benchmarks import loss as losses
 
     if growth is not None:
-        result = growing.bench_growth(seconds)
-        growth.write_text(growing.draw(result), encoding="utf-8")
+        result = losses.bench_growth(seconds)
+        growth.write_text(losses.draw_growth(result), encoding="utf-8")
     else:
         result = losses.bench_loss(wanted or losses.SHAPES, seconds)
     _show(result, csv, as_json, losses.as_text)

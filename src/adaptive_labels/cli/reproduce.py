@@ -121,8 +121,7 @@ def figure(
     check_output(out)
     from adaptive_labels.experiments.studies.runner import Work
     from adaptive_labels.paper import figure
-    from adaptive_labels.paper.printed import paper_figure
-    from adaptive_labels.paper.recipes import load_reproduction
+    from adaptive_labels.paper.recipes import load_reproduction, paper_figure
 
     reproduction, paper = load_reproduction("cifar", scale), paper_figure()
     task = figure.find_task(reproduction, data)

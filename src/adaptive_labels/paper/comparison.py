@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from adaptive_labels import tables
 from adaptive_labels.analysis.format import difference, parameters, percent_summary, signed
 from adaptive_labels.analysis.statistics import Summary, compare, summarise
 from adaptive_labels.config import RunConfig
 from adaptive_labels.experiments import build
-from adaptive_labels.experiments.studies.records import Record, Records, read_records
-from adaptive_labels.experiments.studies.study import Variant
+from adaptive_labels.experiments.studies.records import Records, read_records
 from adaptive_labels.experiments.studies.tables import Row
-from adaptive_labels.paper.printed import Column, Printed
-from adaptive_labels.paper.recipes import Reproduction, all_reproductions, load_reproduction
+from adaptive_labels.paper.recipes import Column, Printed, Reproduction, all_reproductions, load_reproduction
 
 HEADINGS = (
     *("method", "paper %", "ours %", "difference", "paper, gain", "ours, gain", "paper, top-5", "ours, top-5"),
@@ -40,21 +38,25 @@ class Cell:
 
     method: str
     printed: Printed | None
-    top1: Mapping[int, float]
-    top5: Mapping[int, float]
+    top1: dict[int, float]
+    top5: dict[int, float]
     parameters: str
     gain: str
     printed_gain: float | None
-    diverged: int = 0
+    diverged: int
 
     @property
     def ours(self) -> Summary | None:
         """Our top-1 over the seeds."""
         return summarise(list(self.top1.values()))
 
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the paper's, in points."""
+        return None if self.ours is None or self.printed is None else 100 * self.ours.mean - self.printed.top1
 
-@dataclass(frozen=True)
-class Comparison:
+
+class Comparison(NamedTuple):
     """A column of the paper's table: its heading, what stands for it here, and its cells."""
 
     task: str
@@ -78,15 +80,18 @@ def compare_with_paper(reproduction: Reproduction, records: Records) -> list[Com
 
 def _compare_column(reproduction: Reproduction, task: str, name: str, records: Records) -> Comparison:
     """The column of a task, from the records under a name: its own, or TASK@DATA."""
-    study, column, order = reproduction.study, reproduction.column(task), list(reproduction.column(task).rows)
-    rows = {variant.method: Row(variant.method, _runs(name, variant, records)) for variant in study.variants_on(task)}
+    study, column = reproduction.study, reproduction.column(task)
+    order = list(column.rows)
+    rows = {}
+    for variant in study.variants_on(task):
+        runs = {seed: run for (where, key, seed), run in records.items() if (where, key) == (name, variant.key)}
+        rows[variant.method] = Row(variant.method, runs)
     shown = [method for method, row in rows.items() if row.runs or method in order]
     shown.sort(key=lambda method: order.index(method) if method in order else len(order))
     cells = tuple(_cell(rows[method], rows["baseline"], column) for method in shown)
     instead = name.partition("@")[2]
     heading = f"{column.heading}, on other data" if instead else column.heading
-    recipe = _recipe(study.config(task), instead)
-    return Comparison(name, study.paper_columns[task], heading, recipe, cells)
+    return Comparison(name, study.paper_columns[task], heading, _recipe(study.config(task), instead), cells)
 
 
 def _recipe(config: RunConfig, instead: str) -> str:
@@ -96,14 +101,9 @@ def _recipe(config: RunConfig, instead: str) -> str:
     return f"{instead or config.data.name}{share}; {build.describe(config)}"
 
 
-def _runs(name: str, variant: Variant, records: Records) -> dict[int, Record]:
-    return {seed: record for (where, key, seed), record in records.items() if (where, key) == (name, variant.key)}
-
-
 def _cell(row: Row, baseline: Row, column: Column) -> Cell:
-    own, base = column.rows.get(row.name), column.rows.get("baseline")
+    own, base, is_baseline = column.rows.get(row.name), column.rows.get("baseline"), row.name == "baseline"
     top1 = row.values("test", "top1")
-    against = compare(top1, baseline.values("test", "top1")) if row.name != "baseline" else None
     first = next(iter(row.runs.values()), None)
     return Cell(
         method=row.name,
@@ -111,45 +111,54 @@ def _cell(row: Row, baseline: Row, column: Column) -> Cell:
         top1=top1,
         top5=row.values("test", "top5"),
         parameters="" if first is None else parameters(first["parameters"]),
-        gain=difference(against, 2),
-        printed_gain=own.top1 - base.top1 if own and base and row.name != "baseline" else None,
+        gain=difference(None if is_baseline else compare(top1, baseline.values("test", "top1")), 2),
+        printed_gain=own.top1 - base.top1 if own and base and not is_baseline else None,
         diverged=sum(run["status"] == "diverged" for run in row.runs.values()),
     )
 
 
 def _words(cell: Cell) -> list[str]:
-    printed, ours = cell.printed, cell.ours
-    spread = "" if printed is None or printed.std is None else f" ± {printed.std:.2f}"
-    top5 = summarise(list(cell.top5.values()))
-    shown = percent_summary(ours, 2)
+    ours = percent_summary(cell.ours, 2)
     if cell.diverged:
-        shown = f"{shown} ({cell.diverged} diverged)".strip()
+        ours = f"{ours} ({cell.diverged} diverged)".strip()
+    paper, paper_top5, paper_parameters = "–", "", ""
+    if printed := cell.printed:
+        spread = "" if printed.std is None else f" ± {printed.std:.2f}"
+        paper = f"{printed.top1:.2f}{spread}{'*' if printed.reported else ''}"
+        paper_top5 = "" if printed.top5 is None else f"{printed.top5:.2f}"
+        paper_parameters = printed.parameters or ""
     return [
         cell.method,
-        "–" if printed is None else f"{printed.top1:.2f}{spread}{'*' if printed.reported else ''}",
-        shown,
-        "" if ours is None or printed is None else signed(ours.mean - printed.top1 / 100, 2),
-        "" if cell.printed_gain is None else signed(cell.printed_gain / 100, 2),
+        paper,
+        ours,
+        _points(cell.difference),
+        _points(cell.printed_gain),
         cell.gain,
-        "" if printed is None or printed.top5 is None else f"{printed.top5:.2f}",
-        percent_summary(top5, 2),
-        "" if printed is None else printed.parameters or "",
+        paper_top5,
+        percent_summary(summarise(list(cell.top5.values())), 2),
+        paper_parameters,
         cell.parameters,
         str(len(cell.top1)) if cell.top1 else "",
     ]
 
 
+def _points(value: float | None) -> str:
+    return "" if value is None else signed(value / 100, 2)
+
+
 def render(reproduction: Reproduction, compared: Sequence[Comparison], markdown: bool = False) -> str:
     """The whole table as text for a terminal, or as Markdown; columns of figures that nobody has are left out."""
     study = reproduction.study
-    parts = [f"# {study.title}" if markdown else study.title]
-    parts.append(f"Paper: {reproduction.table.source}. Scale: {reproduction.scale}. {study.question}")
-    parts.append(render_columns(compared, markdown))
-    parts.append(NOTES if markdown else NOTES.replace("`", ""))
+    parts = [
+        f"# {study.title}" if markdown else study.title,
+        f"Paper: {reproduction.table.source}. Scale: {reproduction.scale}. {study.question}",
+        _render_columns(compared, markdown),
+        NOTES if markdown else NOTES.replace("`", ""),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
-def render_columns(compared: Sequence[Comparison], markdown: bool = False) -> str:
+def _render_columns(compared: Sequence[Comparison], markdown: bool) -> str:
     """A small table for each of the paper's columns, under what it is and what stands for it here."""
     parts = []
     for one in compared:
@@ -183,28 +192,25 @@ def fill_template(template: Path, results: Path) -> str:
         reproduction = load_reproduction(match[1], match[2])
         compared = compare_with_paper(reproduction, read_records(results, reproduction.study))
         begun = [one for one in compared if any(cell.top1 for cell in one.cells)]
-        return render_columns(begun, markdown=True) if begun else "Nothing of this table has been run yet."
+        return _render_columns(begun, markdown=True) or "Nothing of this table has been run yet."
 
     return _MARKER.sub(fill, template.read_text(encoding="utf-8"))
 
 
 def to_plain(reproduction: Reproduction, compared: Sequence[Comparison]) -> dict[str, Any]:
     """The table as plain data, accuracies as fractions by seed, the paper's in percent as printed."""
-    return {
-        "table": reproduction.table.name,
-        "source": reproduction.table.source,
-        "scale": reproduction.scale,
-        "columns": [
-            {
-                "recipe": one.task,
-                "column": one.column,
-                "heading": one.heading,
-                "how": one.recipe,
-                "cells": [_plain_cell(cell) for cell in one.cells],
-            }
-            for one in compared
-        ],
-    }
+    columns = [
+        {
+            "recipe": one.task,
+            "column": one.column,
+            "heading": one.heading,
+            "how": one.recipe,
+            "cells": [_plain_cell(cell) for cell in one.cells],
+        }
+        for one in compared
+    ]
+    table = reproduction.table
+    return {"table": table.name, "source": table.source, "scale": reproduction.scale, "columns": columns}
 
 
 def _plain_cell(cell: Cell) -> dict[str, Any]:
@@ -213,7 +219,7 @@ def _plain_cell(cell: Cell) -> dict[str, Any]:
         "method": cell.method,
         "paper": None if printed is None else {key: value for key, value in vars(printed).items() if value is not None},
         "ours": None if ours is None else {"n": ours.n, "mean": ours.mean, "std": ours.std},
-        "difference_points": None if ours is None or printed is None else round(100 * ours.mean - printed.top1, 4),
+        "difference_points": None if cell.difference is None else round(cell.difference, 4),
         "top1": {str(seed): value for seed, value in cell.top1.items()},
         "top5": {str(seed): value for seed, value in cell.top5.items()},
         "parameters": cell.parameters or None,

@@ -60,14 +60,6 @@ def blank_data(name: str) -> Dataset:
     else:
         inputs = torch.zeros(2, image[0], image[1], image[1], dtype=torch.uint8)
     labels = torch.tensor([0, classes - 1]).repeat(len(inputs) // 2)
-    examples = Examples(inputs, labels)
-    return Dataset(
-        name=name,
-        kind="text" if image is None else "image",
-        classes=tuple(f"class {number}" for number in range(classes)),
-        train=examples,
-        validation=examples,
-        test=examples,
-        notes=(),
-        fingerprint="",
-    )
+    every = Examples(inputs, labels)
+    names = tuple(f"class {number}" for number in range(classes))
+    return Dataset(name, "text" if image is None else "image", names, every, every, every, notes=(), fingerprint="")

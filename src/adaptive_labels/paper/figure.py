@@ -6,7 +6,7 @@ Shapes: E epochs shown, K classes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_labels.analysis.residual_labels import consistency, row_entropy, top_confusions
+from adaptive_labels.analysis.residual_labels import Consistency, consistency, row_entropy, top_confusions
 from adaptive_labels.experiments.studies.runner import Listening, Work, run_variant
 from adaptive_labels.experiments.studies.study import StudyError, Variant
-from adaptive_labels.paper.printed import PaperFigure
-from adaptive_labels.paper.recipes import Reproduction
+from adaptive_labels.paper.recipes import PaperFigure, Reproduction
 from adaptive_labels.report.charts import panels
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.heatmap import heat_map
@@ -59,15 +58,14 @@ class HeatMaps:
     classes: tuple[str, ...]
     train_accuracy: tuple[float, ...]
     pairs: tuple[Pair, ...]
-    top_share: tuple[float, ...]
-    correlation: tuple[float, ...]
-    chance: float
+    consistency: Consistency
     entropy: tuple[float, ...]
 
     @property
     def mean_consistency(self) -> float:
         """The share of classes with the last epoch's top confusion, mean over the earlier epochs shown."""
-        return float(np.mean(self.top_share[:-1])) if len(self.top_share) > 1 else 1.0
+        earlier = self.consistency.top_share[:-1]
+        return float(earlier.mean()) if len(earlier) else 1.0
 
 
 def find_task(reproduction: Reproduction, data: str | None) -> str:
@@ -111,7 +109,6 @@ def read_heat_maps(run: RunFolder, paper: PaperFigure) -> HeatMaps:
     kept = [int(epoch) for epoch in stored.epochs]
     epochs = choose_epochs(kept, paper.epochs)
     labels = np.stack([stored.matrix(kept.index(epoch)) for epoch in epochs]).astype(np.float64)
-    found = consistency(labels)
     names = list(stored.classes)
     return HeatMaps(
         data=Path(run.names.dataset).name,  # of the user's own images the folder
@@ -121,9 +118,7 @@ def read_heat_maps(run: RunFolder, paper: PaperFigure) -> HeatMaps:
         classes=tuple(names),
         train_accuracy=tuple(accuracies[epoch] for epoch in epochs),
         pairs=tuple(_pair(labels, names, *pair) for pair in PAIRS if set(pair) <= set(names)),
-        top_share=tuple(found.top_share.tolist()),
-        correlation=tuple(found.correlation.tolist()),
-        chance=found.chance,
+        consistency=consistency(labels),
         entropy=tuple(row_entropy(labels, normalised=True).mean(axis=1).tolist()),
     )
 
@@ -148,27 +143,17 @@ def _pair(labels: NDArray[np.float64], names: list[str], first: str, second: str
     return Pair(first, second, tuple((top[:, i] == j).tolist()), tuple((top[:, j] == i).tolist()))
 
 
-# ---------------------------------------------------------------------------------------------------- shown, written
-
-
 def draw(maps: HeatMaps) -> str:
     """All maps in one picture, each with its own scale of colours as in the paper, the epoch and μ under each."""
-    captions = [caption(i, *one) for i, one in enumerate(zip(maps.epochs, maps.train_accuracy, strict=True))]
+    captions = []
+    for letter, epoch, accuracy in zip("abcdef", maps.epochs, maps.train_accuracy, strict=False):
+        captions.append(f"({letter}) {epoch} {'epoch' if epoch == 1 else 'epochs'} (μ = {100 * accuracy:.2f}%)")
     drawn = [
         heat_map(labels, maps.classes, words, "Rows are the true class.")
         for labels, words in zip(maps.labels, captions, strict=True)
     ]
     title = f"Residual labels of {maps.data} over the epochs"
     return panels(drawn, title, "Each row is the residual label of a class.", width=320.0, captions=captions)
-
-
-def caption(number: int, epoch: int, accuracy: float) -> str:
-    """What stands under a map.
-
-    >>> caption(1, 5, 0.8021)
-    '(b) 5 epochs (μ = 80.21%)'
-    """
-    return f"({chr(ord('a') + number)}) {epoch} {'epoch' if epoch == 1 else 'epochs'} (μ = {100 * accuracy:.2f}%)"
 
 
 def write_picture(maps: HeatMaps, folder: Path, name: str) -> tuple[list[Path], str | None]:
@@ -186,23 +171,23 @@ def sentences(maps: HeatMaps, paper: PaperFigure) -> list[str]:
             f"A run of {maps.run_epochs} epochs on {maps.data}: its epochs {_listed(maps.epochs)} stand for the "
             f"paper's {_listed(paper.epochs)}."
         )
-    accuracies = ", ".join(f"{100 * value:.2f}" for value in maps.train_accuracy)
-    printed = ", ".join(f"{value:.2f}" for value in paper.train_accuracy)
+    accuracies = _listed([100 * share for share in maps.train_accuracy], ".2f")
     found.append(
-        f"μ, the accuracy on the augmented training images during the epoch: {accuracies}% (the paper: {printed}%)."
+        f"μ, the accuracy on the augmented training images during the epoch: {accuracies}% "
+        f"(the paper: {_listed(paper.train_accuracy, '.2f')}%)."
     )
     found += [_pair_sentence(pair, maps.epochs) for pair in maps.pairs]
     if not maps.pairs:
         found.append(f"Cat and dog cannot be checked: {maps.data} does not have them.")
-    shares = ", ".join(f"{100 * share:.0f}" for share in maps.top_share)
+    shares, chance = _listed(100 * maps.consistency.top_share, ".0f"), f"{100 * maps.consistency.chance:.0f}%"
     found.append(
         f"Consistency: {100 * maps.mean_consistency:.0f}% of the classes have the top confusion of the last epoch, "
-        f"mean over the earlier ones (by epoch: {shares}%; by chance {100 * maps.chance:.0f}%); rank correlation of "
-        f"the rows with the last ones: {', '.join(f'{value:.2f}' for value in maps.correlation)}."
+        f"mean over the earlier ones (by epoch: {shares}%; by chance {chance}); rank correlation of "
+        f"the rows with the last ones: {_listed(maps.consistency.correlation, '.2f')}."
     )
-    entropies = ", ".join(f"{value:.3f}" for value in maps.entropy)
     found.append(
-        f"Softness: the mean entropy of the rows (1 is even) is {entropies}; the paper sees its labels become softer."
+        f"Softness: the mean entropy of the rows (1 is even) is {_listed(maps.entropy, '.3f')}; the paper sees its "
+        "labels become softer."
     )
     return found
 
@@ -219,33 +204,29 @@ def _pair_sentence(pair: Pair, epochs: Sequence[int]) -> str:
     return f"{pair.first} ↔ {pair.second} at the end: {answer} ({first}; {second})."
 
 
-def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers))
+def _listed(numbers: Iterable[float], form: str = "") -> str:
+    return ", ".join(format(number, form) for number in numbers)
 
 
 def to_plain(maps: HeatMaps) -> dict[str, Any]:
     """The maps and what they say as plain data; labels with five decimals."""
+    pairs = []
+    for pair in maps.pairs:
+        holds = {"first_to_second": pair.first_to_second, "second_to_first": pair.second_to_first}
+        pairs.append({"pair": [pair.first, pair.second], **holds, "holds_at_the_end": pair.holds_at_the_end})
     return {
         "data": maps.data,
-        "epochs": list(maps.epochs),
+        "epochs": maps.epochs,
         "run_epochs": maps.run_epochs,
-        "train_accuracy": list(maps.train_accuracy),
-        "pairs": [
-            {
-                "pair": [pair.first, pair.second],
-                "first_to_second": list(pair.first_to_second),
-                "second_to_first": list(pair.second_to_first),
-                "holds_at_the_end": pair.holds_at_the_end,
-            }
-            for pair in maps.pairs
-        ],
+        "train_accuracy": maps.train_accuracy,
+        "pairs": pairs,
         "consistency": {
             "mean": maps.mean_consistency,
-            "top_share": list(maps.top_share),
-            "correlation": list(maps.correlation),
-            "chance": maps.chance,
+            "top_share": maps.consistency.top_share,
+            "correlation": maps.consistency.correlation,
+            "chance": maps.consistency.chance,
         },
-        "entropy": list(maps.entropy),
-        "classes": list(maps.classes),
-        "labels": np.round(maps.labels, 5).tolist(),
+        "entropy": maps.entropy,
+        "classes": maps.classes,
+        "labels": np.round(maps.labels, 5),
     }

@@ -1,18 +1,4 @@
-"""A run is a folder; finished runs never change.
-
-| file | content |
-|---|---|
-| ``config.json`` | the whole resolved configuration |
-| ``environment.json`` | versions, hardware, command, date, commit |
-| ``history.jsonl`` | one line per epoch |
-| ``residual_labels.npz`` | residual labels at selected epochs |
-| ``predictions.npz`` | logits and labels of test and validation |
-| ``examples.json`` | a few test inputs that were taken for another class |
-| ``checkpoint/`` | what resuming needs |
-| ``model.safetensors`` | the final weights |
-| ``result.json`` | written last: a folder without it is unfinished |
-| ``.lock`` | who is writing, while someone is |
-"""
+"""A run is a folder; finished runs never change. docs/runs.md says what each file holds."""
 
 from adaptive_labels.files import RunError, write_bytes, write_json, write_npz
 from adaptive_labels.runs.arrays import Predictions, ResidualLabels

@@ -7,11 +7,11 @@ that it holds the largest 32 of each row instead: ``indices`` (E, K, 32) int32, 
 ``values`` (E, K, 32) float32.
 
 ``predictions.npz`` holds ``test_logits`` (N, K), ``test_labels`` (N,), and where given ``validation_logits``,
-``validation_labels``, ``test_index`` (N,) (the examples' places in the data set) and ``classes`` (K,).
+``validation_labels`` and ``classes`` (K,).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +26,7 @@ KEPT_PER_ROW = 32
 
 @dataclass(frozen=True)
 class ResidualLabels:
-    """Residual labels at some epochs; dense, or the largest of each row.
-
-    Attributes:
-        epochs: (E,) which epochs.
-        classes: K names.
-        labels: (E, K, K) float32, or None above 256 classes.
-        indices: (E, K, 32) columns, or None when ``labels`` is there.
-        values: (E, K, 32) float32, or None when ``labels`` is there.
-    """
+    """Residual labels at some epochs: dense, or ``indices`` and ``values`` of the largest of each row (see above)."""
 
     epochs: NDArray[np.int64]
     classes: tuple[str, ...]
@@ -48,8 +40,7 @@ class ResidualLabels:
             return np.asarray(self.labels[position])
         assert self.indices is not None
         assert self.values is not None
-        size = len(self.classes)
-        dense = np.zeros((size, size), dtype=np.float32)
+        dense = np.zeros((len(self.classes), len(self.classes)), dtype=np.float32)
         np.put_along_axis(dense, self.indices[position].astype(np.int64), self.values[position], axis=1)
         return dense
 
@@ -62,27 +53,30 @@ class Predictions:
     test_labels: NDArray[np.int64]
     validation_logits: NDArray[np.floating[Any]] | None = None
     validation_labels: NDArray[np.int64] | None = None
-    test_index: NDArray[np.int64] | None = None
     classes: tuple[str, ...] | None = None
 
 
 def save_residual_labels(path: Path, epochs: ArrayLike, labels: ArrayLike, classes: Sequence[str]) -> None:
-    """Write ``residual_labels.npz``; above 256 classes only the largest 32 of each row are kept."""
-    write_npz(path, **_residual_arrays(epochs, labels, classes))
-
-
-def append_residual_labels(path: Path, epoch: int, labels: ArrayLike, classes: Sequence[str]) -> None:
-    """Add one epoch's (K, K) matrix to ``residual_labels.npz``, which is made if it is not there."""
-    added = _residual_arrays([epoch], np.asarray(labels)[None], classes)
+    """Add the (E, K, K) matrices of later epochs to ``residual_labels.npz``, which is made if it is not there."""
+    numbers, matrices, size = np.asarray(epochs, dtype=np.int64), np.asarray(labels, dtype=np.float32), len(classes)
+    needed = (len(numbers), size, size)
+    if matrices.shape != needed:
+        raise RunError(f"labels has shape {matrices.shape}; {len(numbers)} epochs of {size} classes need {needed}.")
+    if not np.isfinite(matrices).all():
+        raise RunError("labels holds NaN or infinity; residual labels are probabilities.")
+    added: dict[str, NDArray[Any]] = {"epochs": numbers, "labels": matrices}
+    if size > DENSE_CLASSES:
+        indices = np.argsort(-matrices, axis=-1, kind="stable")[..., :KEPT_PER_ROW]
+        values = np.take_along_axis(matrices, indices, axis=-1)
+        added = {"epochs": numbers, "indices": indices.astype(np.int32), "values": values}
     if path.exists():
-        before = load_residual_labels(path)
-        if before.classes != tuple(str(name) for name in classes):
+        before, epoch = load_residual_labels(path), numbers[0]
+        if before.classes != tuple(classes):
             raise RunError(f"{path} has other classes than the matrix of epoch {epoch}.")
         if len(before.epochs) and before.epochs[-1] >= epoch:
             raise RunError(f"{path} already reaches epoch {before.epochs[-1]}; epoch {epoch} cannot follow it.")
-        for key in added.keys() - {"classes"}:
-            added[key] = np.concatenate([getattr(before, key), added[key]])
-    write_npz(path, **added)
+        added = {key: np.concatenate([getattr(before, key), array]) for key, array in added.items()}
+    write_npz(path, **added, classes=np.asarray(list(classes), dtype=np.str_))
 
 
 def truncate_residual_labels(path: Path, epoch: int) -> None:
@@ -95,37 +89,13 @@ def truncate_residual_labels(path: Path, epoch: int) -> None:
         write_npz(path, **{key: value if key == "classes" else value[kept] for key, value in arrays.items()})
 
 
-def _residual_arrays(epochs: ArrayLike, labels: ArrayLike, classes: Sequence[str]) -> dict[str, Any]:
-    numbers = np.asarray(epochs, dtype=np.int64)
-    matrix = np.asarray(labels, dtype=np.float32)
-    size = len(classes)
-    if matrix.shape != (len(numbers), size, size):
-        raise RunError(
-            f"labels has shape {matrix.shape}; {len(numbers)} epochs of {size} classes need "
-            f"{(len(numbers), size, size)}."
-        )
-    if not np.isfinite(matrix).all():
-        raise RunError("labels holds NaN or infinity; residual labels are probabilities.")
-    names = np.asarray([str(name) for name in classes], dtype=np.str_)
-    if size <= DENSE_CLASSES:
-        return {"epochs": numbers, "labels": matrix, "classes": names}
-    indices = np.argsort(-matrix, axis=-1, kind="stable")[..., :KEPT_PER_ROW]
-    values = np.take_along_axis(matrix, indices, axis=-1)
-    return {"epochs": numbers, "indices": indices.astype(np.int32), "values": values, "classes": names}
-
-
 def load_residual_labels(path: Path) -> ResidualLabels:
     """Read ``residual_labels.npz`` in either form."""
     arrays = read_npz(path)
     if not {"epochs", "classes"} <= arrays.keys() or not ("labels" in arrays or {"indices", "values"} <= arrays.keys()):
         raise RunError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; these are not residual labels.")
-    return ResidualLabels(
-        epochs=arrays["epochs"],
-        classes=tuple(str(name) for name in arrays["classes"]),
-        labels=arrays.get("labels"),
-        indices=arrays.get("indices"),
-        values=arrays.get("values"),
-    )
+    dense_or_largest = {key: arrays.get(key) for key in ("labels", "indices", "values")}
+    return ResidualLabels(arrays["epochs"], tuple(arrays["classes"].tolist()), **dense_or_largest)
 
 
 def save_predictions(
@@ -135,30 +105,19 @@ def save_predictions(
     test_labels: ArrayLike,
     validation_logits: ArrayLike | None = None,
     validation_labels: ArrayLike | None = None,
-    test_index: ArrayLike | None = None,
     classes: Sequence[str] | None = None,
 ) -> None:
     """Write ``predictions.npz``; logits stay float16 or float32 as given, everything wider becomes float32."""
-    arrays: dict[str, Any] = {}
-    arrays["test_logits"], arrays["test_labels"] = _split("test", test_logits, test_labels)
+    arrays = _split("test", test_logits, test_labels)
     if (validation_logits is None) != (validation_labels is None):
         raise RunError("validation_logits and validation_labels go together; only one of them was given.")
     if validation_logits is not None and validation_labels is not None:
-        arrays["validation_logits"], arrays["validation_labels"] = _split(
-            "validation", validation_logits, validation_labels
-        )
-    if test_index is not None:
-        arrays["test_index"] = np.asarray(test_index, dtype=np.int64)
-        if arrays["test_index"].shape != arrays["test_labels"].shape:
-            raise RunError(
-                f"test_index has shape {arrays['test_index'].shape}; test_labels has {arrays['test_labels'].shape}."
-            )
+        arrays |= _split("validation", validation_logits, validation_labels)
     if classes is not None:
-        arrays["classes"] = np.asarray([str(name) for name in classes], dtype=np.str_)
-        if len(classes) != arrays["test_logits"].shape[1]:
-            raise RunError(
-                f"classes has {len(classes)} names; test_logits has {arrays['test_logits'].shape[1]} columns."
-            )
+        arrays["classes"] = np.asarray(list(classes), dtype=np.str_)
+        columns = arrays["test_logits"].shape[1]
+        if len(classes) != columns:
+            raise RunError(f"classes has {len(classes)} names; test_logits has {columns} columns.")
     write_npz(path, **arrays)
 
 
@@ -167,12 +126,16 @@ def load_predictions(path: Path) -> Predictions:
     arrays = read_npz(path)
     if not {"test_logits", "test_labels"} <= arrays.keys():
         raise RunError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; these are not predictions.")
-    names = arrays.pop("classes", None)
-    known = {field.name: arrays.get(field.name) for field in fields(Predictions)}
-    return Predictions(**{**known, "classes": None if names is None else tuple(str(name) for name in names)})  # type: ignore[arg-type]
+    return Predictions(
+        test_logits=arrays["test_logits"],
+        test_labels=arrays["test_labels"],
+        validation_logits=arrays.get("validation_logits"),
+        validation_labels=arrays.get("validation_labels"),
+        classes=tuple(arrays["classes"].tolist()) if "classes" in arrays else None,
+    )
 
 
-def _split(name: str, logits: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _split(name: str, logits: ArrayLike, labels: ArrayLike) -> dict[str, NDArray[Any]]:
     scores = np.asarray(logits)
     if scores.dtype not in (np.float16, np.float32):
         scores = scores.astype(np.float32)
@@ -186,4 +149,4 @@ def _split(name: str, logits: ArrayLike, labels: ArrayLike) -> tuple[NDArray[Any
             f"{name}_labels runs from {targets.min()} to {targets.max()}; with {scores.shape[1]} classes it must stay "
             f"within 0 and {scores.shape[1] - 1}."
         )
-    return scores, targets
+    return {f"{name}_logits": scores, f"{name}_labels": targets}

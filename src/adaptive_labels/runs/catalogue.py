@@ -2,22 +2,18 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from adaptive_labels.files import RunError
 from adaptive_labels.runs.folder import RESULT_KEYS, STATUSES, RunFolder
-from adaptive_labels.runs.identity import RunNames
-
-T = TypeVar("T")
 
 
 def list_runs(dirs: str | Path | Iterable[str | Path]) -> list[RunFolder]:
     """Every run in ``dirs``, each a run folder or a parent at any depth; sorted by path, none twice."""
-    starts = [dirs] if isinstance(dirs, str | Path) else list(dirs)
     found: dict[Path, RunFolder] = {}
-    for start in starts:
+    for start in [dirs] if isinstance(dirs, str | Path) else dirs:
         if not Path(start).is_dir():
             raise RunError(f"{start} is not a folder.")
         for folder, subfolders, files in os.walk(start):
@@ -31,26 +27,29 @@ def list_runs(dirs: str | Path | Iterable[str | Path]) -> list[RunFolder]:
 def check(run: RunFolder) -> list[str]:
     """Say what is wrong with a run, a sentence each; an empty list means that it is whole."""
     problems: list[str] = []
-    names = _try(problems, lambda: run.names)
-    history = _try(problems, run.history)
-    result = _try(problems, lambda: run.result)
-    _try(problems, lambda: run.environment)
-    _try(problems, run.load_residual_labels)
-    _try(problems, run.load_predictions)
-    _try(problems, lambda: run.examples)
+
+    def read(of: Callable[[], Any]) -> Any:
+        try:
+            return of()
+        except RunError as error:
+            problems.append(str(error))
+
+    names, history, result = read(lambda: run.names), read(run.history), read(lambda: run.result)
+    for of in (lambda: run.environment, run.load_residual_labels, run.load_predictions, lambda: run.examples):
+        read(of)
     if not (run.path / "environment.json").exists():
         problems.append("environment.json is missing.")
+    holder = run.lock().holder()
     if not run.finished:
         epochs = len(history or [])
-        holder = run.lock().holder()
         kept = (run.path / "checkpoint" / "state.json").exists()
         again = f"the same command {'goes on from its checkpoint' if kept else 'starts it again'}"
         state = f"it is being written by {holder}" if holder else again
         problems.append(f"unfinished after {epochs} {'epoch' if epochs == 1 else 'epochs'}: {state}.")
     elif result is not None:
-        problems.extend(_result_problems(run, result, names, history))
+        problems.extend(_result_problems(run, result, names and names.epochs, history))
     leftovers = sorted(path.name for path in run.path.glob(".*.tmp"))
-    if leftovers and run.lock().holder() is None:
+    if leftovers and holder is None:
         problems.append(f"{', '.join(leftovers)}: left over from a crash, can be deleted.")
     return problems
 
@@ -71,30 +70,19 @@ def remove(run: RunFolder) -> None:
 
 
 def _result_problems(
-    run: RunFolder, result: dict[str, Any], names: RunNames | None, history: list[dict[str, Any]] | None
-) -> list[str]:
-    problems = []
+    run: RunFolder, result: dict[str, Any], epochs: int | None, history: list[dict[str, Any]] | None
+) -> Iterator[str]:
     missing = [key for key in RESULT_KEYS if key not in result]
     if missing:
-        problems.append(f"result.json has no {', '.join(missing)}.")
+        yield f"result.json has no {', '.join(missing)}."
     status = result.get("status", "finished")
     if status not in STATUSES:
-        problems.append(f"result.json has the status {status!r}, which is not one of {', '.join(STATUSES)}.")
+        yield f"result.json has the status {status!r}, which is not one of {', '.join(STATUSES)}."
     if status != "finished":
-        return problems
+        return
     if not (run.path / "model.safetensors").exists():
-        problems.append("model.safetensors is missing, although the run is finished.")
-    epochs = None if names is None else names.epochs
+        yield "model.safetensors is missing, although the run is finished."
     if epochs is not None and isinstance(result.get("epochs"), int):
         epochs = min(epochs, result["epochs"])  # a run may stop early on purpose, and then says so
     if history is not None and epochs is not None and len(history) < epochs:
-        problems.append(f"history.jsonl has {len(history)} epochs of {epochs}.")
-    return problems
-
-
-def _try(problems: list[str], read: Callable[[], T]) -> T | None:
-    try:
-        return read()
-    except RunError as error:
-        problems.append(str(error))
-        return None
+        yield f"history.jsonl has {len(history)} epochs of {epochs}."

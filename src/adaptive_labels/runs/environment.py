@@ -19,14 +19,15 @@ def describe_environment(command: str | Sequence[str]) -> dict[str, Any]:
 
     torch's version is given only if torch has been imported already: asking for it would cost seconds.
     """
+    torch = sys.modules.get("torch")
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": command if isinstance(command, str) else shlex.join(str(part) for part in command),
+        "command": command if isinstance(command, str) else shlex.join(command),
         "versions": {
             "python": platform.python_version(),
             "adaptive-labels": _installed_version("adaptive-labels"),
             "numpy": _installed_version("numpy"),
-            "torch": _imported_version("torch"),
+            "torch": None if torch is None else str(torch.__version__),
         },
         "platform": platform.platform(),
         "cpu": {"model": _cpu_model(), "cores": os.cpu_count(), "usable_cores": usable_cores()},
@@ -41,11 +42,6 @@ def _installed_version(distribution: str) -> str | None:
         return None
 
 
-def _imported_version(module: str) -> str | None:
-    version = getattr(sys.modules.get(module), "__version__", None)
-    return None if version is None else str(version)
-
-
 def _cpu_model() -> str | None:
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
@@ -58,15 +54,9 @@ def _cpu_model() -> str | None:
 
 
 def _commit() -> str | None:
+    command = ["git", "rev-parse", "HEAD"]
     try:
-        done = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
+        done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip() or None
+    return done.stdout.decode(errors="replace").strip() or None

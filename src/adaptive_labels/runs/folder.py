@@ -1,5 +1,7 @@
 """One run, as a folder."""
 
+import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,13 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from adaptive_labels.files import RunError, read_json, write_bytes, write_error, write_json
-from adaptive_labels.runs.arrays import Predictions, ResidualLabels
+from adaptive_labels.files import RunError, json_bytes, read_json, write_bytes, write_error, write_json
+from adaptive_labels.runs import arrays
 from adaptive_labels.runs.environment import describe_environment
 from adaptive_labels.runs.identity import RunNames, counted, find_run, names_of
 from adaptive_labels.runs.lock import RunLock
-
-from . import arrays, history
 
 RESULT_KEYS = ("dataset", "model", "method", "seed", "epochs", "parameters", "metrics", "seconds")
 STATUSES = ("finished", "diverged")
@@ -35,10 +35,7 @@ class RunFolder:
     def create(cls, out: str | Path, config: Mapping[str, Any]) -> "RunFolder":
         """Make the folder for ``config`` under ``out``, or open the one an earlier call made."""
         path = find_run(out, config)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise write_error(path, error) from error
+        _make_folder(path)
         if not (path / "config.json").exists():
             write_json(path / "config.json", config)
         run = cls(path)
@@ -89,20 +86,46 @@ class RunFolder:
         return RunLock(self.path)
 
     def history(self) -> list[dict[str, Any]]:
-        """One dict per epoch; a last line torn by a crash is left out."""
-        return history.read_history(self.path / "history.jsonl")
+        """One dict per epoch; a last line torn by a crash is left out, any other broken line is a `RunError`."""
+        path = self.path / "history.jsonl"
+        found = []
+        for number, line in enumerate(_whole_lines(path), start=1):
+            record = _json_object(line)
+            if record is None:
+                raise RunError(f"{path}, line {number}, is not a JSON object.")
+            if not isinstance(record.get("epoch"), int):
+                raise RunError(f"{path}, line {number}, has no whole number as its 'epoch'.")
+            found.append(record)
+        return found
 
     def append_history(self, line: Mapping[str, Any]) -> None:
-        """Add an epoch; its number must be later than the last one's."""
-        history.append_history(self._writable("history.jsonl"), line)
+        """Add an epoch; its number must be later than the last one's. What a crash tore before is repaired."""
+        path, epoch, before = self._writable("history.jsonl"), line.get("epoch"), self.history()
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 1:
+            raise RunError(f"A history line has epoch {epoch!r}; it must be a whole number from 1 on.")
+        if before and before[-1]["epoch"] >= epoch:
+            raise RunError(f"{path} already reaches epoch {before[-1]['epoch']}; epoch {epoch} cannot follow it.")
+        whole = _joined(_whole_lines(path))
+        try:
+            if path.exists() and path.read_bytes() != whole:
+                write_bytes(path, whole)
+            with path.open("ab") as file:
+                file.write(_joined([json_bytes(line)]))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:  # half a line may be there: it is left out and repaired as one torn by a crash
+            raise write_error(path, error) from error
 
-    def truncate_history(self, epoch: int) -> None:
-        """Forget the epochs after ``epoch``, before resuming from it."""
-        history.truncate_history(self._writable("history.jsonl"), epoch)
+    def rewind(self, epoch: int) -> None:
+        """Forget the history and residual labels after ``epoch``, before the run goes on from there."""
+        path = self._writable("history.jsonl")
+        if path.exists():
+            write_bytes(path, _joined([json_bytes(line) for line in self.history() if line["epoch"] <= epoch]))
+        arrays.truncate_residual_labels(self._writable("residual_labels.npz"), epoch)
 
     def write_environment(self, command: str | Sequence[str]) -> None:
         """Record versions, hardware, command, date and commit; what cannot be found out is null."""
-        write_json(self._writable("environment.json"), describe_environment(command))
+        self.write_json("environment.json", describe_environment(command))
 
     def write_json(self, name: str, data: Any) -> None:
         """Write a further JSON file into the folder, atomically."""
@@ -111,25 +134,14 @@ class RunFolder:
     def write_bytes(self, name: str, data: bytes) -> None:
         """Write a further file into the folder, atomically (``"model.safetensors"``, ``"checkpoint/state.json"``)."""
         path = self._writable(name)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise write_error(path, error) from error
+        _make_folder(path.parent)
         write_bytes(path, data)
 
     def save_residual_labels(self, epochs: ArrayLike, labels: ArrayLike, classes: Sequence[str]) -> None:
-        """Write ``residual_labels.npz``: (E,), (E, K, K) and K names (see `arrays` for the keys)."""
+        """Add later epochs to ``residual_labels.npz``: (E,), (E, K, K) and K names."""
         arrays.save_residual_labels(self._writable("residual_labels.npz"), epochs, labels, classes)
 
-    def append_residual_labels(self, epoch: int, labels: ArrayLike, classes: Sequence[str]) -> None:
-        """Add one epoch's (K, K) matrix to ``residual_labels.npz``."""
-        arrays.append_residual_labels(self._writable("residual_labels.npz"), epoch, labels, classes)
-
-    def truncate_residual_labels(self, epoch: int) -> None:
-        """Forget the matrices after ``epoch``, before resuming from it."""
-        arrays.truncate_residual_labels(self._writable("residual_labels.npz"), epoch)
-
-    def load_residual_labels(self) -> ResidualLabels | None:
+    def load_residual_labels(self) -> arrays.ResidualLabels | None:
         """Read ``residual_labels.npz``, or None if the method has none."""
         path = self.path / "residual_labels.npz"
         return arrays.load_residual_labels(path) if path.exists() else None
@@ -138,7 +150,7 @@ class RunFolder:
         """Write ``predictions.npz``: logits and labels by split (see `arrays.save_predictions` for the arguments)."""
         arrays.save_predictions(self._writable("predictions.npz"), **given)
 
-    def load_predictions(self) -> Predictions | None:
+    def load_predictions(self) -> arrays.Predictions | None:
         """Read ``predictions.npz``, or None if none were kept."""
         path = self.path / "predictions.npz"
         return arrays.load_predictions(path) if path.exists() else None
@@ -156,7 +168,7 @@ class RunFolder:
             raise RunError(f"status is {complete['status']!r}; it must be one of {', '.join(STATUSES)}.")
         if complete["status"] == "diverged" and not complete["reason"]:
             raise RunError(f"The result of {self.name} is diverged and needs a reason.")
-        write_json(self._writable("result.json"), complete)
+        self.write_json("result.json", complete)
 
     def _writable(self, name: str) -> Path:
         if self.finished:
@@ -174,16 +186,11 @@ class RunFolder:
 
 
 class RunRecorder:
-    """Writes each epoch into ``run`` as it ends; a loop needs to know only these three methods.
-
-    Args:
-        run: the folder, unfinished.
-        classes: the K class names, for the residual labels.
-    """
+    """Writes each epoch into ``run`` as it ends; ``classes`` are the K names for the residual labels."""
 
     def __init__(self, run: RunFolder, classes: Sequence[str]) -> None:
         self.run = run
-        self.classes = tuple(classes)
+        self.classes = classes
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Keep the plain numbers of a finished epoch."""
@@ -191,9 +198,42 @@ class RunRecorder:
 
     def residual_labels(self, epoch: int, matrix: np.ndarray[Any, np.dtype[np.float32]]) -> None:
         """Keep the (K, K) residual labels after an epoch."""
-        self.run.append_residual_labels(epoch, matrix, self.classes)
+        self.run.save_residual_labels([epoch], matrix[None], self.classes)
 
     def rewind(self, epoch: int) -> None:
         """Forget what was kept of later epochs: the run goes on after this one."""
-        self.run.truncate_history(epoch)
-        self.run.truncate_residual_labels(epoch)
+        self.run.rewind(epoch)
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+def _joined(lines: Sequence[bytes]) -> bytes:
+    return b"".join(line + b"\n" for line in lines)
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise RunError(f"Cannot read {path}: {error.strerror}.") from None
+    *lines, last = data.split(b"\n")
+    if _json_object(last) is not None:  # only the newline was lost
+        lines.append(last)
+    elif not last and lines and _json_object(lines[-1]) is None:
+        lines.pop()  # blocks can reach the disk out of order: a newline after a hole
+    return lines
+
+
+def _json_object(line: bytes) -> dict[str, Any] | None:
+    try:
+        parsed = json.loads(line)
+    except ValueError:
+        return None
+    return parsed if isinstance(parsed, dict) else None

@@ -9,15 +9,13 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from adaptive_labels.files import RunError, plain, read_json
 
 _DATA_SUFFIXES = {".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt", ".gz"}
 _LONGEST_PART = 40
-_NAME_KEYS = {"dataset": ("data", "dataset"), "model": ("model",), "method": ("method",)}
 # Threads and devices round differently, but the experiment is the same. How a table is read shows in its content.
 _NOT_COUNTED = {
     "data": ("data_dir", "text_column", "label_column", "skip_unreadable"),
@@ -25,8 +23,7 @@ _NOT_COUNTED = {
 }
 
 
-@dataclass(frozen=True)
-class RunNames:
+class RunNames(NamedTuple):
     """What a configuration says about which run it is; ``epochs`` is None where it says nothing."""
 
     dataset: str
@@ -42,22 +39,19 @@ def names_of(config: Mapping[str, Any]) -> RunNames:
     Each of the first three is a text, or a section with a ``name``; the data set's key is ``data`` or ``dataset``, and
     ``epochs`` stands at the top or in the section ``training``.
     """
-    found = {key: _name(config, *keys) for key, keys in _NAME_KEYS.items()}
-    for key, name in found.items():
-        if name is None:
+    names = []
+    for key in ("dataset", "model", "method"):
+        value = config.get("data", config.get(key)) if key == "dataset" else config.get(key)
+        name = value.get("name") if isinstance(value, Mapping) else value
+        if not isinstance(name, str):
             raise RunError(f"The configuration has no '{key}'; a run is named by dataset, model, method and seed.")
+        names.append(name)
     seed = config.get("seed")
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise RunError(f"seed is {seed!r}; it must be a whole number.")
     training = config.get("training")
     epochs = training.get("epochs") if isinstance(training, Mapping) else config.get("epochs")
-    return RunNames(
-        dataset=str(found["dataset"]),
-        model=str(found["model"]),
-        method=str(found["method"]),
-        seed=seed,
-        epochs=epochs if isinstance(epochs, int) else None,
-    )
+    return RunNames(names[0], names[1], names[2], seed, epochs if isinstance(epochs, int) else None)
 
 
 def run_id(config: Mapping[str, Any]) -> str:
@@ -67,7 +61,7 @@ def run_id(config: Mapping[str, Any]) -> str:
     'My-reviews-fasttext-alr-s0-292e02a2'
     """
     names = names_of(config)
-    parts = [_slug(getattr(names, key), key) for key in _NAME_KEYS]
+    parts = [_slug(names.dataset, "dataset"), _slug(names.model, "model"), _slug(names.method, "method")]
     return "-".join([*parts, f"s{names.seed}", _digest(counted(config))[:8]])
 
 
@@ -98,9 +92,7 @@ def recipe_hash(config: Mapping[str, Any]) -> str:
 
     Nulls are left out, so that a record, which keeps none, has the hash of its run.
     """
-    kept = counted(config)
-    for key in ("seed", "dataset"):
-        kept.pop(key, None)
+    kept = {key: value for key, value in counted(config).items() if key not in ("seed", "dataset")}
     data = kept.get("data")
     kept["data"] = {k: v for k, v in data.items() if k not in ("name", "fingerprint")} if isinstance(data, dict) else {}
     return _digest(_without_nulls(kept))[:16]
@@ -138,18 +130,7 @@ def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _digest(values: dict[str, Any]) -> str:
-    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
-
-
-def _name(config: Mapping[str, Any], *keys: str) -> str | None:
-    for key in keys:
-        value = config.get(key)
-        if isinstance(value, Mapping):
-            value = value.get("name")
-        if isinstance(value, str):
-            return value
-    return None
+    return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode("ascii")).hexdigest()
 
 
 def _last_part(name: str) -> str:

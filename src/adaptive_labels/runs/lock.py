@@ -4,7 +4,6 @@ import contextlib
 import os
 import socket
 from pathlib import Path
-from types import TracebackType
 
 from filelock import FileLock, Timeout
 
@@ -27,7 +26,7 @@ class RunLock:
         """Take the lock, or raise a `RunError` that says who has it."""
         try:
             self._lock.acquire(timeout=0)
-            self.path.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
+            self.path.write_text(_this_process(), encoding="utf-8")
         except Timeout:
             raise RunError(f"{self.path.parent} is being written by {self._words()}.") from None
         except OSError as error:
@@ -58,16 +57,17 @@ class RunLock:
         self.acquire()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.release()
 
     def _words(self) -> str:
-        try:
+        words = ""
+        with contextlib.suppress(OSError):
             words = self.path.read_text(encoding="utf-8")
-        except OSError:
-            words = ""
-        if words == f"process {os.getpid()} on {socket.gethostname()}":
+        if words == _this_process():
             return f"this process ({os.getpid()}) already"
         return words.replace(f" on {socket.gethostname()}", " on this machine") or "another process"
+
+
+def _this_process() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"

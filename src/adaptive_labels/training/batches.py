@@ -8,10 +8,8 @@ from torch import Tensor
 
 from adaptive_labels.objectives import Inputs
 
-__all__ = ["Augment", "Encoded", "Padded", "Streamed", "arranged", "batches", "inputs_of", "pieces", "to_device"]
-
-# Batches among which examples change places to be beside others of their length: enough to save nearly all padding, few
-# enough that batches stay different from epoch to epoch.
+# Batches among which padded examples are sorted by length: enough to save nearly all padding, few enough that batches
+# stay different from epoch to epoch.
 _WINDOW = 50
 
 Augment = Callable[[Inputs, torch.Generator, int, Tensor], Inputs]
@@ -40,7 +38,7 @@ class Streamed(Encoded, Protocol):
 
 @runtime_checkable
 class Padded(Encoded, Protocol):
-    """Examples of unequal length, padded to the longest of their batch, so that batches of like lengths are cheaper."""
+    """Examples padded to the longest of their batch, so that batches of like lengths are cheaper."""
 
     @property
     def lengths(self) -> Tensor:
@@ -76,7 +74,7 @@ def arranged(examples: Encoded, order: Tensor, size: int, generator: torch.Gener
     """The batches of a shuffled `order`. Padded examples are put into batches of like length, in a shuffled order."""
     if not isinstance(examples, Padded):
         return list(batches(order, size))
-    windows = [order[start : start + _WINDOW * size] for start in range(0, len(order), _WINDOW * size)]
+    windows = order.split(_WINDOW * size)  # type: ignore[no-untyped-call]
     sorted_order = torch.cat([window[examples.lengths[window].argsort(stable=True)] for window in windows])
     cut = list(batches(sorted_order, size))
     return [cut[place] for place in torch.randperm(len(cut), generator=generator).tolist()]

@@ -5,10 +5,9 @@ process ended at any moment leaves the last whole checkpoint.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
@@ -16,8 +15,6 @@ from torch import Tensor
 
 from adaptive_labels.errors import UserError
 from adaptive_labels.files import RunError, write_bytes
-
-__all__ = ["Checkpoint", "CheckpointError", "kept_epochs", "read_checkpoint", "write_checkpoint"]
 
 FORMAT = 1
 STATE_FILE = "state.json"
@@ -27,39 +24,33 @@ class CheckpointError(UserError):
     """A checkpoint that cannot be written, read or used; the sentence names its folder."""
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """A training run after a whole epoch.
-
-    epoch: the number of finished epochs.
-    tensors: `objective/…`, `average/…` and `optimizer/…` by name.
-    plain: everything else, as JSON can hold it.
-    """
+class Checkpoint(NamedTuple):
+    """A training run after so many whole epochs: tensors by name, and all else as JSON can hold it."""
 
     epoch: int
     tensors: Mapping[str, Tensor]
-    plain: Mapping[str, Any] = field(default_factory=dict)
+    plain: Mapping[str, Any]
 
 
-def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+def write_checkpoint(folder: Path, epoch: int, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
     """Put a checkpoint in the place of the one before it."""
-    tensor_file = f"epoch-{checkpoint.epoch}.safetensors"
-    state = {"format": FORMAT, "epoch": checkpoint.epoch, "tensors": tensor_file, "plain": dict(checkpoint.plain)}
+    tensor_file = f"epoch-{epoch}.safetensors"
+    state = {"format": FORMAT, "epoch": epoch, "tensors": tensor_file, "plain": plain}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_bytes(folder / tensor_file, save(dict(_separate(checkpoint.tensors))))
+        write_bytes(folder / tensor_file, save(dict(_separate(tensors))))
         write_bytes(folder / STATE_FILE, json.dumps(state, allow_nan=False).encode())
         for old in folder.iterdir():  # also what a process that was killed had begun to write
             if old.name not in (tensor_file, STATE_FILE):
                 old.unlink()
     except (OSError, RunError) as error:
-        raise CheckpointError(
-            f"the checkpoint of epoch {checkpoint.epoch} cannot be written to {folder}: {error}"
-        ) from error
+        raise CheckpointError(f"the checkpoint of epoch {epoch} cannot be written to {folder}: {error}") from error
 
 
 def read_checkpoint(folder: Path) -> Checkpoint | None:
     """The checkpoint in a folder, or None if there is none."""
+    if not (folder / STATE_FILE).exists():
+        return None
     try:
         state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
         if state["format"] != FORMAT:
@@ -67,26 +58,19 @@ def read_checkpoint(folder: Path) -> Checkpoint | None:
                 f"the checkpoint in {folder} has format {state['format']}, this version reads format {FORMAT}"
             )
         return Checkpoint(state["epoch"], load_file(folder / state["tensors"]), state["plain"])
-    except FileNotFoundError as error:
-        if not (folder / STATE_FILE).exists():
-            return None
-        raise _unreadable(folder, error) from error
     except (OSError, SafetensorError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
-        raise _unreadable(folder, error) from error
+        raise CheckpointError(
+            f"the checkpoint in {folder} cannot be read ({type(error).__name__}: {error}): "
+            "remove the folder to start again"
+        ) from error
 
 
 def kept_epochs(folder: Path) -> int:
-    """How many epochs a folder's checkpoint is after, 0 without one; the folder itself is asked, whatever was meant."""
+    """After how many epochs the checkpoint in a folder was written; 0 if there is none that can be read."""
     try:
         return int(json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))["epoch"])
     except (OSError, ValueError, KeyError, TypeError):
         return 0
-
-
-def _unreadable(folder: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(
-        f"the checkpoint in {folder} cannot be read ({type(error).__name__}: {error}): remove the folder to start again"
-    )
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
@@ -99,31 +83,22 @@ def _separate(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
         seen.add(address)
 
 
-def split_optimizer_state(state: Mapping[str, Any]) -> tuple[dict[str, Tensor], list[dict[str, dict[str, Any]]]]:
-    """An `Optimizers.state_dict()` as named tensors and plain values."""
+def split_optimizer_state(members: Sequence[Mapping[Any, Mapping[str, Any]]]) -> tuple[dict[str, Tensor], list[Any]]:
+    """The optimizers' states, each {parameter: {key: value}}, as named tensors and the plain values that are left."""
     tensors: dict[str, Tensor] = {}
-    plain: list[dict[str, dict[str, Any]]] = []
-    for number, member in enumerate(state["members"]):
-        plain.append({})
+    plain = [{str(parameter): dict(values) for parameter, values in member.items()} for member in members]
+    for number, member in enumerate(plain):
         for parameter, values in member.items():
-            rest = plain[-1].setdefault(str(parameter), {})
-            for key, value in values.items():
-                if isinstance(value, Tensor):
-                    tensors[f"optimizer/{number}/{parameter}/{key}"] = value
-                else:
-                    rest[key] = value
+            for key in [key for key, value in values.items() if isinstance(value, Tensor)]:
+                tensors[f"optimizer/{number}/{parameter}/{key}"] = values.pop(key)
     return tensors, plain
 
 
-def join_optimizer_state(
-    tensors: Mapping[str, Tensor], plain: list[dict[str, dict[str, Any]]]
-) -> dict[str, list[dict[int, dict[str, Any]]]]:
-    """The inverse of `split_optimizer_state`."""
-    members: list[dict[int, dict[str, Any]]] = [
-        {int(parameter): dict(rest) for parameter, rest in member.items()} for member in plain
-    ]
+def join_optimizer_state(tensors: Mapping[str, Tensor], plain: list[Any]) -> list[dict[int, dict[str, Any]]]:
+    """The inverse of `split_optimizer_state`; other tensors may be among them."""
+    members = [{int(parameter): dict(values) for parameter, values in member.items()} for member in plain]
     for name, tensor in tensors.items():
         if name.startswith("optimizer/"):
             _, number, parameter, key = name.split("/", 3)
             members[int(number)][int(parameter)][key] = tensor
-    return {"members": members}
+    return members

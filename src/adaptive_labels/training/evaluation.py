@@ -3,33 +3,23 @@
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from adaptive_labels.training.batches import Encoded, Padded, inputs_of, to_device
 
-__all__ = ["RunningMeans", "evaluate", "predict_logits"]
-
 LARGE_BATCH = 512
 _PLACES = 2**16  # of a padded batch: 256 words of 256 texts, for which attention needs about as much memory as weights
-# As many logits are kept before it is counted how many are right: one large operation costs less than many small ones.
+# So many logits are kept before the right ones are counted: one large operation costs less than many small ones.
 HELD_LOGITS = 2**18
-
-
-class _Batch(NamedTuple):
-    step: int
-    examples: int
-    loss: Tensor
-    parts: Mapping[str, Tensor]
 
 
 class RunningMeans:
     """Means of loss, accuracy and loss parts over examples.
 
-    Adding a batch does not wait for the device, and mostly does not compute: the batch's few numbers and its logits are
-    set aside, and `fold` fetches all of them at once. The means are those of the batches folded so far.
+    Adding a batch does not wait for the device, and mostly does not compute: `fold` fetches at once what was set aside.
+    The means are those of the batches folded so far.
     """
 
     def __init__(self) -> None:
@@ -38,7 +28,7 @@ class RunningMeans:
         self.correct = 0
         self.bad_step: int | None = None
         self._parts: dict[str, tuple[float, int]] = {}
-        self._pending: list[_Batch] = []
+        self._pending: list[tuple[int, int, Tensor, Mapping[str, Tensor]]] = []  # step, examples, loss, parts
         self._logits: list[Tensor] = []
         self._targets: list[Tensor] = []
         self._held = 0
@@ -46,7 +36,7 @@ class RunningMeans:
 
     def add(self, step: int, loss: Tensor, logits: Tensor, target: Tensor, parts: Mapping[str, Tensor]) -> None:
         """Set a batch of a step aside: its mean loss, logits (N, K), labels (N,) and the scalar parts of its loss."""
-        self._pending.append(_Batch(step, len(target), loss.detach(), parts))
+        self._pending.append((step, len(target), loss.detach(), parts))
         self._logits.append(logits.detach())
         self._targets.append(target)
         self._held += logits.numel()
@@ -57,13 +47,13 @@ class RunningMeans:
         """Fetch what is set aside; `bad_step` becomes the first step with a loss that is not finite."""
         if not self._pending:
             return
-        losses = torch.stack([batch.loss for batch in self._pending]).tolist()
-        for batch, loss in zip(self._pending, losses, strict=True):
+        losses = torch.stack([loss for _, _, loss, _ in self._pending]).tolist()
+        for (step, count, _, _), loss in zip(self._pending, losses, strict=True):
             if self.bad_step is None and not math.isfinite(loss):
-                self.bad_step = batch.step
-            self.examples += batch.examples
-            self.loss_sum += batch.examples * loss
-        named = [(name, part, batch.examples) for batch in self._pending for name, part in batch.parts.items()]
+                self.bad_step = step
+            self.examples += count
+            self.loss_sum += count * loss
+        named = [(name, part, count) for _, count, _, parts in self._pending for name, part in parts.items()]
         values = torch.stack([part for _, part, _ in named]).tolist() if named else []
         for (name, _, count), value in zip(named, values, strict=True):
             total, examples = self._parts.get(name, (0.0, 0))
@@ -74,13 +64,12 @@ class RunningMeans:
         self._corrects.clear()
 
     def _count_correct(self) -> None:
-        if not self._logits:
-            return
-        logits = self._logits[0] if len(self._logits) == 1 else torch.cat(self._logits)
-        self._corrects.append((logits.argmax(dim=1) == torch.cat(self._targets)).sum())
-        self._logits.clear()
-        self._targets.clear()
-        self._held = 0
+        if self._logits:
+            logits = self._logits[0] if len(self._logits) == 1 else torch.cat(self._logits)
+            self._corrects.append((logits.argmax(dim=1) == torch.cat(self._targets)).sum())
+            self._logits.clear()
+            self._targets.clear()
+            self._held = 0
 
     @property
     def loss(self) -> float:
@@ -103,26 +92,21 @@ def evaluate(
 ) -> tuple[float, float]:
     """Accuracy and mean loss in evaluation mode, where a criterion is plain cross entropy; the mode is put back."""
     means = RunningMeans()
+    groups = _groups(examples, batch_size)
     with _evaluating(objective):
-        groups = _groups(examples, batch_size)
-        for number, (indices, inputs) in enumerate(zip(groups, inputs_of(examples, groups), strict=True)):
+        for indices, inputs in zip(groups, inputs_of(examples, groups), strict=True):
             target = labels[indices].to(device)
             loss, logits = objective(to_device(inputs, device), target)
-            means.add(number, loss, logits, target, {})
+            means.add(0, loss, logits, target, {})
     means.fold()
     return means.accuracy, means.loss
 
 
-def predict_logits(
-    model: nn.Module, examples: Encoded, *, device: torch.device | None = None, batch_size: int = LARGE_BATCH
-) -> Tensor:
-    """The logits (N, K) of all examples, float32 on the CPU; the model is moved to `device` if one is given."""
-    if device is not None:
-        model.to(device)
-    else:
-        device = next((tensor.device for tensor in model.state_dict().values()), torch.device("cpu"))
+def predict_logits(model: nn.Module, examples: Encoded, *, batch_size: int = LARGE_BATCH) -> Tensor:
+    """The logits (N, K) of all examples, float32 on the CPU, by a model on any device."""
+    device = next((tensor.device for tensor in model.state_dict().values()), torch.device("cpu"))
+    groups = _groups(examples, batch_size)
     with _evaluating(model):
-        groups = _groups(examples, batch_size)
         logits = [model(to_device(inputs, device)).float().cpu() for inputs in inputs_of(examples, groups)]
     in_place = torch.empty(len(examples), logits[0].shape[1])
     in_place[torch.cat(groups)] = torch.cat(logits)

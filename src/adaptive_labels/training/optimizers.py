@@ -1,7 +1,6 @@
-"""Optimizers by name, several of them stepped as one where some gradients are sparse; an average of the weights."""
+"""Optimizers by name, two where some gradients are sparse; clipping; an average of the weights."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -10,46 +9,6 @@ from torch.optim import Optimizer
 
 from adaptive_labels.config import TrainingConfig
 from adaptive_labels.objectives import Objective
-
-__all__ = ["Optimizers", "WeightAverage", "clip_gradients", "make_optimizers", "sparse_parameters"]
-
-
-class Optimizers:
-    """Several optimizers that step as one and have one `state_dict`; each group remembers its base rate."""
-
-    def __init__(self, members: Sequence[Optimizer]) -> None:
-        self.members = list(members)
-        self._parameters = [parameter for group in self.param_groups for parameter in group["params"]]
-
-    @property
-    def param_groups(self) -> list[dict[str, Any]]:
-        """The groups of all members in turn."""
-        return [group for member in self.members for group in member.param_groups]
-
-    def set_rate_factor(self, factor: float) -> None:
-        """Set every group's rate to its base rate times `factor`, unless the group is marked as constant."""
-        for group in self.param_groups:
-            if not group.get("constant"):
-                group["lr"] = group["base_lr"] * factor
-
-    def zero_grad(self) -> None:
-        """Drop all gradients."""
-        for parameter in self._parameters:
-            parameter.grad = None
-
-    def step(self) -> None:
-        """Move every parameter once."""
-        for member in self.members:
-            member.step()
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state of every member; hyper-parameters belong to the configuration and are not in it."""
-        return {"members": [member.state_dict()["state"] for member in self.members]}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take up the state that `state_dict` gave, each group keeping its own hyper-parameters."""
-        for member, saved in zip(self.members, state["members"], strict=True):
-            member.load_state_dict({"state": saved, "param_groups": member.state_dict()["param_groups"]})
 
 
 def sparse_parameters(module: nn.Module) -> set[Tensor]:
@@ -66,41 +25,37 @@ def sparse_parameters(module: nn.Module) -> set[Tensor]:
     return found
 
 
-def make_optimizers(objective: Objective, config: TrainingConfig) -> Optimizers:
-    """The optimizer of a configuration for all parameters of an objective.
+def make_optimizers(objective: Objective, config: TrainingConfig) -> list[Optimizer]:
+    """The optimizer of a configuration for all parameters of an objective, or two; each group keeps its base rate.
 
     Sparse gradients are kept sparse: `SparseAdam` beside Adam and AdamW, and SGD without momentum beside SGD (the
     kinds that touch only the rows of the batch). Weight decay, which would touch every row, does not act on them.
     """
     assert config.lr is not None
     assert config.weight_decay is not None
-    groups = objective.parameter_groups(
+    sparse = sparse_parameters(objective)
+    dense_groups, sparse_groups = [], []
+    for group in objective.parameter_groups(
         lr=config.lr,
         weight_decay=config.weight_decay,
         residual_lr=1.0 if config.residual_lr is None else config.residual_lr,
         residual_weight_decay=config.residual_weight_decay,
         decay_biases=config.decay_biases,
         bias_lr=config.bias_lr,
-    )
-    for group in groups:
-        group["constant"] = group.pop("criterion", False) and config.residual_schedule == "constant"
-    sparse = sparse_parameters(objective)
-    dense_groups = list(_select(groups, lambda parameter: parameter not in sparse))
-    sparse_groups = [
-        {name: group[name] for name in ("params", "lr", "base_lr", "constant")}
-        for group in _select(groups, lambda parameter: parameter in sparse)
-    ]
-    members = [_dense(dense_groups, config)] if dense_groups else []
+    ):
+        constant = group.pop("criterion", False) and config.residual_schedule == "constant"
+        shared = {"lr": group["lr"], "base_lr": group["lr"], "constant": constant}
+        if dense := [parameter for parameter in group["params"] if parameter not in sparse]:
+            dense_groups.append({**group, **shared, "params": dense})
+        if rows := [parameter for parameter in group["params"] if parameter in sparse]:
+            sparse_groups.append({**shared, "params": rows})
+    members: list[Optimizer] = [_dense(dense_groups, config)] if dense_groups else []
     if sparse_groups:
-        members.append(_sparse(sparse_groups, config))
-    return Optimizers(members)
-
-
-def _select(groups: Iterable[dict[str, Any]], wanted: Any) -> Iterator[dict[str, Any]]:
-    for group in groups:
-        chosen = [parameter for parameter in group["params"] if wanted(parameter)]
-        if chosen:
-            yield {**group, "params": chosen, "base_lr": group["lr"]}
+        sgd = config.optimizer == "sgd"
+        members.append(
+            torch.optim.SGD(sparse_groups) if sgd else torch.optim.SparseAdam(sparse_groups, betas=config.betas)
+        )
+    return members
 
 
 def _dense(groups: list[dict[str, Any]], config: TrainingConfig) -> Optimizer:
@@ -113,23 +68,15 @@ def _dense(groups: list[dict[str, Any]], config: TrainingConfig) -> Optimizer:
     return kind(groups, betas=config.betas, fused=fused)
 
 
-def _sparse(groups: list[dict[str, Any]], config: TrainingConfig) -> Optimizer:
-    if config.optimizer == "sgd":
-        return torch.optim.SGD(groups)
-    return torch.optim.SparseAdam(groups, betas=config.betas)
-
-
 def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> None:
     """Scale all gradients, sparse ones too, so that their joint Euclidean norm is at most `max_norm`."""
     gradients = []
     for parameter in parameters:
-        if parameter.grad is None:
-            continue
-        if parameter.grad.is_sparse:
+        if parameter.grad is not None and parameter.grad.is_sparse:
             # Rows that appear twice must be added up before their length is taken.
             parameter.grad = parameter.grad.coalesce()
             gradients.append(parameter.grad.values())
-        else:
+        elif parameter.grad is not None:
             gradients.append(parameter.grad)
     norm = torch.nn.utils.get_total_norm(gradients, error_if_nonfinite=False)
     factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
@@ -162,23 +109,9 @@ class WeightAverage:
             else:
                 average.copy_(self._live[name])
 
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        """A context in which the model has the averaged weights."""
-        self._exchange()
-        try:
-            yield
-        finally:
-            self._exchange()
-
     @torch.no_grad()
-    def keep(self) -> None:
-        """Leave the averaged weights in the model for good."""
-        for name, average in self.average.items():
-            self._live[name].copy_(average)
-
-    @torch.no_grad()
-    def _exchange(self) -> None:
+    def exchange(self) -> None:
+        """Give the model the averaged weights and keep its own in their place; a second call undoes it."""
         for name, average in self.average.items():
             live = self._live[name]
             kept = live.clone()

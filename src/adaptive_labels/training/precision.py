@@ -1,16 +1,18 @@
-"""Which device and number format a run can use here, answered with a sentence where it cannot."""
+"""Which device, number format and compiler a run can use here, answered with a sentence where it cannot."""
 
 import functools
+import os
+import shutil
 import signal
 import subprocess
 import sys
-from typing import Literal
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import nn
 
 from adaptive_labels.config import ConfigError
-
-__all__ = ["check_precision", "choose_device"]
 
 _BF16_PROBE = """
 import torch
@@ -19,6 +21,7 @@ with torch.autocast("cpu", torch.bfloat16):
     loss = layers(torch.ones(16, 3, 8, 8)).float().square().mean()
 loss.backward()
 """
+_COMPILERS = ("g++", "clang++", "c++", "cl")
 
 
 def choose_device(name: str) -> torch.device:
@@ -39,20 +42,20 @@ def choose_device(name: str) -> torch.device:
 
 def check_precision(precision: str, device: torch.device) -> None:
     """Raise a ConfigError if training in `precision` on `device` cannot work."""
-    if precision == "16-mixed" and device.type == "cpu":
+    if device.type != "cpu":
+        return
+    if precision == "16-mixed":
         raise ConfigError("training.precision is '16-mixed', which needs a GPU: on a CPU use 32 or bf16-mixed")
-    if precision == "bf16-mixed" and device.type == "cpu":
-        ended = _probe(_BF16_PROBE)
-        if ended != "well":
-            raise ConfigError(
-                f"training.precision is 'bf16-mixed', but a bfloat16 product ends the process here ({ended}): use 32, "
-                "or set the environment variable ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 before starting"
-            )
+    if precision == "bf16-mixed" and (ended := _probe(_BF16_PROBE)) != "well":
+        raise ConfigError(
+            f"training.precision is 'bf16-mixed', but a bfloat16 product ends the process here ({ended}): use 32, "
+            "or set the environment variable ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 before starting"
+        )
 
 
 @functools.cache
-def _probe(code: str) -> Literal["well"] | str:
-    """Run code in a child process, which a trapped instruction may end, and say how it ended."""
+def _probe(code: str) -> str:
+    """Run code in a child process, which a trapped instruction may end; "well", or how it ended."""
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     if child.returncode == 0:
         return "well"
@@ -60,3 +63,35 @@ def _probe(code: str) -> Literal["well"] | str:
         return signal.strsignal(-child.returncode) or f"signal {-child.returncode}"
     lines = child.stderr.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else f"exit status {child.returncode}"
+
+
+def check_compiler(device: torch.device) -> None:
+    """Raise a ConfigError if torch would find no compiler for this device."""
+    if device.type != "cpu":
+        return  # torch brings its own for GPUs, or says what is missing
+    given = os.environ.get("CXX")
+    wanted = (given,) if given else _COMPILERS
+    if not any(shutil.which(name) for name in wanted):
+        raise ConfigError(
+            f"training.compile is true, but no C++ compiler is here (looked for {', '.join(wanted)}): install one, "
+            "name it in the environment variable CXX, or leave compile off"
+        )
+
+
+def compiled_forward(model: nn.Module) -> Callable[..., Any]:
+    """What takes the place of `model.forward`; nothing is compiled before its first call."""
+    from torch._dynamo.exc import TorchDynamoException
+
+    run = torch.compile(model.forward)
+
+    def forward(*inputs: Any) -> Any:
+        try:
+            return run(*inputs)
+        except TorchDynamoException as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+            raise ConfigError(
+                f"training.compile is true, but torch cannot compile {type(model).__name__} here ({lines[0]}): "
+                "leave compile off"
+            ) from error
+
+    return forward

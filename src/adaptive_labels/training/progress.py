@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TextIO
 
-__all__ = ["BarReporter", "Clock", "LineReporter", "Progress", "Reporter", "SilentReporter", "make_reporter"]
-
-REFRESH_SECONDS = 0.2
 MEDIUM_TERMINAL, WIDE_TERMINAL = 96, 126  # columns
 
 
@@ -59,8 +56,11 @@ class LineReporter(Reporter):
     def progress(self, now: Progress) -> None:
         """Print where the run is if nothing was printed for a while."""
         if time.monotonic() - self._last >= self._every:
-            share = 100 * now.steps_done / now.steps
-            self._print(f"epoch {now.epoch}/{now.epochs}  {share:.0f}% of the run  {_figures(now)}")
+            self._print(
+                f"epoch {now.epoch}/{now.epochs}  {now.steps_done / now.steps:.0%} of the run  "
+                f"loss {now.loss:.4f}  accuracy {now.accuracy:.2%}  rate {now.learning_rate:.4g}  "
+                f"{now.examples_per_second:,.0f}/s{_left(now)}"
+            )
 
     def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
         """Print the epoch's figures."""
@@ -78,11 +78,9 @@ class LineReporter(Reporter):
 class BarReporter(Reporter):
     """A rich progress bar over the whole run."""
 
-    def __init__(self, console: Any = None) -> None:
-        from rich.console import Console
+    def __init__(self, console: Any) -> None:
         from rich.progress import BarColumn, Progress as Bar, TextColumn
 
-        console = console or Console()
         self._width = console.width
         self._bar = Bar(
             TextColumn("{task.description}"),
@@ -92,76 +90,31 @@ class BarReporter(Reporter):
             console=console,
         )
         self._task = self._bar.add_task("training", total=None, figures="")
-        self._validation: float | None = None
+        self._validation = ""
         self._bar.start()
 
     def progress(self, now: Progress) -> None:
-        """Move the bar."""
-        self._bar.update(
-            self._task,
-            description=f"epoch {now.epoch}/{now.epochs}",
-            total=now.steps,
-            completed=now.steps_done,
-            figures=self._figures(now),
-        )
+        """Move the bar; what matters most is short enough for 80 columns, the rest is shown where there is room."""
+        figures = f"loss {now.loss:.3f}  train {now.accuracy:.1%}{self._validation}"
+        if self._width >= MEDIUM_TERMINAL:
+            figures += f"  rate {now.learning_rate:.4g}"
+        if self._width >= WIDE_TERMINAL:
+            figures += f"  {now.examples_per_second:,.0f}/s"
+        words = f"epoch {now.epoch}/{now.epochs}"
+        figures += _left(now)
+        self._bar.update(self._task, description=words, total=now.steps, completed=now.steps_done, figures=figures)
 
     def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
         """Show the validation accuracy from here on."""
-        self._validation = record["validation_accuracy"]
+        self._validation = f"  validation {record['validation_accuracy']:.1%}"
 
     def close(self) -> None:
         """Leave the bar as it is."""
         self._bar.stop()
 
-    def _figures(self, now: Progress) -> str:
-        """What matters most, short enough for 80 columns; the rest where there is room for it."""
-        parts = [f"loss {now.loss:.3f}", f"train {now.accuracy:.1%}"]
-        if self._validation is not None:
-            parts.append(f"validation {self._validation:.1%}")
-        if self._width >= MEDIUM_TERMINAL:
-            parts.append(f"rate {now.learning_rate:.4g}")
-        if self._width >= WIDE_TERMINAL:
-            parts.append(f"{now.examples_per_second:,.0f}/s")
-        if now.seconds_left is not None:
-            parts.append(f"{_clock(now.seconds_left)} left")
-        return "  ".join(parts)
 
-
-class Clock:
-    """When to look at the means, and how long the rest will take at the pace since this process took up the run."""
-
-    def __init__(self) -> None:
-        self._began = self._epoch_began = self._next = time.perf_counter()
-        self._first: int | None = None
-
-    def start_epoch(self) -> None:
-        """Measure the pace of examples from here."""
-        self._epoch_began = time.perf_counter()
-
-    def is_time(self) -> bool:
-        """Whether the last look is long enough ago."""
-        now = time.perf_counter()
-        if now < self._next:
-            return False
-        self._next = now + REFRESH_SECONDS
-        return True
-
-    def epoch_seconds(self) -> float:
-        """Seconds since the epoch began, never 0."""
-        return max(time.perf_counter() - self._epoch_began, 1e-9)
-
-    def seconds_left(self, done: int, total: int) -> float | None:
-        """None at the first look, which only sets the mark from which the pace is measured."""
-        if self._first is None:
-            self._first, self._began = done, time.perf_counter()
-        if done == self._first:
-            return None
-        return (time.perf_counter() - self._began) / (done - self._first) * (total - done)
-
-
-def make_reporter(stream: TextIO | None = None) -> Reporter:
-    """A bar if the stream (standard output by default) is a terminal, lines if it is not."""
-    stream = sys.stdout if stream is None else stream
+def make_reporter(stream: TextIO) -> Reporter:
+    """A bar if the stream is a terminal, lines if it is not."""
     if not stream.isatty():
         return LineReporter(stream)
     from rich.console import Console
@@ -169,16 +122,10 @@ def make_reporter(stream: TextIO | None = None) -> Reporter:
     return BarReporter(Console(file=stream))
 
 
-def _figures(now: Progress) -> str:
-    left = "" if now.seconds_left is None else f"  {_clock(now.seconds_left)} left"
-    return (
-        f"loss {now.loss:.4f}  accuracy {now.accuracy:.2%}  rate {now.learning_rate:.4g}  "
-        f"{now.examples_per_second:,.0f}/s{left}"
-    )
-
-
-def _clock(seconds: float) -> str:
-    """Seconds as m:ss or h:mm:ss."""
-    minutes, second = divmod(round(seconds), 60)
+def _left(now: Progress) -> str:
+    """The time left as m:ss or h:mm:ss, or nothing while it is unknown."""
+    if now.seconds_left is None:
+        return ""
+    minutes, second = divmod(round(now.seconds_left), 60)
     hours, minute = divmod(minutes, 60)
-    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+    return f"  {hours}:{minute:02}:{second:02} left" if hours else f"  {minute}:{second:02} left"

@@ -8,11 +8,9 @@ import numpy as np
 
 from adaptive_labels.config import ConfigError
 
-__all__ = ["Recorder", "TensorBoardRecorder"]
-
 
 class Recorder(Protocol):
-    """Where a run's history goes."""
+    """Where a run's history goes; `rewind` is called before anything is recorded."""
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Keep the plain numbers of a finished epoch."""
@@ -48,28 +46,17 @@ class TensorBoardRecorder:
         scalars = {name: value for name, value in record.items() if name not in ("epoch", "parts")}
         scalars |= {f"parts/{name}": value for name, value in record["parts"].items()}
         for name, value in scalars.items():
-            self._open().add_scalar(name, value, record["epoch"])
+            self._writer.add_scalar(name, value, record["epoch"])
         self._writer.flush()
 
     def residual_labels(self, epoch: int, matrix: np.ndarray[Any, np.dtype[np.float32]]) -> None:
         """Write the class similarities as a picture, the largest value white."""
         self._recorder.residual_labels(epoch, matrix)
         picture = matrix / max(float(matrix.max()), 1e-12)
-        self._open().add_image("residual labels", picture, epoch, dataformats="HW")
+        self._writer.add_image("residual labels", picture, epoch, dataformats="HW")
+        self._writer.flush()
 
     def rewind(self, epoch: int) -> None:
         """Tell TensorBoard to hide what it has of later epochs."""
         self._recorder.rewind(epoch)
-        self.close()
         self._writer = self._make_writer(self._folder, purge_step=epoch + 1)
-
-    def close(self) -> None:
-        """Write what is left and close the event file."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-
-    def _open(self) -> Any:
-        if self._writer is None:
-            self._writer = self._make_writer(self._folder)
-        return self._writer

@@ -1,7 +1,5 @@
 """The moving parts of a training run: what is built at its start, and saved and restored between epochs."""
 
-import os
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -16,21 +14,11 @@ from torch import Tensor, nn
 
 from adaptive_labels.config import ConfigError, TrainingConfig
 from adaptive_labels.objectives import Objective
-from adaptive_labels.training.checkpoints import (
-    Checkpoint,
-    CheckpointError,
-    join_optimizer_state,
-    read_checkpoint,
-    split_optimizer_state,
-    write_checkpoint,
-)
+from adaptive_labels.training import checkpoints
 from adaptive_labels.training.optimizers import WeightAverage, clip_gradients, make_optimizers
-from adaptive_labels.training.precision import check_precision, choose_device
-
-__all__ = ["Session", "contained", "derived_seed", "remembered_interrupts"]
+from adaptive_labels.training.precision import check_compiler, check_precision, choose_device, compiled_forward
 
 _MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
-_COMPILERS = ("g++", "clang++", "c++", "cl")
 
 
 class Session:
@@ -50,17 +38,13 @@ class Session:
             for learner in objective.learners:
                 learner.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimizers = make_optimizers(objective, config)
+        self._parameters = list(objective.parameters())
         # Scales the loss, so that 16-bit gradients do not vanish; in any other precision it does nothing.
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "16-mixed")
         self._compiled = [compiled_forward(learner) for learner in objective.learners] if config.compile else []
         self.average = WeightAverage(nn.ModuleList(objective.learners), config.ema) if config.ema is not None else None
-        self.history: list[dict[str, Any]] = []
+        self.history: list[dict[str, Any]] = []  # one record for each finished epoch, earlier sittings included
         self.seconds_before = 0.0  # spent on the finished epochs, before the run was interrupted
-
-    @property
-    def finished_epochs(self) -> int:
-        """How many epochs are behind this session, before an interruption or after it."""
-        return len(self.history)
 
     def autocast(self) -> AbstractContextManager[object]:
         """A context in which forwards run in the configuration's precision."""
@@ -71,18 +55,25 @@ class Session:
         """Add a loss's gradients to the parameters'."""
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
+    def set_rate_factor(self, factor: float) -> None:
+        """Set every group's rate to its base rate times `factor`, unless the group is marked as constant."""
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                if not group["constant"]:
+                    group["lr"] = group["base_lr"] * factor
+
     def step(self) -> None:
         """Clip, move every parameter, drop the gradients, and take the weights into the average."""
-        members = self.optimizers.members
         if self.config.clip_norm is not None:
-            for member in members:
-                self.scaler.unscale_(member)
+            for optimizer in self.optimizers:
+                self.scaler.unscale_(optimizer)
             for parameters in self.objective.clipped_together():
                 clip_gradients(parameters, self.config.clip_norm)
-        for member in members:
-            self.scaler.step(member)
+        for optimizer in self.optimizers:
+            self.scaler.step(optimizer)
         self.scaler.update()
-        self.optimizers.zero_grad()
+        for parameter in self._parameters:
+            parameter.grad = None
         if self.average is not None:
             self.average.update()
 
@@ -102,9 +93,17 @@ class Session:
             for learner in learners[: len(self._compiled)]:
                 del learner.forward  # the class's own is seen again
 
-    def evaluated_weights(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def evaluated_weights(self) -> Iterator[None]:
         """A context with the weights that count: the average, where one is kept."""
-        return nullcontext() if self.average is None else self.average.applied()
+        if self.average is None:
+            yield
+            return
+        self.average.exchange()
+        try:
+            yield
+        finally:
+            self.average.exchange()
 
     @torch.no_grad()
     def weights_are_finite(self) -> bool:
@@ -117,10 +116,11 @@ class Session:
 
     def save(self, folder: Path, seconds: float) -> None:
         """Write a checkpoint of the last finished epoch; `seconds` is what the run has taken up to here."""
-        tensors = {f"objective/{name}": tensor for name, tensor in self.objective.state_dict().items()}
+        states = [optimizer.state_dict()["state"] for optimizer in self.optimizers]
+        moments, plain_moments = checkpoints.split_optimizer_state(states)
+        tensors = {f"objective/{name}": tensor for name, tensor in self.objective.state_dict().items()} | moments
         if self.average is not None:
             tensors |= {f"average/{name}": tensor for name, tensor in self.average.average.items()}
-        moments, plain_moments = split_optimizer_state(self.optimizers.state_dict())
         plain = {
             "history": self.history,
             "optimizer": plain_moments,
@@ -128,19 +128,22 @@ class Session:
             "precision": self.scaler.state_dict(),
             "seconds": seconds,
         }
-        write_checkpoint(folder, Checkpoint(self.finished_epochs, tensors | moments, plain))
+        checkpoints.write_checkpoint(folder, len(self.history), tensors, plain)
 
     def restore(self, folder: Path) -> None:
         """Take up the checkpoint in a folder, if there is one."""
-        checkpoint = read_checkpoint(folder)
+        checkpoint = checkpoints.read_checkpoint(folder)
         if checkpoint is None:
             return
-        plain = checkpoint.plain
+        _, tensors, plain = checkpoint
         try:
-            self.objective.load_state_dict(_under("objective/", checkpoint.tensors))
-            self.optimizers.load_state_dict(join_optimizer_state(checkpoint.tensors, plain["optimizer"]))
+            self.objective.load_state_dict(_under("objective/", tensors))
+            states = checkpoints.join_optimizer_state(tensors, plain["optimizer"])
+            for optimizer, state in zip(self.optimizers, states, strict=True):
+                # Hyper-parameters belong to the configuration and are not in a checkpoint.
+                optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
             if self.average is not None:
-                saved = _under("average/", checkpoint.tensors)
+                saved = _under("average/", tensors)
                 for name, average in self.average.average.items():
                     average.copy_(saved[name])
                 self.average.updates = plain["average_updates"]
@@ -149,7 +152,7 @@ class Session:
             self.history = list(plain["history"])
         except (RuntimeError, ValueError, KeyError, IndexError) as error:
             first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise CheckpointError(
+            raise checkpoints.CheckpointError(
                 f"the checkpoint in {folder} belongs to another model, criterion or optimizer ({first_line}): "
                 "remove the folder to start again"
             ) from error
@@ -168,7 +171,7 @@ def derived_seed(seed: int, epoch: int, stream: int) -> int:
 
 @contextmanager
 def contained(device: torch.device, threads: int | None) -> Iterator[None]:
-    """Put back torch's random state and number of threads afterwards."""
+    """Set the number of threads, if one is given; put it and torch's random state back afterwards."""
     threads_before = torch.get_num_threads()
     devices, kind = ([], "cuda") if device.type == "cpu" else ([device.index], device.type)
     with torch.random.fork_rng(devices=devices, device_type=kind):
@@ -189,55 +192,22 @@ def remembered_interrupts() -> Iterator[Callable[[], None]]:
     """
     asked = False
     before = signal.getsignal(signal.SIGINT)
+    # Only the main thread may set a handler; where Ctrl-C is ignored, as in a comparison's workers, it stays so.
+    if not callable(before) or threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal asked
         asked = True
-        assert callable(before)
         before(number, frame)
 
     def check() -> None:
         if asked:
             raise KeyboardInterrupt
 
-    # Only the main thread may set a handler; where Ctrl-C is ignored, as in a comparison's workers, it stays so.
-    ours = callable(before) and threading.current_thread() is threading.main_thread()
-    if ours:
-        signal.signal(signal.SIGINT, handle)
+    signal.signal(signal.SIGINT, handle)
     try:
         yield check
     finally:
-        if ours:
-            signal.signal(signal.SIGINT, before)
-
-
-def check_compiler(device: torch.device) -> None:
-    """Raise a ConfigError if torch would find no compiler for this device."""
-    if device.type != "cpu":
-        return  # torch brings its own for GPUs, or says what is missing
-    given = os.environ.get("CXX")
-    wanted = (given,) if given else _COMPILERS
-    if not any(shutil.which(name) for name in wanted):
-        raise ConfigError(
-            f"training.compile is true, but no C++ compiler is here (looked for {', '.join(wanted)}): install one, "
-            "name it in the environment variable CXX, or leave compile off"
-        )
-
-
-def compiled_forward(model: nn.Module) -> Callable[..., Any]:
-    """What takes the place of `model.forward`; nothing is compiled before its first call."""
-    from torch._dynamo.exc import TorchDynamoException
-
-    run = torch.compile(model.forward)
-
-    def forward(*inputs: Any) -> Any:
-        try:
-            return run(*inputs)
-        except TorchDynamoException as error:
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-            raise ConfigError(
-                f"training.compile is true, but torch cannot compile {type(model).__name__} here ({lines[0]}): "
-                "leave compile off"
-            ) from error
-
-    return forward
+        signal.signal(signal.SIGINT, before)
