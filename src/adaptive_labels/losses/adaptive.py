@@ -295,14 +295,12 @@ class AdaptiveLabelLoss(Criterion):
                 return over(own, whole.samples), 1.0
             samples = batch.sum(own)
             return over(own, samples if world == 1 else self._all_reduce(batch.vector(samples), world)), 1.0
-        y = batch.target
-        if (
-            is_index(y) and not isinstance(own, Tensor) and world == 1 and whole is None
-        ):  # the usual case, in fewer operations
+        y, known = batch.target, None if whole is None else whole.classes
+        if is_index(y) and not isinstance(own, Tensor) and world == 1 and known is None:  # the usual case
             return torch.bincount(y, minlength=self.num_classes).to(batch.logits.dtype).reciprocal_()[y], 1.0
         each = own if isinstance(own, Tensor) else batch.logits.new_ones(len(y))
-        if whole is not None:
-            totals = whole.classes.to(each.dtype)  # (K,)
+        if known is not None:
+            totals = known.to(each.dtype)  # (K,)
         else:
             totals = each.new_zeros(self.num_classes).index_add_(0, y, each) if is_index(y) else each @ y
             totals = self._all_reduce(totals, world)

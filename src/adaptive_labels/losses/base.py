@@ -51,12 +51,13 @@ class Terms:
 class WholeStep(NamedTuple):
     """What all micro-batches of a step have together, on all ``world`` processes.
 
-    ``weight``: the sum of the samples' class weights; ``samples``: their number; ``classes`` (K,): that of each class.
+    ``weight``: the sum of the samples' class weights; ``samples``: their number; ``classes`` (K,): that of each class,
+    if it is known.
     """
 
     weight: Tensor | float
     samples: Tensor | float
-    classes: Tensor
+    classes: Tensor | None
     world: int
 
 
@@ -219,6 +220,7 @@ class Criterion(nn.Module, ABC):
             and guide is None
             and self.weight is None
             and self.reduction == "mean"
+            and self._whole is None
             and self.check_inputs is not False
             and not self.check_finite
             and not torch.compiler.is_compiling()
