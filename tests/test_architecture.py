@@ -19,6 +19,7 @@ ROOMS: dict[str, set[str]] = {
     "tables": set(),
     "losses": set(),
     "functional": {"losses"},
+    "adapters": {"losses"},
     "metrics": set(),
     "models": set(),
     "data": set(),

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adaptive_labels.losses.base import Criterion, WholeStep
-from adaptive_labels.losses.batch import number
+from adaptive_labels.losses.base import Criterion
+from adaptive_labels.losses.batch import WholeStep, number
 from adaptive_labels.losses.targets import is_index
 
 try:
@@ -93,13 +93,13 @@ class CriterionTrainer(Trainer):  # type: ignore[misc]
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         """A micro-batch. After the last one the criterion is brought to one state in all processes."""
-        loss: Tensor = super().training_step(*args, **kwargs)
+        super().training_step(*args, **kwargs)
         self._micro_batches_left -= 1
         if self._micro_batches_left == 0:
             if self.args.world_size > 1:
                 self.criterion.sync()
             self._step.close()
-        return loss
+        return self._loss  # some versions of Trainer report it divided by the number of micro-batches
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
@@ -108,7 +108,8 @@ class CriterionTrainer(Trainer):  # type: ignore[misc]
         labels = _labels_of(inputs)
         outputs = model(**{name: value for name, value in inputs.items() if name != "labels"})
         self.criterion.train(model.training)
-        loss = self.criterion(*_rows(_logits_of(outputs), labels))
+        loss: Tensor = self.criterion(*_rows(_logits_of(outputs), labels))
+        self._loss = loss.detach()
         return (loss, outputs) if return_outputs else loss
 
     def _save_checkpoint(self, model: nn.Module, trial: Any, **kwargs: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Integral
@@ -18,6 +17,7 @@ from adaptive_labels.losses.base import Criterion, Terms
 from adaptive_labels.losses.batch import Batch, numbers, over, wide_dtype
 from adaptive_labels.losses.confusions import Confusion, largest
 from adaptive_labels.losses.fused.dispatch import against_fusing, fused_loss
+from adaptive_labels.losses.gradient_watch import GradientWatch
 from adaptive_labels.losses.label_smoothing import hard_loss
 from adaptive_labels.losses.memory import check_dense_fits, check_table_fits
 from adaptive_labels.losses.registry import register_method
@@ -36,7 +36,6 @@ NORMALIZATIONS = ("sum", "literal", "hybrid")
 SMOOTH_OVER = ("all", "others")
 UPDATES = ("optimizer", "self")
 RESIDUAL_REDUCTIONS = ("batch", "class")
-STEPS_BEFORE_WARNING = 100
 
 
 @register_method(
@@ -166,12 +165,10 @@ class AdaptiveLabelLoss(Criterion):
                 "residual_lr is the step of update='self'; with update='optimizer' give the rate to the optimizer: "
                 f"parameter_groups(lr={residual_lr})"
             )
-        self.residual_lr = residual_lr
+        self.residual_lr, self.residual_reduction = residual_lr, residual_reduction
         self.step_size = check_number("residual_lr", 0.1 if residual_lr is None else residual_lr, 0)
-        self.residual_reduction = residual_reduction
-        if residual_reduction is not None:
-            check_choice("residual_reduction", residual_reduction, RESIDUAL_REDUCTIONS)
-        self.class_mean = (residual_reduction or {"optimizer": "batch", "self": "class"}[update]) == "class"
+        reduced = residual_reduction or {"optimizer": "batch", "self": "class"}[update]
+        self.class_mean = check_choice("residual_reduction", reduced, RESIDUAL_REDUCTIONS) == "class"
         if sparse and update == "self":
             raise ValueError("sparse=True is for optimizers; update='self' needs no gradient of S at all")
         if fused is not None and not isinstance(fused, bool):
@@ -184,9 +181,7 @@ class AdaptiveLabelLoss(Criterion):
         self._create_residual_parameters(initial_labels)
         self.fused_path: str | None = None
         self.fused_reason: str | None = None
-        self._steps_with_gradient: int | None = 0  # None: no longer of interest
-        self._got_gradient = False
-        self._fingerprint: Tensor | None = None
+        self.watch = GradientWatch()
 
     def _create_residual_parameters(self, initial_labels: Tensor | None) -> None:
         classes, trained = self.num_classes, self.update == "optimizer" and not self.frozen
@@ -333,7 +328,7 @@ class AdaptiveLabelLoss(Criterion):
             if self.update == "self":
                 self._move(batch, rows.detach(), factor * share, scale, world)
             elif rows.requires_grad and not torch.compiler.is_compiling():
-                rows.register_hook(self.notice_gradient)  # type: ignore[no-untyped-call]
+                rows.register_hook(self.watch.notice)  # type: ignore[no-untyped-call]
         return terms
 
     @torch.no_grad()
@@ -377,38 +372,13 @@ class AdaptiveLabelLoss(Criterion):
         """The parameters that get sparse gradients: S, or of its two factors the left one."""
         return self.residual_parameters()[:1] if self.sparse else []
 
-    def notice_gradient(self, gradient: Tensor) -> None:
-        """Remember that S got a gradient, whether or not it is there when the next step begins."""
-        if self._steps_with_gradient is not None and not self._got_gradient and not gradient.is_meta:
-            self._got_gradient = bool(gradient.any())
-
     def _watch_gradients(self) -> None:
-        """Count, as a step begins, the steps in which S got a gradient; micro-batches are no steps."""
-        if self._steps_with_gradient is None or self.update == "self" or self._accumulating:
-            return
-        first = self.residual_parameters()[0].detach()
-        if first.is_meta:
-            return
-        if self._fingerprint is None:
-            self._fingerprint = first.abs().sum()
-        self._steps_with_gradient += self._got_gradient
-        self._got_gradient = False
-        if self._steps_with_gradient >= STEPS_BEFORE_WARNING:
-            self._warn_if_still()
+        if self.update == "optimizer" and not self._accumulating:  # micro-batches are no steps
+            self.watch.begin_step(self.residual_parameters()[0])
 
     def _warn_if_still(self) -> None:
-        """Warn once if S got gradients in several steps and never moved: it was left out of the optimizer."""
-        steps = (self._steps_with_gradient or 0) + self._got_gradient
-        if self._steps_with_gradient is None or self._fingerprint is None or steps < 2 or not self.learns:
-            return
-        self._steps_with_gradient = None
-        if bool(self.residual_parameters()[0].detach().abs().sum() == self._fingerprint):
-            warnings.warn(
-                "AdaptiveLabelLoss: the residual labels receive gradients but never change: their parameter was left "
-                "out of the optimizer. Give it criterion.parameter_groups() beside the model's parameters, or "
-                "construct the criterion with update='self' or frozen=True.",
-                stacklevel=5,
-            )
+        if self.learns:
+            self.watch.warn_if_still(self.residual_parameters()[0])
 
 
 def _checked_initial(labels: Tensor, classes: int) -> Tensor:

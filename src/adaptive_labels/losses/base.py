@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 import torch.distributed as dist
@@ -21,16 +21,16 @@ from adaptive_labels.losses.arguments import check_choice
 from adaptive_labels.losses.batch import (
     REDUCTIONS,
     Batch,
+    WholeStep,
     are_classes,
     check_class_weight,
     check_shapes,
+    count_step,
     full_precision,
-    number,
     over,
     prepare,
-    to_rows,
 )
-from adaptive_labels.losses.targets import cross_entropy, is_index
+from adaptive_labels.losses.targets import cross_entropy
 
 
 @dataclass
@@ -46,19 +46,6 @@ class Terms:
     own: Tensor | None = None
     own_share: Tensor | float | None = None
     parts: Mapping[str, Tensor | float] = field(default_factory=dict)
-
-
-class WholeStep(NamedTuple):
-    """What all micro-batches of a step have together, on all ``world`` processes.
-
-    ``weight``: the sum of the samples' class weights; ``samples``: their number; ``classes`` (K,): that of each class,
-    if it is known.
-    """
-
-    weight: Tensor | float
-    samples: Tensor | float
-    classes: Tensor | None
-    world: int
 
 
 class Criterion(nn.Module, ABC):
@@ -266,27 +253,12 @@ class Criterion(nn.Module, ABC):
         self._warn_if_not_synced()
         self._accumulating = True
         if targets is not None:
-            self._whole = self._count_classes(targets)
+            device = next(self.buffers(), next(self.parameters(), torch.empty(0))).device
+            self._whole = count_step(targets, self.num_classes, self.ignore_index, self.weight, device)
         try:
             yield self
         finally:
             self._accumulating, self._whole = False, None
-
-    @torch.no_grad()
-    def _count_classes(self, targets: Iterable[Tensor]) -> WholeStep:
-        device = next(self.buffers(), next(self.parameters(), torch.empty(0))).device
-        counts = torch.zeros(self.num_classes, dtype=torch.float64, device=device)
-        for target in targets:
-            if is_index(target):
-                kept = target[target != self.ignore_index].to(device)
-                counts += torch.bincount(kept, minlength=self.num_classes)
-            else:
-                counts += to_rows(target).sum(0).to(device)
-        world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-        if world > 1:
-            dist.all_reduce(counts)
-        total = counts if self.weight is None else counts * self.weight
-        return WholeStep(number(total.sum()), number(counts.sum()), counts, world)
 
     @torch.no_grad()
     def sync(self, group: dist.ProcessGroup | None = None) -> None:

@@ -5,11 +5,12 @@ Shapes: the caller's ``input`` is (K,), (N, K) or (N, K, d1, …); inside there 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from adaptive_labels.losses.targets import is_index
@@ -52,6 +53,37 @@ class Batch(NamedTuple):
         """The mean of something (M,) over the samples that count."""
         mean: Tensor = over((part * self.sample_weight).sum(), self.sum(self.sample_weight))
         return mean
+
+
+class WholeStep(NamedTuple):
+    """What all micro-batches of a step have together, on all ``world`` processes.
+
+    ``weight``: the sum of the samples' class weights; ``samples``: their number; ``classes`` (K,): that of each class,
+    if it is known.
+    """
+
+    weight: Tensor | float
+    samples: Tensor | float
+    classes: Tensor | None
+    world: int
+
+
+@torch.no_grad()
+def count_step(
+    targets: Iterable[Tensor], num_classes: int, ignore_index: int, class_weight: Tensor | None, device: torch.device
+) -> WholeStep:
+    """What the micro-batches with these targets have together, on all processes."""
+    counts = torch.zeros(num_classes, dtype=torch.float64, device=device)
+    for target in targets:
+        if is_index(target):
+            counts += torch.bincount(target[target != ignore_index].to(device), minlength=num_classes)
+        else:
+            counts += to_rows(target).sum(0).to(device)
+    world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    if world > 1:
+        dist.all_reduce(counts)
+    total = counts if class_weight is None else counts * class_weight
+    return WholeStep(number(total.sum()), number(counts.sum()), counts, world)
 
 
 def over(total: Any, count: Any) -> Any:

@@ -173,7 +173,7 @@ class FusedLoss(torch.autograd.Function):
             # On the CPU it costs nothing to look at the factor, and it is almost always 1.
             by = None if scale.device.type == "cpu" and scale.item() == 1.0 else scale
             if rows:
-                criterion.notice_gradient(rows[0])
+                criterion.watch.notice(rows[0])
                 gradients = rows[:-1] or rows
                 scaled = gradients if by is None else [row * by for row in gradients]
                 of_s = [_spread(criterion, scaled[0], rows[-1], ctx.distinct) if rows[1:] else scaled[0], *scaled[1:]]
