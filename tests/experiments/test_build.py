@@ -12,6 +12,7 @@ from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict
 from adaptive_labels.experiments import build
 from adaptive_labels.files import write_npz
 from adaptive_labels.runs import run_id
+from adaptive_labels.runs.arrays import save_residual_labels
 
 WORDS = {"food": "bread soup rice", "music": "drum flute song", "sport": "ball goal race"}
 
@@ -58,6 +59,15 @@ def test_other_content_at_the_same_path_is_another_run(table: Path) -> None:
     before = run_id(to_dict(resolved(table)))
     table.write_text(table.read_text().replace("bread 0", "bread 99"))
     assert run_id(to_dict(resolved(table))) != before
+
+
+def test_initial_labels_of_a_run_with_many_classes_are_read(tmp_path: Path) -> None:
+    matrix = np.random.default_rng(0).dirichlet(np.full(300, 0.01), size=300).astype(np.float32)
+    path = tmp_path / "residual_labels.npz"
+    save_residual_labels(path, [1], matrix[None], [str(label) for label in range(300)])
+    read = build._read_labels(str(path)).numpy()
+    assert (read.argmax(1) == matrix.argmax(1)).all()  # of so many classes a run keeps the largest of each row
+    assert read.max() == matrix.max()
 
 
 def test_initial_labels_count_by_their_content(table: Path, tmp_path: Path) -> None:

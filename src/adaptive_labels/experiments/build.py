@@ -41,6 +41,7 @@ from adaptive_labels.models import create_model, file_hash, find_model, load_wei
 from adaptive_labels.models.registry import ModelEntry, shapes_only as shapes_only
 from adaptive_labels.objectives import Distilled, Inputs, Mutual, Objective, Refined, Supervised
 from adaptive_labels.runs import RunError, RunFolder
+from adaptive_labels.runs.arrays import load_residual_labels
 
 _LABELS, _WEIGHTS = "method.options.initial_labels", "model.weights"
 FITTED_EXAMPLES = 5_000  # what a network with `fit_inputs` is shown
@@ -250,8 +251,11 @@ def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
 def _read_labels(path: str) -> Tensor:
     """A (K, K) matrix from a file: a run's residual_labels.npz (its last epoch), or any .npz with ``labels``."""
     try:
-        labels = read_npz(path)["labels"].astype(np.float32)
-    except (RunError, KeyError) as error:
+        arrays = read_npz(path)
+        labels = (arrays["labels"] if "labels" in arrays else load_residual_labels(Path(path)).matrix()).astype(
+            np.float32
+        )
+    except RunError as error:
         raise ConfigError(f"{_LABELS}: {path} cannot be read as labels: {error}") from error
     return torch.from_numpy(labels if labels.ndim == 2 else labels[-1])
 
