@@ -49,7 +49,7 @@ def same(one: AdaptiveLabelClassifier, other: AdaptiveLabelClassifier) -> None:
 
 @pytest.mark.parametrize(
     "classifier",
-    [AdaptiveLabelClassifier(), AdaptiveLabelClassifier("slr", hidden_layer_sizes=())],
+    [AdaptiveLabelClassifier(), AdaptiveLabelClassifier("slr", hidden_layer_sizes=(), learning_rate_init=0.02)],
     ids=["alr", "linear slr"],
 )
 def test_check_estimator(classifier: AdaptiveLabelClassifier) -> None:

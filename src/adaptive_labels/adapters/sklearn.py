@@ -47,7 +47,7 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     """A multi-layer perceptron, or a linear classifier, trained by a method of this package; for numeric features.
 
     Like scikit-learn's ``MLPClassifier`` it has one hidden layer of 100 units and takes steps of Adam on batches of 200
-    rows, by default; its rate starts higher and falls, so that 80 epochs do what 200 do there. It computes in the type
+    rows, by default; its rate starts higher and falls, so that 100 epochs do what 200 do there. It computes in the type
     of the features, float32 or float64. Scale them first, for instance with ``StandardScaler``.
 
     Args:
@@ -99,7 +99,7 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         learning_rate: str = "linear",
         learning_rate_init: float = 4e-3,
         residual_lr: float = 5.0,
-        max_iter: int = 80,
+        max_iter: int = 100,
         shuffle: bool = True,
         random_state: Any = None,
         tol: float = 1e-4,
