@@ -1,1 +1,1 @@
-"""The losses in the trainers that people already use: one file per trainer, which imports it when it is imported."""
+"""The methods inside trainers that people already use, one file per trainer; each needs an extra of its own."""

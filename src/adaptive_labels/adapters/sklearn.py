@@ -1,0 +1,350 @@
+"""A classifier for scikit-learn: a network on numeric features, trained by any method that needs no other network.
+
+Shapes: N rows, F features, K classes; layer sizes F, hidden_layer_sizes…, K.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adaptive_labels.adapters.perceptron import ACTIVATIONS, Perceptron, Rows, batches
+from adaptive_labels.errors import UserError
+from adaptive_labels.losses import METHODS, Confusion, CrossEntropy, find_method
+from adaptive_labels.losses.arguments import check_choice, check_number
+from adaptive_labels.losses.base import options_of
+from adaptive_labels.losses.confusions import largest
+
+try:
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.model_selection import train_test_split
+    from sklearn.utils import check_random_state, compute_class_weight
+    from sklearn.utils.multiclass import check_classification_targets, unique_labels
+    from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError(
+        "adaptive_labels.adapters.sklearn needs scikit-learn 1.6 or newer: pip install 'adaptive-labels[sklearn]'"
+    ) from error
+
+__all__ = ["AdaptiveLabelClassifier"]
+
+GUIDES = {"teacher": "a teacher", "peers": "peers", "generations": "an earlier generation"}
+CONFUSIONS = 20
+FLOATS = (np.float64, np.float32)
+# The options of criteria that are not the method's, and what to use instead.
+TAKEN = dict.fromkeys([*options_of(CrossEntropy), "sparse"], "") | {"weight": "; pass class_weight"}
+
+
+class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A multi-layer perceptron, or a linear classifier, trained by a method of this package; for numeric features.
+
+    Like scikit-learn's ``MLPClassifier`` it has one hidden layer of 100 units and takes steps of Adam on batches of 200
+    rows, by default; its rate starts higher and falls, so that 100 epochs do what 200 do there. It computes in the type
+    of the features, float32 or float64. Scale them first, for instance with ``StandardScaler``.
+
+    Args:
+        method: by name: ``"alr"``, ``"alr-s"``, ``"slr"``, ``"baseline"``, …; not those that need other networks.
+        method_options: the method's own options, for instance ``{"label_smoothing": 0.2}``.
+        hidden_layer_sizes: units of each hidden layer; ``()`` is a linear classifier.
+        activation: of the hidden layers: ``"relu"``, ``"tanh"``, ``"logistic"`` or ``"identity"``.
+        alpha: strength of the L2 penalty on weights, divided by the sum of a batch's sample weights.
+        batch_size: rows per step; ``"auto"`` is 200, or all rows if they are fewer.
+        learning_rate: ``"linear"``: the rate falls to 0 over the ``max_iter`` epochs of :meth:`fit`; ``"constant"``.
+            In :meth:`partial_fit`, which knows no end, it is constant.
+        learning_rate_init: Adam's learning rate at the start.
+        residual_lr: the rate of the residual labels, as a multiple of ``learning_rate_init``.
+        max_iter: epochs at most.
+        shuffle: draw a new order of the rows for each epoch.
+        random_state: of the first weights, the order of rows, and methods that draw.
+        tol: training ends when the loss has not fallen by more than this for ``n_iter_no_change`` epochs; with
+            ``early_stopping``, when the accuracy on the validation rows has not risen by more.
+        n_iter_no_change: see ``tol``.
+        early_stopping: hold ``validation_fraction`` of the rows out, and keep the weights that are best on them.
+        validation_fraction: see ``early_stopping``.
+        class_weight: weight per class: a dict, ``"balanced"``, or None.
+
+    Attributes:
+        classes_: (K,), in the order of the columns of ``predict_proba``.
+        residual_labels_: (K, K), if the method learns them: row k says what class k is taken for.
+        confusions_: the largest residual labels as (label, taken_for, probability), at most 20.
+        coefs_, intercepts_: the weights of each layer, (ins, outs) and (outs,).
+        loss_curve_, n_iter_: the mean loss of each epoch, and how many there were.
+        validation_scores_: with ``early_stopping``, the accuracy on the validation rows after each epoch.
+
+    >>> from sklearn.datasets import load_wine
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> X, y = load_wine(return_X_y=True)
+    >>> make_pipeline(StandardScaler(), AdaptiveLabelClassifier(random_state=0)).fit(X, y).score(X, y)
+    1.0
+    """
+
+    def __init__(
+        self,
+        method: str = "alr",
+        *,
+        method_options: Mapping[str, Any] | None = None,
+        hidden_layer_sizes: int | Sequence[int] = (100,),
+        activation: str = "relu",
+        alpha: float = 1e-4,
+        batch_size: int | str = "auto",
+        learning_rate: str = "linear",
+        learning_rate_init: float = 4e-3,
+        residual_lr: float = 5.0,
+        max_iter: int = 100,
+        shuffle: bool = True,
+        random_state: Any = None,
+        tol: float = 1e-4,
+        n_iter_no_change: int = 10,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        class_weight: Mapping[Any, float] | str | None = None,
+    ) -> None:
+        self.method = method
+        self.method_options = method_options
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.alpha = alpha
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.learning_rate_init = learning_rate_init
+        self.residual_lr = residual_lr
+        self.max_iter = max_iter
+        self.shuffle = shuffle
+        self.random_state = random_state
+        self.tol = tol
+        self.n_iter_no_change = n_iter_no_change
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Train on rows ``X`` (N, F) with labels ``y`` (N,); a ``sample_weight`` of 2 counts like the row twice."""
+        self._check_arguments()
+        X, y = validate_data(self, X, y, dtype=FLOATS, order="C")
+        check_classification_targets(y)
+        self.classes_ = unique_labels(y)
+        rows = self._rows(X, y, sample_weight)
+        self._start(rows)
+        train, held_out = self._split(rows) if self.early_stopping else (rows, None)
+        with self._training():
+            self._epochs(train, held_out)
+        return self
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any,
+        classes: Any = None,
+        sample_weight: Any = None,
+    ) -> Self:
+        """Train for one epoch on these rows; the first call needs ``classes``, all that there will ever be."""
+        self._check_arguments()
+        for name, value in (("early_stopping", True), ("class_weight", "balanced")):
+            if getattr(self, name) == value:
+                raise UserError(f"partial_fit sees only some rows at a time, so {name}={value!r} needs fit")
+        first = not hasattr(self, "_learner")
+        if first and classes is None:
+            raise UserError("the first call of partial_fit needs classes, the labels of all classes")
+        X, y = validate_data(self, X, y, dtype=FLOATS if first else self._learner.dtype, order="C", reset=first)
+        check_classification_targets(y)
+        if first:
+            self.classes_ = unique_labels(classes)
+        elif classes is not None and not np.array_equal(self.classes_, unique_labels(classes)):
+            raise UserError(f"classes={classes!r} differs from the classes of the first call, {self.classes_}")
+        unknown = np.setdiff1d(y, self.classes_)
+        if len(unknown):
+            raise UserError(f"y has labels that are not among classes: {', '.join(map(repr, unknown.tolist()))}")
+        rows = self._rows(X, y, sample_weight)
+        if first:
+            self._start(rows)
+        with self._training():
+            self._epoch(rows, torch.arange(len(rows[1])))
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each row, (N,)."""
+        chosen = self._logits(X).argmax(1).numpy()
+        found: NDArray[Any] = self.classes_[chosen]
+        return found
+
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        """The probability of each class, (N, K), in the order of ``classes_``."""
+        return self._logits(X).softmax(1).numpy()
+
+    def predict_log_proba(self, X: Any) -> NDArray[Any]:
+        """The logarithms of :meth:`predict_proba`, (N, K)."""
+        return self._logits(X).log_softmax(1).numpy()
+
+    @property
+    def residual_labels_(self) -> NDArray[Any]:
+        """What each class is taken for, (K, K): rows sum to 1, the diagonal is 0."""
+        check_is_fitted(self)
+        if not hasattr(self._learner.criterion, "residual_labels"):
+            learning = [name for name, method in METHODS.items() if hasattr(method.criterion, "residual_labels")]
+            raise AttributeError(f"method {self.method!r} learns no residual labels; {', '.join(learning)} do")
+        labels: Tensor = self._learner.criterion.residual_labels()  # type: ignore[operator]
+        return labels.numpy().copy()
+
+    @property
+    def confusions_(self) -> list[Confusion]:
+        """The largest residual labels, largest first, as (label, taken_for, probability)."""
+        labels = torch.from_numpy(self.residual_labels_)
+        return largest(lambda rows: labels[rows.start : rows.stop], len(labels), CONFUSIONS, self.classes_.tolist())
+
+    @property
+    def coefs_(self) -> list[NDArray[Any]]:
+        """The weights of each layer, (ins, outs)."""
+        check_is_fitted(self)
+        return [coef.numpy().copy() for coef, _ in self._learner.coefs]
+
+    @property
+    def intercepts_(self) -> list[NDArray[Any]]:
+        """The biases of each layer, (outs,)."""
+        check_is_fitted(self)
+        return [intercept.numpy().copy() for intercept, _ in self._learner.intercepts]
+
+    def _check_arguments(self) -> None:
+        check_choice("activation", self.activation, tuple(ACTIVATIONS))
+        check_choice("learning_rate", self.learning_rate, ("linear", "constant"))
+        for name, low in (("alpha", 0.0), ("learning_rate_init", 0.0), ("residual_lr", 0.0), ("tol", 0.0)):
+            check_number(name, _plain(getattr(self, name)), low, open_low=name == "learning_rate_init")
+        if check_number("validation_fraction", _plain(self.validation_fraction), 0, 1, open_low=True) == 1:
+            raise ValueError("validation_fraction must be in (0, 1), got 1: no row would be left to train on")
+        counts: list[tuple[str, Any]] = [("max_iter", self.max_iter), ("n_iter_no_change", self.n_iter_no_change)]
+        counts += [("hidden_layer_sizes", units) for units in self._hidden()]
+        counts += [] if self.batch_size == "auto" else [("batch_size", self.batch_size)]
+        for name, value in counts:
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+                raise ValueError(f"{name} must be an int of at least 1, got {getattr(self, name)!r}")
+
+    def _hidden(self) -> list[Any]:
+        sizes = self.hidden_layer_sizes
+        return list(sizes) if np.iterable(sizes) else [sizes]
+
+    def _options(self) -> dict[str, Any]:
+        """The method's options as its criterion takes them, or an error that says what this classifier cannot do."""
+        method = find_method(self.method)
+        if method.guide is not None:
+            alone = ", ".join(name for name, other in METHODS.items() if other.guide is None)
+            raise UserError(
+                f"method {self.method!r} learns from {GUIDES[method.guide]}, and AdaptiveLabelClassifier trains one "
+                f"network alone: choose one of {alone}"
+            )
+        options = {name: _plain(value) for name, value in (self.method_options or {}).items()}
+        for name in TAKEN.keys() & options.keys():
+            raise UserError(f"method_options: {name!r} is set by AdaptiveLabelClassifier{TAKEN[name]}")
+        return options
+
+    def _rows(self, X: NDArray[Any], y: NDArray[Any], sample_weight: Any) -> Rows:
+        """The rows that count, as tensors."""
+        if len(self.classes_) < 2:
+            raise UserError(f"AdaptiveLabelClassifier needs at least 2 classes, got one class: {self.classes_[0]!r}")
+        labels = np.searchsorted(self.classes_, y).astype(np.int64)
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(sample_weight, X, dtype=X.dtype)
+            if (weights < 0).any() or not weights.any():
+                raise UserError("sample_weight must be at least 0 for every row, and above 0 for one of them")
+            if not weights.all():
+                kept = weights > 0
+                X, labels, weights = X[kept], labels[kept], weights[kept]
+            weights = torch.tensor(weights)
+        return torch.from_numpy(np.require(X, requirements="W")), torch.from_numpy(labels), weights
+
+    def _start(self, rows: Rows) -> None:
+        """Make the network and the criterion, and forget all earlier training."""
+        x, y, weights = rows
+        options = self._options()
+        if self.class_weight is not None:
+            options["weight"] = torch.tensor(self._class_weights(y, weights), dtype=torch.float32)
+        sizes = [x.shape[1], *map(int, self._hidden()), len(self.classes_)]
+        self._random = check_random_state(self.random_state)
+        self._learner = Perceptron(sizes, self.activation, self.method, options, x.dtype)
+        self._learner.draw(self._random)
+        self.loss_curve_: list[float] = []
+        self.n_iter_ = 0
+
+    def _class_weights(self, y: Tensor, weights: Tensor | None) -> NDArray[np.float64]:
+        if self.class_weight == "balanced":
+            counts = torch.bincount(y, weights, len(self.classes_)).double().numpy()
+            return np.asarray(counts.sum() / (len(counts) * np.maximum(counts, counts[counts > 0].min())))
+        given = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_[y.numpy()])
+        return np.asarray(given)
+
+    def _split(self, rows: Rows) -> tuple[Rows, Rows]:
+        """Rows to train on, and rows to validate on, with the same shares of the classes."""
+        self.validation_scores_: list[float] = []
+        x, y, weights = rows
+        options = {"test_size": self.validation_fraction, "stratify": y.numpy(), "random_state": self._random}
+        both = train_test_split(np.arange(len(y)), **options)
+        train, validation = ((x[chosen], y[chosen], None if weights is None else weights[chosen]) for chosen in both)
+        return train, validation
+
+    def _epoch(self, rows: Rows, order: Tensor, left: float = 1.0) -> Tensor:
+        """Train on every row once, in a new order made of the last one, which is returned; ``left`` scales the rate."""
+        count = len(order)
+        size = min(200 if self.batch_size == "auto" else int(self.batch_size), count)
+        if self.shuffle:
+            order = order[torch.from_numpy(self._random.permutation(count))]
+        rate = self.learning_rate_init * left
+        loss = 0.0
+        for batch in batches(rows, order, size):
+            loss += len(batch[1]) * self._learner.step(batch, (rate, rate * self.residual_lr), self.alpha)
+        self._learner.criterion.epoch_end()
+        self.loss_curve_.append(loss / count)
+        self.n_iter_ += 1
+        return order
+
+    def _epochs(self, rows: Rows, held_out: Rows | None) -> None:
+        """Train until nothing gets better, or for ``max_iter`` epochs."""
+        best, best_state, waited = np.inf, None, 0
+        order = torch.arange(len(rows[1]))
+        for epoch in range(self.max_iter):
+            order = self._epoch(rows, order, 1 - epoch / self.max_iter if self.learning_rate == "linear" else 1.0)
+            now = self.loss_curve_[-1] if held_out is None else -self._validate(held_out)
+            waited = waited + 1 if now > best - self.tol else 0
+            if now < best and held_out is not None:
+                best_state = self._learner.state()
+            best = min(best, now)
+            if waited > self.n_iter_no_change:
+                break
+        if best_state is not None:
+            self._learner.load(best_state)
+
+    @contextmanager
+    def _training(self) -> Iterator[None]:
+        """Gradients on; what draws from torch's generator draws by ``random_state``, and leaves it as it was."""
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            torch.default_generator.manual_seed(copy.deepcopy(self._random).randint(2**31))
+            yield
+        if not bool(self._learner.vectors[0].isfinite().all()):
+            raise UserError("training ended with infinite weights: scale the features, or lower learning_rate_init")
+
+    def _validate(self, held_out: Rows) -> float:
+        """The accuracy on rows that are not trained on, noted."""
+        x, y, weights = held_out
+        right = (self._learner.logits(x).argmax(1) == y).float()
+        self.validation_scores_.append(float(np.average(right.numpy(), weights=weights)))
+        return self.validation_scores_[-1]
+
+    @torch.no_grad()
+    def _logits(self, X: Any) -> Tensor:
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=self._learner.dtype, order="C", reset=False)
+        return self._learner.logits(torch.from_numpy(np.require(X, requirements="W")))
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as Python's, an array as a tensor, anything else as it is."""
+    if isinstance(value, np.ndarray):
+        return torch.tensor(value)
+    return value.item() if isinstance(value, np.generic) else value
