@@ -22,6 +22,8 @@ MODULES = [name for name in FOUND if not name.endswith("._alr")]  # the compiled
 
 @pytest.mark.parametrize("name", ["adaptive_labels", *MODULES])
 def test_docstrings(name: str) -> None:
+    if name.startswith("adaptive_labels.adapters."):
+        pytest.importorskip(name.rpartition(".")[2] if "perceptron" not in name else "torch")  # the trainer's package
     module = importlib.import_module(name)
     failed, _ = doctest.testmod(module, extraglobs={"torch": torch}, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert failed == 0

@@ -16,6 +16,10 @@ __version__ = "0.1.0"
 __all__ = ["AdaptiveLabelLoss", "__version__", "compare"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     # torch takes seconds to import: `alr --help` and the analysis of finished runs do without it.
     if name == "AdaptiveLabelLoss":

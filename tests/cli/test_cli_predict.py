@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import sys
@@ -42,6 +43,50 @@ def test_texts_and_files_of_texts(alr, text_run, tmp_path):
         classes = line.split(": ")[1].split(", ")
         assert classes[0].split()[0] == best
         assert sum(float(part.split()[1].rstrip("%")) for part in classes) == pytest.approx(100, abs=0.2)
+
+
+def test_a_table_is_read_by_its_text_column(alr, text_run, tmp_path):
+    (tmp_path / "new.csv").write_text('id,text\n7,"bread, soup"\n8,\n9,song guitar\n')
+    ended = alr("predict", text_run, "new.csv", "-o", "found.csv")
+    assert (ended.status, ended.err, ended.out) == (0, "", "3 predictions are in found.csv.\n")
+    with (tmp_path / "found.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["input"] for row in rows] == ["bread, soup", "", "song guitar"]
+    assert (rows[0]["class"], rows[2]["class"]) == ("food", "music")
+    for row in rows:
+        by_class = {name: float(row[name]) for name in ("food", "music", "sport")}
+        assert sum(by_class.values()) == pytest.approx(1)
+        assert float(row["probability"]) == max(by_class.values()) == by_class[row["class"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options"),
+    [
+        ("one.csv", "text\nbread soup\nsong guitar\n", ()),
+        ("bare.csv", "bread soup\nsong guitar\n", ()),  # no header: the first row is a text, too
+        (
+            "own.csv",
+            "words,extra\nbread soup,a long remark that is no input\nsong guitar,x\n",
+            ("--text-column", "words"),
+        ),
+        ("lines.jsonl", '{"label": "x", "text": "bread soup"}\n{"label": "y", "text": "song guitar"}\n', ()),
+    ],
+)
+def test_tables_of_any_kind(alr, text_run, tmp_path, name, content, options):
+    (tmp_path / name).write_text(content)
+    ended = alr("predict", text_run, name, *options, "--json")
+    assert (ended.status, ended.err) == (0, "")
+    assert [json.loads(line)["input"] for line in ended.out.splitlines()] == ["bread soup", "song guitar"]
+
+
+def test_one_text_is_one_input(text_run):
+    import adaptive_labels
+    from adaptive_labels.experiments.prediction import Predictor
+
+    predictor = Predictor.load(text_run)
+    assert predictor.predict("bread soup") == predictor.predict(["bread soup"])
+    assert len(predictor.predict("bread soup")) == 1
+    assert {"AdaptiveLabelLoss", "compare"} <= set(dir(adaptive_labels))
 
 
 def test_standard_input_and_json(alr, text_run, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -37,6 +38,23 @@ def test_it_returns_the_runs(texts, tmp_path):
     again = adaptive_labels.compare(texts, methods, seeds=[3, 5], out=tmp_path, settings=QUICK)
     assert [run.path for run in again] == [run.path for run in runs]
     assert metrics(tmp_path) == before
+
+
+def test_it_has_the_table_and_the_verdict(texts, tmp_path):
+    runs = adaptive_labels.compare(texts, "baseline,slr", 2, out=tmp_path, settings=QUICK)
+    table = runs.table()
+    assert "baseline" in table
+    assert "slr" in table
+    (group,) = json.loads(runs.table("json"))
+    assert {row["method"] for row in group["rows"]} == {"baseline", "slr"}
+    assert "validation" in runs.verdict
+    assert str(runs) == f"{table}\n{runs.verdict}"
+
+
+def test_a_time_budget_shortens_the_runs(texts, tmp_path):
+    settings = {**QUICK, "training": {"threads": 1, "epochs": 2000}}
+    (run,) = adaptive_labels.compare(texts, "baseline", 1, out=tmp_path, settings=settings, time_budget=3.0)
+    assert 1 <= run.result["epochs"] < 2000
 
 
 def test_a_failed_run_is_raised_and_the_others_are_kept(texts, tmp_path):

@@ -1,28 +1,46 @@
 """`alr predict`: a trained classifier at work."""
 
+import dataclasses
 import json
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from adaptive_labels.cli.app import app
-from adaptive_labels.cli.options import Json, Run, argument, count
+from adaptive_labels.cli.options import Json, Run, argument, count, option
 
 
 @app.command()
 def predict(
     run: Run,
-    inputs: Annotated[list[str], argument("INPUT", "Texts, text files, image files; - is standard input.")],
+    inputs: Annotated[list[str], argument("INPUT", "Texts, tables, text files, image files; - is standard input.")],
     top: Annotated[int, count("How many classes to show.")] = 3,
+    text_column: Annotated[str, option("NAME", "The text column of a table; by default the run's, or a guess.")] = "",
+    output: Annotated[Path | None, option("FILE", "Write a CSV with all probabilities.", "-o", "--output")] = None,
     as_json: Json = False,
 ) -> None:
-    """The trained classifier on texts or image files. A text file has one text per line."""
+    """The trained classifier on texts, tables of texts or image files. A text file has one text per line."""
     from adaptive_labels.experiments.prediction import Predictor
+    from adaptive_labels.files import write_bytes
+    from adaptive_labels.tables import as_csv
 
     predictor = Predictor.load(run)
+    if text_column:
+        predictor = dataclasses.replace(predictor, text_column=text_column)
     shown, given = predictor.read(inputs, sys.stdin)
-    for name, ranking in zip(shown, predictor.predict(given, top), strict=True):
+    probabilities = predictor.probabilities(given)
+    rankings = predictor.largest(probabilities, top)
+    if output is not None:
+        rows = [
+            [name, *ranking[0], *row]
+            for name, ranking, row in zip(shown, rankings, probabilities.tolist(), strict=True)
+        ]
+        write_bytes(output, as_csv(["input", "class", "probability", *predictor.classes], rows).encode())
+        typer.echo(f"{len(rows):,} predictions are in {output}.")
+        return
+    for name, ranking in zip(shown, rankings, strict=True):
         if as_json:
             classes = [{"class": label, "probability": probability} for label, probability in ranking]
             typer.echo(json.dumps({"input": name, "classes": classes}, ensure_ascii=False))  # one line per input

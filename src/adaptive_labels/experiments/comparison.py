@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from adaptive_labels import analysis
 from adaptive_labels.config import ConfigError, RunConfig, TrainingConfig, from_dict, to_dict, with_settings
 from adaptive_labels.data import Dataset
 from adaptive_labels.experiments import build, teachers as teaching
@@ -353,6 +354,27 @@ def _prepared_once(plan: Plan, executor: futures.Executor | None) -> Iterator[tu
         yield execute_job, files
 
 
+class Compared(list[RunFolder]):
+    """The runs of a comparison, which print as its table and verdict."""
+
+    @property
+    def records(self) -> Sequence[analysis.Record]:
+        """The runs with their metrics, for tables and statistics."""
+        return analysis.read_records(self)
+
+    def table(self, format: str = "text") -> str:
+        """One row per method, as ``alr table`` prints it: ``"text"``, ``"md"``, ``"tex"``, ``"csv"`` or ``"json"``."""
+        return analysis.table(self.records, format)
+
+    @property
+    def verdict(self) -> str:
+        """Which method is best on validation, and by how much."""
+        return "\n".join(analysis.verdict(group) for group in analysis.group_records(self.records))
+
+    def __str__(self) -> str:
+        return f"{self.table()}\n{self.verdict}"
+
+
 def compare(
     data: str | Path,
     methods: str | Sequence[Method] = DEFAULT_METHODS,
@@ -361,9 +383,12 @@ def compare(
     out: str | Path = "runs",
     workers: int = 1,
     executor: futures.Executor | None = None,
+    time_budget: float | None = None,
     settings: Mapping[str, Any] | None = None,
-) -> list[RunFolder]:
-    """Train every method with every seed on ``data``, and return the runs; finished ones are not run again.
+) -> Compared:
+    """Train every method with every seed on ``data``; finished runs are not run again.
+
+    ``print`` what is returned for the table and the verdict.
 
     Args:
         data: a data set's name or a path, as for ``alr compare``.
@@ -373,20 +398,21 @@ def compare(
         workers: processes at a time. With more than one, call it under ``if __name__ == "__main__":``.
         executor: any ``concurrent.futures.Executor`` to hand the runs to, in the place of ``workers``. Threads of one
             process train one after another, since torch's random state is one per process.
+        time_budget: seconds. If the estimate exceeds them, all runs get fewer epochs.
         settings: the rest of the configuration, as nested tables: ``{"training": {"epochs": 5}}``.
 
     Raises:
         RuntimeError: if a run failed; the others are kept, and the same call does only what is missing.
-
-    The runs go into :func:`adaptive_labels.analysis.read_records` for tables and statistics.
     """
     values = {**(settings or {})}
     values["data"] = {**values.get("data", {}), "name": str(data)}
     chosen = parse_methods(methods) if isinstance(methods, str) else methods
     which = range(seeds) if isinstance(seeds, int) else seeds
-    plan = make_plan(from_dict(values), chosen, which, Path(out), workers, estimate=False)
+    plan = make_plan(
+        from_dict(values), chosen, which, Path(out), workers, time_budget, estimate=time_budget is not None
+    )
     runs, failed = run_plan(plan, lambda event: None, sys.argv, executor)
     if failed:
         reasons = "; ".join(f"{outcome.job.name}: {outcome.error}" for outcome in failed)
         raise RuntimeError(f"{len(failed)} of {len(plan.configs)} runs failed: {reasons}")
-    return runs
+    return Compared(runs)

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from adaptive_labels.data.encoders.images import ImageEncoder
 from adaptive_labels.data.pixels import decode_image, open_rgb, resize_and_cut, why_unreadable
 from adaptive_labels.data.readers.images import is_image
+from adaptive_labels.data.readers.tables import is_table
+from adaptive_labels.data.readers.texts import read_texts_only
 from adaptive_labels.experiments import build
 from adaptive_labels.experiments.teachers import finished_run
 from adaptive_labels.runs import RunError
@@ -33,15 +35,20 @@ class Predictor:
     encoder: build.Encoder
     classes: tuple[str, ...]
     temperature: float
+    text_column: str | None = None
 
     @classmethod
     def load(cls, path: str | Path) -> Predictor:
         """The classifier of the finished run in ``path``."""
         run = finished_run(Path(path), "predict with")
-        return cls(*build.load_network(run), (run.result or {})["metrics"]["test"].get("temperature", 1.0))
+        temperature = (run.result or {})["metrics"]["test"].get("temperature", 1.0)
+        return cls(*build.load_network(run), temperature, run.config["data"].get("text_column"))
 
     def read(self, inputs: Sequence[str], standard_input: TextIO) -> tuple[list[str], list[str] | Tensor]:
-        """What command-line inputs stand for: names to show, and the texts or images themselves."""
+        """What command-line inputs stand for: names to show, and the texts or images themselves.
+
+        Of a table each row is an input, empty texts included; of any other text file each line that is not empty.
+        """
         if isinstance(self.encoder, ImageEncoder):
             return self._read_images(inputs)
         texts: list[str] = []
@@ -51,7 +58,8 @@ class Predictor:
             elif _is_file(given):
                 if is_image(Path(given)):
                     raise RunError(f"{given} is an image, but this run classifies texts")
-                texts += _lines_of(Path(given))
+                path = Path(given)
+                texts += read_texts_only(path, self.text_column) if is_table(path) else _lines_of(path)
             elif _is_file_name(given):
                 raise RunError(
                     f"there is no file {given}; if that is the text itself, pipe it into `alr predict RUN -`"
@@ -82,12 +90,21 @@ class Predictor:
             images = (images * grey).sum(1, keepdim=True).round().to(torch.uint8)
         return list(inputs), images
 
-    def predict(self, inputs: list[str] | Tensor, top: int = 3) -> list[list[tuple[str, float]]]:
-        """The ``top`` classes of each input with their probabilities, largest first."""
+    def probabilities(self, inputs: str | Sequence[str] | Tensor) -> Tensor:
+        """The probability of every class for each input, (N, K); one text is one input."""
+        if isinstance(inputs, str):
+            inputs = [inputs]
         if len(inputs) == 0:
-            return []
-        encoded = self.encoder.encode(inputs)
-        probabilities = (predict_logits(self.model, encoded).double() / self.temperature).softmax(1)
+            return torch.zeros(0, len(self.classes), dtype=torch.float64)
+        encoded = self.encoder.encode(inputs if isinstance(inputs, Tensor) else list(inputs))
+        return (predict_logits(self.model, encoded).double() / self.temperature).softmax(1)
+
+    def predict(self, inputs: str | Sequence[str] | Tensor, top: int = 3) -> list[list[tuple[str, float]]]:
+        """The ``top`` classes of each input with their probabilities, largest first; one text is one input."""
+        return self.largest(self.probabilities(inputs), top)
+
+    def largest(self, probabilities: Tensor, top: int) -> list[list[tuple[str, float]]]:
+        """The ``top`` classes of each row of probabilities (N, K), largest first."""
         values, indices = probabilities.topk(min(top, len(self.classes)), dim=1)
         return [
             [(self.classes[int(index)], float(value)) for value, index in zip(*row, strict=True)]

@@ -95,7 +95,9 @@ def tables_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_file() and is_table(path))
 
 
-def read_table(path: Path, *, header: bool | None = None, known_names: Sequence[str] = ()) -> Table:
+def read_table(
+    path: Path, *, header: bool | None = None, known_names: Sequence[str] = (), least_columns: int = 2
+) -> Table:
     """Read a whole file.
 
     `header` says whether a delimited file's first line names the columns; None looks at the content, where a first line
@@ -112,7 +114,7 @@ def read_table(path: Path, *, header: bool | None = None, known_names: Sequence[
     else:
         delimiter = "\t" if name.endswith(".tsv") else None
         table = _parse_delimited(path, *_read_text(path, "cp1252"), delimiter, header, known_names)
-    if len(table.names) < 2:
+    if len(table.names) < least_columns:
         raise DataError(f"{path} has one column only ({table.names[0]!r}); a text and a label column are needed.")
     return table
 

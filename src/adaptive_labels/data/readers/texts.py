@@ -61,6 +61,22 @@ def read_texts(path: Path, *, text_column: str | None = None, label_column: str 
     return RawDataset(path.resolve().name, "text", class_names, examples, notes)
 
 
+def read_texts_only(path: Path, text_column: str | None = None) -> list[str]:
+    """The texts of a table, one per row, empty ones included; it needs no label column."""
+    names = _given_names(text_column)
+    table = read_table(path, known_names=names, least_columns=1)
+    if len(table.names) == 1 and table.has_header and table.path.name.lower().removesuffix(".gz").endswith("sv"):
+        # A short first text looks like a heading; of one column only a usual name or the given one is.
+        usual = normalise_name(table.names[0]) in WHOLE_TEXT_NAMES + PART_TEXT_NAMES
+        if not usual and table.names[0] not in names:
+            table = read_table(path, header=False, least_columns=1)
+    if text_column is not None:
+        columns = _given_text(table, text_column)
+    else:
+        columns = _guess_text(table, _by_name(table, LABEL_NAMES, range(len(table.names))))
+    return _joined(table, columns)
+
+
 def _find_files(folder: Path, notes: list[str]) -> dict[SplitName, Path]:
     tables = tables_in(folder)
     files = find_splits(folder, {path: _stem(path) for path in tables})
@@ -102,8 +118,7 @@ def _read_splits(
 
 
 def _rows(table: Table, text: Sequence[int], label: int) -> _Rows:
-    parts = [table.texts(i) for i in text]
-    joined = [" ".join(filter(None, row)) for row in zip(*parts, strict=True)]
+    joined = _joined(table, text)
     labels = table.texts(label)
     if "" in labels:
         raise DataError(f"The label column {table.names[label]!r} is empty at {table.where(labels.index(''))}.")
@@ -112,6 +127,10 @@ def _rows(table: Table, text: Sequence[int], label: int) -> _Rows:
         names = ", ".join(repr(table.names[i]) for i in text)
         raise DataError(f"All texts in {table.path} are empty (column {names}).")
     return _Rows(table, [joined[row] for row in kept], [labels[row] for row in kept], kept)
+
+
+def _joined(table: Table, columns: Sequence[int]) -> list[str]:
+    return [" ".join(filter(None, row)) for row in zip(*map(table.texts, columns), strict=True)]
 
 
 def _in_order(labels: set[str]) -> list[str]:
@@ -230,7 +249,7 @@ def _guess_label(table: Table, taken: Sequence[int]) -> int:
     return min(candidates, key=lambda i: counts[i])
 
 
-def _guess_text(table: Table, label: int) -> tuple[int, ...]:
+def _guess_text(table: Table, label: int | None) -> tuple[int, ...]:
     free = [i for i in range(len(table.names)) if i != label]
     whole = _by_name(table, WHOLE_TEXT_NAMES, free)
     if whole is not None:
