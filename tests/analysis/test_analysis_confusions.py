@@ -238,3 +238,19 @@ def test_predictions_that_are_none_are_the_files_fault(maker: Any) -> None:
     bare.save_predictions(test_logits=np.array([[0.0, np.nan]]), test_labels=[0])
     with pytest.raises(RunError, match=r"predictions\.npz holds no usable predictions: logits gives no .* in row 0"):
         read_confusions([bare])
+
+
+def test_flat_residual_labels_are_said_to_be_so_and_not_ranked() -> None:
+    counts = np.array([[5.0, 4.0, 1.0], [0.0, 9.0, 1.0], [0.0, 3.0, 7.0]])
+    flat = Confusions(("a", "b", "c"), (1 - np.eye(3)) / 2, counts, 1, 1)
+    assert (top_pairs(flat, 1)[0].true, top_pairs(flat, 1)[0].taken_for) == ("a", "b")  # most often on the test split
+    assert "The residual labels are still nearly even (entropy 100.0%" in summarise_confusions(flat)
+    learned = Confusions(("a", "b", "c"), np.array([[0, 0.1, 0.9], [0.5, 0, 0.5], [0.5, 0.5, 0]]), counts, 1, 1)
+    assert (top_pairs(learned, 1)[0].true, top_pairs(learned, 1)[0].taken_for) == ("a", "c")
+    assert "nearly even" not in summarise_confusions(learned)
+
+
+def test_two_classes_leave_nothing_to_learn() -> None:
+    both = Confusions(("a", "b"), 1 - np.eye(2), np.array([[9.0, 1.0], [5.0, 5.0]]), 1, 1)
+    assert top_pairs(both, 1)[0].true == "b"
+    assert "With two classes a residual label has one entry" in summarise_confusions(both)

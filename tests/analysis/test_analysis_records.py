@@ -89,8 +89,34 @@ def test_the_verdict_of_a_clear_gain(maker: Any) -> None:
     # Differences 2.1, 2.1, 2.2 points: mean 2.133, std 0.0577, t = 64, interval ± 4.3027 · 0.0577 / √3 = 0.143.
     assert sentence == (
         "alr reaches 57.4 ± 0.3% on the test split (3 seeds), 2.1 points above baseline "
-        "(95% interval 2.0 to 2.3, p < 0.001): more than noise. Chosen by validation accuracy out of 2 methods."
+        "(95% interval 2.0 to 2.3, p < 0.001): more than noise. Chosen by validation accuracy out of 2 methods. "
+        "3 seeds are few: a sign-flip test, which assumes no normal distribution, could not give less than p = 0.25."
     )
+
+
+def test_the_verdict_compares_with_label_smoothing_too(maker: Any) -> None:
+    sentence = figures(
+        maker,
+        baseline=([0.550, 0.555, 0.552], 0.5),
+        slr=([0.560, 0.551, 0.565], 0.55),
+        alr=([0.571, 0.576, 0.574], 0.6),
+    )
+    # Differences 1.1, 2.5, 0.9 points: mean 1.5, std 0.872, interval ± 4.3027 · 0.872 / √3 = 2.165.
+    assert (
+        " It is 1.5 points above slr (95% interval of the difference −0.7 to +3.7, p = 0.097): not more than noise can "
+        "explain. Chosen by" in sentence
+    )
+
+
+def test_the_verdict_warns_of_a_class_that_is_never_found_and_of_two_classes(maker: Any) -> None:
+    runs = []
+    for method, top1 in (("baseline", 0.8), ("alr", 0.9)):
+        run = RunFolder.create(maker.out, maker.config(method, 0))
+        metrics = {"test": {"top1": top1, "worst_class": 0.0}, "validation": {"top1": top1}}
+        runs.append(maker.finish(run, metrics, parameters={"network": 1000, "criterion": 2}))
+    (group,) = group_records(read_records(runs))
+    assert "alr never finds at least one of the classes." in verdict(group)
+    assert "With two classes ALR is its L_hard" in verdict(group)
 
 
 def test_the_verdict_is_chosen_on_validation_alone(maker: Any) -> None:

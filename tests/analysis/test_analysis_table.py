@@ -24,16 +24,28 @@ def test_the_text_table_to_the_letter(small: list[RunFolder]) -> None:
     # with two degrees of freedom p = 1 − t / √(2 + t²) = 0.35, the larger of two, which Holm leaves as it is.
     assert table(read_records(small), "text").splitlines() == [
         "towns, fasttext",
-        "method    n  test top-1 %   difference [95%]        p  val top-1 %  seconds  parameters",
-        "--------  -  ------------  -----------------  -------  -----------  -------  ----------",
-        "baseline  3    55.2 ± 0.3                               54.2 ± 0.3      2.5          1K",
-        "slr       3    55.9 ± 0.7  +0.6 [−1.6, +2.9]     0.35   54.9 ± 0.7      2.5          1K",
-        "alr       3    57.4 ± 0.3  +2.1 [+2.0, +2.3]  < 0.001   56.4 ± 0.3      2.5          1K",
+        "method    n  test top-1 %   difference [95%]        p   beside slr [95%]  val top-1 %  seconds  parameters",
+        "--------  -  ------------  -----------------  -------  -----------------  -----------  -------  ----------",
+        "baseline  3    55.2 ± 0.3                                                  54.2 ± 0.3      2.5          1K",
+        "slr       3    55.9 ± 0.7  +0.6 [−1.6, +2.9]     0.35                      54.9 ± 0.7      2.5          1K",
+        "alr       3    57.4 ± 0.3  +2.1 [+2.0, +2.3]  < 0.001  +1.5 [−0.7, +3.7]   56.4 ± 0.3      2.5          1K",
         "Test split, last epoch (4); mean ± standard deviation over n seeds.",
         "Difference from the baseline in points on the seeds both have, with its 95% t interval; p by paired t test, "
         "Holm-corrected over 2 methods.",
+        "Beside slr: the same difference from label smoothing as it comes.",
         "Left out: alr-s, seed 0: diverged: the loss was NaN in epoch 3 | 100% & more.",
     ]
+
+
+def test_unbalanced_classes_bring_their_means_over_classes(maker: Any) -> None:
+    even = {"top1": 0.9, "balanced_accuracy": 0.9, "macro_f1": 0.9}
+    uneven = {"top1": 0.9, "balanced_accuracy": 0.5, "macro_f1": 0.45}
+    for metrics, shown in ((even, False), (uneven, True)):
+        run = RunFolder.create(maker.out, maker.config("baseline", 0, dataset=str(shown)))
+        text = table(read_records([maker.finish(run, {"test": metrics})]))
+        assert ("balanced %" in text, "macro F1 %" in text) == (shown, shown)
+    assert " 50.0 " in text
+    assert " 45.0 " in text
 
 
 def test_whole_runs_show_every_column(comparison: list[RunFolder]) -> None:
@@ -48,7 +60,7 @@ def test_markdown_keeps_its_columns(maker: Any, small: list[RunFolder]) -> None:
     odd = maker.figures("a|b*c", 0, 0.5, 0.5, dataset="_x_")
     text = table(read_records([*small, odd]), "markdown")
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert all(line.replace("\\|", "").count("|") in (7, 9) for line in rows)
+    assert all(line.replace("\\|", "").count("|") in (7, 10) for line in rows)
     assert "a\\|b\\*c" in text
     assert "**\\_x\\_, fasttext**" in text
     assert "- alr-s, seed 0: diverged: the loss was NaN in epoch 3 \\| 100% & more." in text
@@ -60,7 +72,7 @@ def test_latex_is_escaped_and_whole(maker: Any, small: list[RunFolder]) -> None:
         assert words in text
     assert r"test top-1 \%" in text
     body = text[text.index("\\midrule") : text.index("\\bottomrule")]
-    assert {line.replace(r"\&", "").count("&") for line in body.splitlines()[1:]} == {7}
+    assert {line.replace(r"\&", "").count("&") for line in body.splitlines()[1:]} == {8}
     assert "% left out: alr-s, seed 0" in text
 
 

@@ -22,7 +22,7 @@ from adaptive_labels.analysis.confusion_matrix import (
     without_diagonal,
 )
 from adaptive_labels.analysis.format import p_value, percent
-from adaptive_labels.analysis.residual_labels import Agreement, agreement
+from adaptive_labels.analysis.residual_labels import Agreement, agreement, row_entropy
 from adaptive_labels.analysis.statistics import SIGNIFICANCE
 from adaptive_labels.errors import UserError
 from adaptive_labels.metrics import confusion_matrix
@@ -31,6 +31,7 @@ from adaptive_labels.runs import Predictions, RunError, RunFolder
 FORMATS = ("text", "json", "csv")
 LISTS = ("pairs", "one-way", "groups")
 NOTHING = "No class is taken for another.\n"
+NEARLY_EVEN, FLAT = 0.98, 0.9999  # shares of the largest entropy that residual labels can have
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,31 @@ class Confusions:
         """(K, K) test counts as shares of the row's examples; rows of classes without examples are 0."""
         return None if self.counts is None else row_shares(self.counts)
 
+    @cached_property
+    def evenness(self) -> float:
+        """How even the residual labels are: their mean entropy as a share of the largest possible; 1 of two classes."""
+        if self.residual is None or len(self.classes) == 2:
+            return 1.0
+        return float(row_entropy(self.residual, normalised=True).mean())
+
+    @property
+    def little_learned(self) -> str:
+        """Why there is little to read from the residual labels, in a sentence; empty where there is more."""
+        if self.residual is None or self.evenness < NEARLY_EVEN:
+            return ""
+        if len(self.classes) == 2:
+            return "With two classes a residual label has one entry: there is nothing to learn, and ALR is its L_hard."
+        return (
+            f"The residual labels are still nearly even (entropy {percent(self.evenness)}% of the largest possible): "
+            "there is little to read from them yet. Longer training, or a larger residual_lr, would move them."
+        )
+
     def ranking(self, by: str | None = None) -> Matrix:
-        """(K, K) residual labels or test rates, as ``by`` says; without it, residual labels if there are any."""
+        """(K, K) residual labels or test rates, as ``by`` says; without it, residual labels that are not flat."""
         if by not in (None, "residual", "test"):
             raise UserError(f"by is {by!r}; it must be residual or test.")
+        if by is None and self.evenness >= FLAT and self.rates is not None:
+            return self.rates
         if by != "test" and self.residual is not None:
             return self.residual
         if by != "residual" and self.rates is not None:
@@ -338,7 +360,9 @@ def _pair_lines(confusions: Confusions, pairs: Sequence[Pair]) -> list[str]:
     lines = tables.aligned(*pair_cells(confusions, pairs, for_terminal=True), left=(0, 1))
     lines.append(f"Mean over {runs} runs; last stored epoch." if runs > 1 else "One run; last stored epoch.")
     found = confusions.agreement()
-    if found is not None and found.overall is not None:
+    if confusions.little_learned:
+        lines.append(confusions.little_learned)
+    elif found is not None and found.overall is not None:
         rho = f"{found.overall:.2f}".replace("-", "−")
         ranked = f"rank the pairs with a Spearman correlation of {rho} (1 is the same order)."
         lines.append(f"Residual labels and test errors {ranked}")

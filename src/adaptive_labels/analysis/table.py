@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from adaptive_labels import tables
@@ -23,7 +23,7 @@ from adaptive_labels.analysis.statistics import SIGNIFICANCE, Comparison, Summar
 from adaptive_labels.errors import UserError
 
 FORMATS = ("text", "markdown", "csv", "latex", "json")
-METRICS = ("top1", "top5", "nll", "ece", "ece_scaled", "aurc")
+METRICS = ("top1", "top5", "balanced_accuracy", "macro_f1", "worst_class", "nll", "ece", "ece_scaled", "aurc")
 NOTHING = "No run has finished yet."
 # Means over seeds that agree to this are equal: validation accuracies are counts divided by counts.
 _SAME = 1e-9
@@ -39,6 +39,7 @@ class Row:
     test: Mapping[str, Summary | None]  # metric → summary over the seeds that have it, for `METRICS`
     validation: Summary | None  # of top-1
     comparison: Comparison | None  # of test top-1 with the baseline, if this is another method and there is one
+    beside_smoothing: Comparison | None  # the same with label smoothing as it comes
     seconds: Summary | None
     epochs: tuple[int, ...]  # the last epochs of its runs, sorted
     parameters: Mapping[str, int]  # of its first run, see `Record`
@@ -47,6 +48,11 @@ class Row:
 def baseline_label(group: Group) -> str | None:
     """The label of the group's baseline, or None; of several variants of it, the first."""
     return next((record.label for record in group.counted if record.method == "baseline"), None)
+
+
+def smoothing_label(group: Group) -> str | None:
+    """The label of plain label smoothing in the group, or None; of several, the first."""
+    return next((record.label for record in group.counted if record.method == "slr"), None)
 
 
 def top1_by_seed(group: Group) -> dict[str, dict[int, float]]:
@@ -60,7 +66,9 @@ def top1_by_seed(group: Group) -> dict[str, dict[int, float]]:
 def summarise_group(group: Group) -> list[Row]:
     """A row for each method with finished runs, the baseline first."""
     baseline = baseline_label(group)
-    comparisons = {} if baseline is None else compare_all(top1_by_seed(group), baseline)
+    top1, smoothing = top1_by_seed(group), smoothing_label(group)
+    comparisons = {} if baseline is None else compare_all(top1, baseline)
+    beside = {} if smoothing is None else compare_all(top1, smoothing)
     return [
         Row(
             label=label,
@@ -69,6 +77,7 @@ def summarise_group(group: Group) -> list[Row]:
             test={metric: over_seeds(records, "test", metric) for metric in METRICS},
             validation=over_seeds(records, "validation", "top1"),
             comparison=comparisons.get(label),
+            beside_smoothing=None if label == baseline else beside.get(label),
             seconds=summarise([record.seconds for record in records if record.seconds is not None]),
             epochs=tuple(sorted({record.epochs for record in records if record.epochs is not None})),
             parameters=dict(records[0].parameters),
@@ -123,8 +132,30 @@ def verdict(group: Group) -> str:
             f"{reached}, and no other method is ahead of it by validation accuracy: "
             f"the nearest, {nearest.label}, is {behind} points behind there."
         )
-    gain = _gain(row.comparison, row.n, baseline, tested=_tested(rows))
-    return f"{reached}, {gain} Chosen by validation accuracy out of {len(rows)} methods."
+    sentences = [f"{reached}, {_gain(row.comparison, row.n, baseline, tested=_tested(rows))}"]
+    if row.beside_smoothing is not None:
+        # One question was asked of these runs, so there is nothing to correct for.
+        alone = replace(row.beside_smoothing, p_holm=row.beside_smoothing.p)
+        sentences.append(f"It is {_gain(alone, row.n, smoothing_label(group) or '', tested=1)}")
+    sentences.append(f"Chosen by validation accuracy out of {len(rows)} methods.")
+    return " ".join([*sentences, *_warnings(row)])
+
+
+def _warnings(row: Row) -> list[str]:
+    """What a user should know before acting on the verdict."""
+    found = []
+    shared = row.comparison.n if row.comparison is not None else row.n
+    if 2 <= shared < 6:
+        found.append(
+            f"{seeds(shared).capitalize()} are few: a sign-flip test, which assumes no normal distribution, could not "
+            f"give less than p = {2 / 2**shared:.4g}."
+        )
+    worst = row.test["worst_class"]
+    if worst is not None and worst.mean == 0:
+        found.append(f"{row.label} never finds at least one of the classes.")
+    if row.method.startswith("alr") and row.parameters.get("criterion") == 2:
+        found.append("With two classes ALR is its L_hard: there is only one wrong class.")
+    return found
 
 
 def chosen(rows: Sequence[Row]) -> Row | None:
@@ -198,13 +229,17 @@ def table(records: Sequence[Record], format: str = "text") -> str:
 def columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Headings and cells for reading; columns for which no method has a figure are left out."""
     digits = digits_for([row.test["top1"] for row in rows])
+    unbalanced = any(_is_unbalanced(row) for row in rows)
     found = {
         "method": [row.label for row in rows],
         "n": [str(row.n) for row in rows],
         "test top-1 %": [percent_summary(row.test["top1"], digits) for row in rows],
         "difference [95%]": [difference(row.comparison, digits) for row in rows],
         "p": [p_value(row.comparison.p_holm) if row.comparison else "" for row in rows],
+        "beside slr [95%]": [difference(row.beside_smoothing, digits) for row in rows],
         "val top-1 %": [percent_summary(row.validation, digits) for row in rows],
+        "balanced %": [_mean(row.test["balanced_accuracy"], 1, 100) if unbalanced else "" for row in rows],
+        "macro F1 %": [_mean(row.test["macro_f1"], 1, 100) if unbalanced else "" for row in rows],
         "top-5 %": [_mean(row.test["top5"], 1, 100) for row in rows],
         "NLL": [_mean(row.test["nll"], 3) for row in rows],
         "ECE % → scaled": [_calibration(row) for row in rows],
@@ -214,6 +249,12 @@ def columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     }
     kept = {heading: cells for heading, cells in found.items() if any(cells)}
     return list(kept), [list(cells) for cells in zip(*kept.values(), strict=True)]
+
+
+def _is_unbalanced(row: Row) -> bool:
+    """Whether accuracy and its mean over classes differ, as they do only where classes are not equally frequent."""
+    plain, balanced = row.test["top1"], row.test["balanced_accuracy"]
+    return plain is not None and balanced is not None and abs(plain.mean - balanced.mean) > 0.005
 
 
 def _mean(summary: Summary | None, digits: int, scale: float = 1) -> str:
@@ -237,6 +278,8 @@ def caption(rows: Sequence[Row]) -> list[str]:
             "Difference from the baseline in points on the seeds both have, with its 95% t interval; "
             f"p by paired t test{correction}."
         )
+        if any(row.beside_smoothing for row in rows):
+            sentences.append("Beside slr: the same difference from label smoothing as it comes.")
         sentences += [f"{label}: {found.note}." for label, found in comparisons.items() if found.note]
     elif not any(row.method == "baseline" for row in rows):
         sentences.append("No baseline among these runs.")
@@ -293,7 +336,10 @@ _CSV_COLUMNS = {
     "group": "title", "dataset": "dataset", "model": "model", "method": "label", "status": "status", "seed": "seed",
     "reason": "reason", "n": "n", "epochs": "epochs", "difference": "comparison.difference",
     "difference_low": "comparison.low", "difference_high": "comparison.high", "p": "comparison.p",
-    "p_holm": "comparison.p_holm", "p_flip": "comparison.p_flip", "test_top1_mean": "test.top1.mean",
+    "p_holm": "comparison.p_holm", "p_flip": "comparison.p_flip",
+    "beside_slr": "beside_smoothing.difference", "beside_slr_low": "beside_smoothing.low",
+    "beside_slr_high": "beside_smoothing.high", "test_balanced_accuracy_mean": "test.balanced_accuracy.mean",
+    "test_macro_f1_mean": "test.macro_f1.mean", "test_top1_mean": "test.top1.mean",
     "test_top1_std": "test.top1.std", "validation_top1_mean": "validation.mean",
     "validation_top1_std": "validation.std", "test_top5_mean": "test.top5.mean", "test_nll_mean": "test.nll.mean",
     "test_ece_mean": "test.ece.mean", "test_ece_scaled_mean": "test.ece_scaled.mean",

@@ -363,7 +363,7 @@ class Compared(list[RunFolder]):
         return analysis.read_records(self)
 
     def table(self, format: str = "text") -> str:
-        """One row per method, as ``alr table`` prints it: ``"text"``, ``"md"``, ``"tex"``, ``"csv"`` or ``"json"``."""
+        """One row per method, as ``alr table`` prints it: text, markdown, latex, csv or json."""
         return analysis.table(self.records, format)
 
     @property

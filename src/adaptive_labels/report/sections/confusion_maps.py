@@ -9,7 +9,6 @@ import numpy as np
 from adaptive_labels.analysis.confusion_matrix import Matrix, order_by_similarity, without_diagonal
 from adaptive_labels.analysis.confusions import Confusions, most_confused, top_pairs
 from adaptive_labels.analysis.format import percent
-from adaptive_labels.analysis.residual_labels import row_entropy
 from adaptive_labels.report.group_data import MethodData, Residuals
 from adaptive_labels.report.heatmap import heat_map, pack
 from adaptive_labels.report.page import data_block, heading, paragraph
@@ -19,7 +18,6 @@ from adaptive_labels.report.svg import shorten
 LARGEST_MAP = 120
 SHOWN_OF_MANY = 100
 _ROW_SHOWN = 5
-_EVEN = 0.98
 
 
 @section(10, title="What is taken for what", link="confusions")
@@ -52,26 +50,13 @@ def map_section(context: Context) -> str:
     }
     if len(shown) < len(ranking):
         data |= {"names": list(confusions.classes), "rows": _row_sentences(confusions, ranking)}
-    notes += _still_even(confusions)
+    notes += [confusions.little_learned] if confusions.little_learned else []
     below = "".join(paragraph(sentence, "note") for sentence in notes)
     maps = _maps(context, main, confusions, [shown[i] for i in order])
     return (
         f'<div class="explorer" data-source="{name}-data">{_controls(name, methods, main)}'
         f'<div class="readout" aria-live="polite"></div>{maps}</div>{below}{data_block(data, f"{name}-data")}'
     )
-
-
-def _still_even(confusions: Confusions) -> list[str]:
-    """A warning where the residual labels have hardly moved from where they start."""
-    if confusions.residual is None or len(confusions.classes) < 3:
-        return []
-    entropy = float(row_entropy(confusions.residual, normalised=True).mean())
-    if entropy < _EVEN:
-        return []
-    return [
-        f"The residual labels are still nearly even (entropy {percent(entropy)}% of the largest possible): there is "
-        "little to read from them yet. Longer training, or a larger residual_lr, would move them."
-    ]
 
 
 def _full_colour(residuals: Residuals) -> float:
