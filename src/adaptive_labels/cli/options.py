@@ -96,6 +96,8 @@ READING = (
     _setting("--label-column", "data.label_column", str | None, None, _COLUMN.format("label"), "C"),
     _setting("--image-size", "data.image_size", int | None, None, "Width and height of all images.", "PIXELS", whole),
     _setting("--skip-unreadable", "data.skip_unreadable", bool, False, "Leave out images that cannot be read."),
+    _setting("--drop-unlabelled", "data.drop_unlabelled", bool, False, "Leave out rows without a label."),
+    _setting("--min-per-class", "data.min_per_class", int | None, None, "Leave out rarer classes.", "N", whole),
 )
 TRAINING = (
     _setting("--model", "model.name", str | None, None, "The network; by default chosen by the data.", "NAME"),

@@ -65,6 +65,8 @@ class DataConfig(Section, prefix="data."):
     label_column: str | None = None
     image_size: int | None = _setting(None, _AT_LEAST_ONE)
     skip_unreadable: bool = False
+    drop_unlabelled: bool = False
+    min_per_class: int | None = _setting(None, _AT_LEAST_ONE)
     label_noise: float = _setting(0.0, _FRACTION)
     noise_seed: int = _setting(0, _SEED)
     fingerprint: str | None = _setting(None, chosen=True)

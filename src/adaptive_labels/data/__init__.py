@@ -31,7 +31,7 @@ from adaptive_labels.data.readers import (
 )
 from adaptive_labels.data.readers.images import is_image
 from adaptive_labels.data.readers.tables import TABLE_SUFFIXES
-from adaptive_labels.data.splits import RawDataset, assemble
+from adaptive_labels.data.splits import RawDataset, assemble, without_rare_classes
 from adaptive_labels.data.stored_texts import StoredTexts as StoredTexts
 from adaptive_labels.errors import did_you_mean
 
@@ -46,6 +46,8 @@ def load_dataset(
     label_column: str | None = None,
     image_size: int | None = None,
     skip_unreadable: bool = False,
+    drop_unlabelled: bool = False,
+    min_per_class: int | None = None,
 ) -> Dataset:
     """Load a data set by its name in `DATASETS`, or the user's own by its path.
 
@@ -60,6 +62,8 @@ def load_dataset(
         label_column: the column of the label: its name, or its number from 1.
         image_size: width and height of the images; chosen by the data if None.
         skip_unreadable: whether images that cannot be read are left out, and counted, instead of refused.
+        drop_unlabelled: whether rows without a label are left out, and counted, instead of refused.
+        min_per_class: classes with fewer training examples are left out of all splits, and counted.
 
     Returns:
         The data set, with notes on what was guessed, made and counted.
@@ -70,13 +74,15 @@ def load_dataset(
         raise DataError(f"image_size must be 1 or more, not {image_size}.")
     options = {"text_column": text_column, "label_column": label_column, "image_size": image_size}
     try:
-        raw = _read(name_or_path, data_dir, options, skip_unreadable)
+        dropped = {"skip_unreadable": skip_unreadable, "drop_unlabelled": drop_unlabelled}
+        raw = _read(name_or_path, data_dir, options, dropped)
+        raw = raw if min_per_class is None else without_rare_classes(raw, min_per_class)
         return assemble(raw, split_seed=split_seed, train_fraction=train_fraction)
     except OSError as error:
         raise DataError(f"{error.filename or name_or_path} cannot be read: {error.strerror or error}.") from error
 
 
-def _read(name_or_path: str, data_dir: Path | None, options: dict[str, Any], skip_unreadable: bool) -> RawDataset:
+def _read(name_or_path: str, data_dir: Path | None, options: dict[str, Any], dropped: dict[str, bool]) -> RawDataset:
     """Find the reader, and call it with those options that it has; refuse the others if they were given."""
     named = DATASETS.get(name_or_path)
     if named is not None:
@@ -91,7 +97,7 @@ def _read(name_or_path: str, data_dir: Path | None, options: dict[str, Any], ski
     for name, value in options.items():
         if name not in known and value is not None:
             raise DataError(f"{what} takes no {name} (given: {value!r}).")
-    options = {**options, "skip_unreadable": skip_unreadable}
+    options = {**options, **dropped}
     return read(given, **{name: value for name, value in options.items() if name in known})
 
 

@@ -8,7 +8,7 @@ Shapes: N examples; digests are uint8 (N, 16), or (N, 32) for texts.
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -75,7 +75,7 @@ def assemble(raw: RawDataset, *, split_seed: int = 0, train_fraction: float = 1.
     train, validation, test = parts["train"], parts.get("validation"), parts.get("test")
     if validation is None or test is None:
         _refuse_single_examples(train.examples, classes)
-    notes = list(raw.notes)
+    notes = [*raw.notes, *_similar_names(classes)]
 
     def set_aside(split: str, fraction: float, whole: str) -> tuple[_Part, _Part]:
         kept, taken = split_off(train.examples.labels, train.digests, fraction=fraction, salt=f"{split} {split_seed}")
@@ -113,6 +113,43 @@ def assemble(raw: RawDataset, *, split_seed: int = 0, train_fraction: float = 1.
     return Dataset(name, raw.kind, tuple(classes), **splits, notes=tuple(notes), fingerprint=found)
 
 
+def without_rare_classes(raw: RawDataset, least: int) -> RawDataset:
+    """The data set without the classes that have fewer than ``least`` training examples."""
+    counts = np.bincount(raw.splits["train"].labels.numpy(), minlength=len(raw.classes))
+    kept = counts >= least
+    if kept.all():
+        return raw
+    number = torch.from_numpy(np.cumsum(kept) - 1)  # of each class among those that stay
+    splits, digests, dropped = {}, {}, 0
+    for split, examples in raw.splits.items():
+        rows = np.flatnonzero(kept[examples.labels.numpy()])
+        dropped += len(examples) - len(rows)
+        part = examples.subset(torch.from_numpy(rows))
+        splits[split] = replace(part, labels=number[part.labels])
+        if split in raw.digests:
+            digests[split] = raw.digests[split][rows]
+    rare = [name for name, stays in zip(raw.classes, kept, strict=True) if not stays]
+    shown = ", ".join(map(repr, rare[:5])) + (", …" if len(rare) > 5 else "")
+    note = (
+        f"Left out {counted(len(rare), 'class', 'classes')} with fewer than {least} training examples ({shown}): "
+        f"{counted(dropped, raw.kind)} in all."
+    )
+    classes = [name for name, stays in zip(raw.classes, kept, strict=True) if stays]
+    return replace(raw, classes=classes, splits=splits, digests=digests, notes=[*raw.notes, note])
+
+
+def _similar_names(classes: Sequence[str]) -> list[str]:
+    """A note if class names differ in case or spaces only: they are most likely one class, written in two ways."""
+    alike: dict[str, list[str]] = {}
+    for name in classes:
+        alike.setdefault("".join(name.casefold().split()), []).append(name)
+    found = [" and ".join(map(repr, names)) for names in alike.values() if len(names) > 1]
+    if not found:
+        return []
+    more = f", and {len(found) - 3} more" if len(found) > 3 else ""
+    return [f"Classes that differ in case or spaces only: {'; '.join(found[:3])}{more}. Are they the same?"]
+
+
 def _refuse_single_examples(examples: Examples, classes: Sequence[str]) -> None:
     """Raise a DataError that names the class if a class has one example only: it cannot be split."""
     labels = examples.labels.numpy()
@@ -125,7 +162,8 @@ def _refuse_single_examples(examples: Examples, classes: Sequence[str]) -> None:
     others = f", like {counted(len(single) - 1, 'other class', 'other classes')}" if len(single) > 1 else ""
     raise DataError(
         f"The class {classes[first]!r} has one example only{where}{others}; "
-        "to be split into train, validation and test a class needs at least 2, better 3."
+        "to be split into train, validation and test a class needs at least 2, better 3. "
+        "--min-per-class 3 leaves rarer classes out."
     )
 
 

@@ -69,6 +69,8 @@ def load_data(config: DataConfig) -> Dataset:
         label_column=config.label_column,
         image_size=config.image_size,
         skip_unreadable=config.skip_unreadable,
+        drop_unlabelled=config.drop_unlabelled,
+        min_per_class=config.min_per_class,
     )
     return inject_noise(dataset, config.label_noise, config.noise_seed) if config.label_noise > 0 else dataset
 

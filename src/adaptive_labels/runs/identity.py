@@ -18,7 +18,7 @@ _DATA_SUFFIXES = {".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt", ".gz"}
 _LONGEST_PART = 40
 # Threads and devices round differently, but the experiment is the same. How a table is read shows in its content.
 _NOT_COUNTED = {
-    "data": ("data_dir", "text_column", "label_column", "skip_unreadable"),
+    "data": ("data_dir", "text_column", "label_column", "skip_unreadable", "drop_unlabelled", "min_per_class"),
     "training": ("device", "threads", "tensorboard"),
 }
 

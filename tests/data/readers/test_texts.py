@@ -310,7 +310,48 @@ def test_a_label_that_train_never_saw_is_named_with_its_line(tmp_path):
 
 def test_an_empty_label_is_named_with_its_line(tmp_path):
     path = write_csv(tmp_path / "f.csv", [*ROWS, ("no label", " ")])
-    assert error_of(path) == f"The label column 'label' is empty at {path} line 22."
+    hint = "--drop-unlabelled leaves such rows out."
+    assert error_of(path) == f"The label column 'label' is empty at {path} line 22; {hint}"
+    write_csv(path, [*ROWS, ("no label", " "), ("none", "")])
+    assert error_of(path) == f"The label column 'label' is empty at {path} line 22 and 1 other place; {hint}"
+    dataset = load_dataset(str(path), drop_unlabelled=True)
+    assert pairs(dataset) == dict(ROWS)
+    assert "Left out 2 rows of f.csv without a label." in dataset.notes
+
+
+def test_rare_classes_are_left_out_on_request(tmp_path):
+    path = write_csv(tmp_path / "f.csv", [*ROWS, ("alone", "rare"), ("two", "both"), ("three", "both")])
+    assert "--min-per-class 3 leaves rarer classes out." in error_of(path)
+    dataset = load_dataset(str(path), min_per_class=3)
+    assert pairs(dataset) == dict(ROWS)
+    assert dataset.classes == load_dataset(str(write_csv(tmp_path / "g.csv", ROWS))).classes
+    note = "Left out 2 classes with fewer than 3 training examples ('both', 'rare'): 3 texts in all."
+    assert note in dataset.notes
+    assert dataset.fingerprint == load_dataset(str(tmp_path / "g.csv"), min_per_class=3).fingerprint
+
+
+def test_rare_classes_leave_the_test_split_too(tmp_path):
+    write_csv(tmp_path / "train.csv", [*ROWS, ("alone", "rare"), ("two", "rare")])
+    write_csv(tmp_path / "test.csv", [("x", "good"), ("y", "rare")])
+    dataset = load_dataset(str(tmp_path), min_per_class=5)
+    assert [dataset.classes[label] for label in dataset.test.labels] == ["good"]
+    assert any("('rare'): 3 texts in all." in note for note in dataset.notes)
+
+
+def test_labels_that_differ_in_case_or_spaces_are_pointed_out(tmp_path):
+    odd = [(f"odd {i}", label) for i in range(3) for label in ("Good", "g ood")]
+    dataset = load_dataset(str(write_csv(tmp_path / "f.csv", [*ROWS, *odd])))
+    (note,) = [note for note in dataset.notes if "case or spaces" in note]
+    assert note.endswith("Are they the same?")
+    assert all(name in note for name in ("'good'", "'Good'", "'g ood'"))
+
+
+def test_other_candidates_for_the_label_are_listed(tmp_path):
+    rows = [(f"text {i}", "ab"[i % 2], "xyz"[i % 3]) for i in range(30)]
+    guessed = load_dataset(str(write_csv(tmp_path / "f.csv", rows, header=("text", "label", "shop"))))
+    assert any("Other columns that could be the label: 'shop'." in note for note in guessed.notes)
+    given = load_dataset(str(tmp_path / "f.csv"), label_column="label")
+    assert not any("could be the label" in note for note in given.notes)
 
 
 def test_bad_tables_each_with_a_sentence(tmp_path):
@@ -342,7 +383,7 @@ def test_bad_tables_each_with_a_sentence(tmp_path):
     [
         ('{"text": "x", "label"', "line 3 is not valid JSON: Expecting ':' delimiter at column 22."),
         ("[1, 2]", "line 3 is not a JSON object but a list."),
-        ('{"text": "x"}', "line 3."),
+        ('{"text": "x"}', "line 3; --drop-unlabelled leaves such rows out."),
         ('{"text": "x", "label": ["a", "b"]}', "line 3 holds a list, where a text or a number is needed."),
     ],
 )

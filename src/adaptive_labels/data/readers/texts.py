@@ -40,6 +40,7 @@ class _Rows:
     texts: list[str]
     labels: list[str]
     kept: list[int]
+    unlabelled: int  # rows that were left out because they have no label
 
 
 def _can_read(path: Path) -> bool:
@@ -47,11 +48,13 @@ def _can_read(path: Path) -> bool:
 
 
 @register_reader("text data", _can_read)
-def read_texts(path: Path, *, text_column: str | None = None, label_column: str | None = None) -> RawDataset:
+def read_texts(
+    path: Path, *, text_column: str | None = None, label_column: str | None = None, drop_unlabelled: bool = False
+) -> RawDataset:
     """Read a table of texts, or a folder of tables named by their split."""
     notes: list[str] = []
     files: Mapping[SplitName, Path] = {"train": path} if path.is_file() else _find_files(path, notes)
-    splits = _read_splits(files, text_column, label_column, notes)
+    splits = _read_splits(files, text_column, label_column, notes, drop_unlabelled)
     if all(_WHOLE_NUMBER.fullmatch(label) for rows in splits.values() for label in set(rows.labels)):
         for rows in splits.values():
             rows.labels[:] = [label.partition(".")[0] for label in rows.labels]  # 4.0 is written as 4
@@ -98,35 +101,46 @@ def _stem(path: Path) -> str:
 
 
 def _read_splits(
-    files: Mapping[SplitName, Path], text_column: str | None, label_column: str | None, notes: list[str]
+    files: Mapping[SplitName, Path],
+    text_column: str | None,
+    label_column: str | None,
+    notes: list[str],
+    drop_unlabelled: bool,
 ) -> dict[SplitName, _Rows]:
     train = read_table(files["train"], known_names=[*_given_names(text_column), *_given_names(label_column)])
     text, label = _choose_columns(train, text_column, label_column)
     notes += [_columns_note(train, text, label, text_column, label_column), *train.notes]
-    splits: dict[SplitName, _Rows] = {"train": _rows(train, text, label)}
+    splits: dict[SplitName, _Rows] = {"train": _rows(train, text, label, drop_unlabelled)}
     for name, file in files.items():
         if name != "train":
             header = None if train.has_header else False
             table = read_table(file, header=header, known_names=train.names if train.has_header else ())
             *own_text, own_label = (_same_column(i, train, table) for i in (*text, label))
-            splits[name] = _rows(table, own_text, own_label)
+            splits[name] = _rows(table, own_text, own_label, drop_unlabelled)
             notes += table.notes
     for rows in splits.values():
-        empty = len(rows.table) - len(rows.texts)
+        if rows.unlabelled:
+            notes.append(f"Left out {counted(rows.unlabelled, 'row')} of {rows.table.path.name} without a label.")
+        empty = len(rows.table) - len(rows.texts) - rows.unlabelled
         notes += [f"Left out {counted(empty, 'empty text')} of {rows.table.path.name}."] if empty else []
     return splits
 
 
-def _rows(table: Table, text: Sequence[int], label: int) -> _Rows:
+def _rows(table: Table, text: Sequence[int], label: int, drop_unlabelled: bool) -> _Rows:
     joined = _joined(table, text)
     labels = table.texts(label)
-    if "" in labels:
-        raise DataError(f"The label column {table.names[label]!r} is empty at {table.where(labels.index(''))}.")
-    kept = [row for row, text in enumerate(joined) if text]
+    if "" in labels and not drop_unlabelled:
+        many = labels.count("")
+        others = f" and {counted(many - 1, 'other place')}" if many > 1 else ""
+        raise DataError(
+            f"The label column {table.names[label]!r} is empty at {table.where(labels.index(''))}{others}; "
+            "--drop-unlabelled leaves such rows out."
+        )
+    kept = [row for row, text in enumerate(joined) if text and labels[row]]
     if not kept:
         names = ", ".join(repr(table.names[i]) for i in text)
         raise DataError(f"All texts in {table.path} are empty (column {names}).")
-    return _Rows(table, [joined[row] for row in kept], [labels[row] for row in kept], kept)
+    return _Rows(table, [joined[row] for row in kept], [labels[row] for row in kept], kept, labels.count(""))
 
 
 def _joined(table: Table, columns: Sequence[int]) -> list[str]:
@@ -190,8 +204,10 @@ def _columns_note(
     how = {0: "", 1: f" ({''.join(guessed)}guessed)", 2: " (guessed)"}[len(guessed)]
     names = " and ".join(repr(table.names[i]) for i in text)
     columns = f"read from column {names}, the label from column {table.names[label]!r}"
+    others = _label_candidates(table, (*text, label)) if label_column is None else []
+    hint = f" Other columns that could be the label: {', '.join(map(repr, others))}." if others else ""
     if table.has_header:
-        return f"Text is {columns}{how}."
+        return f"Text is {columns}{how}.{hint}"
     return f"{table.path.name} has no header line: text is {columns}, counted from 1{how}."
 
 
@@ -240,13 +256,24 @@ def _guess_label(table: Table, taken: Sequence[int]) -> int:
         free = [i for i in free if i != text]
     if len(free) == 1:
         return free[0]
-    counts = {i: len(set(map(str, table.columns[i][:_SAMPLED_ROWS]))) for i in free}
+    counts = _distinct(table, free)
     candidates = [i for i in free if 2 <= counts[i] <= min(len(table), _SAMPLED_ROWS) / 2]
     if not candidates:
         raise DataError(
             f"The label column of {table.path} cannot be guessed; give label_column (it has {_listing(table)})."
         )
     return min(candidates, key=lambda i: counts[i])
+
+
+def _distinct(table: Table, columns: Sequence[int]) -> dict[int, int]:
+    return {i: len(set(map(str, table.columns[i][:_SAMPLED_ROWS]))) for i in columns}
+
+
+def _label_candidates(table: Table, taken: Sequence[int]) -> list[str]:
+    """Columns with few enough values to be labels, beside those that are taken; the fewest values first."""
+    counts = _distinct(table, [i for i in range(len(table.names)) if i not in taken])
+    most = min(len(table), _SAMPLED_ROWS) / 2
+    return [table.names[i] for i in sorted(counts, key=counts.__getitem__) if 2 <= counts[i] <= most][:5]
 
 
 def _guess_text(table: Table, label: int | None) -> tuple[int, ...]:
