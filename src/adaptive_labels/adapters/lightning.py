@@ -28,16 +28,17 @@ from adaptive_labels.losses.base import Criterion
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback
-elif "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
-    from pytorch_lightning import Callback
 else:
     try:
-        from lightning.pytorch import Callback
+        if sys.modules.get("pytorch_lightning") is not None:  # it is what the script uses
+            from pytorch_lightning import Callback
+        else:
+            from lightning.pytorch import Callback
     except ImportError:
         try:
             from pytorch_lightning import Callback
         except ImportError as error:
-            raise ImportError(f"{error}; pip install 'adaptive-labels[lightning]'") from error
+            raise ImportError("No module named 'lightning'; pip install 'adaptive-labels[lightning]'") from error
 
 
 def parameter_groups(module: nn.Module, lr: float | None = None) -> list[dict[str, Any]]:
