@@ -21,7 +21,7 @@ def predict(
     output: Annotated[Path | None, option("FILE", "Write a CSV with all probabilities.", "-o", "--output")] = None,
     as_json: Json = False,
 ) -> None:
-    """The trained classifier on texts, tables of texts or image files. A text file has one text per line."""
+    """The trained classifier on texts, tables or image files. A text file has one text per line."""
     from adaptive_labels.experiments.prediction import Predictor
     from adaptive_labels.files import write_bytes
     from adaptive_labels.tables import as_csv
