@@ -236,7 +236,7 @@ def columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         "test top-1 %": [percent_summary(row.test["top1"], digits) for row in rows],
         "difference [95%]": [difference(row.comparison, digits) for row in rows],
         "p": [p_value(row.comparison.p_holm) if row.comparison else "" for row in rows],
-        "beside slr [95%]": [difference(row.beside_smoothing, digits) for row in rows],
+        "beside slr": [_points(row.beside_smoothing, digits) for row in rows],
         "val top-1 %": [percent_summary(row.validation, digits) for row in rows],
         "balanced %": [_mean(row.test["balanced_accuracy"], 1, 100) if unbalanced else "" for row in rows],
         "macro F1 %": [_mean(row.test["macro_f1"], 1, 100) if unbalanced else "" for row in rows],
@@ -249,6 +249,10 @@ def columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     }
     kept = {heading: cells for heading, cells in found.items() if any(cells)}
     return list(kept), [list(cells) for cells in zip(*kept.values(), strict=True)]
+
+
+def _points(comparison: Comparison | None, digits: int) -> str:
+    return "" if comparison is None or comparison.difference is None else signed(comparison.difference, digits)
 
 
 def _is_unbalanced(row: Row) -> bool:
