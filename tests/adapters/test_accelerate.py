@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from adapters.parts import assert_equal, run_script
 from adaptive_labels import AdaptiveLabelLoss
 from adaptive_labels.losses import create_loss
 
@@ -44,14 +42,6 @@ def train(folder: Path, criterion: nn.Module, **options: Any) -> dict[str, Tenso
     found.loader.exec_module(script)
     states = {"model": script.train(str(folder), criterion, **options), "criterion": criterion}
     return {f"{owner}.{name}": value.clone() for owner, m in states.items() for name, value in m.state_dict().items()}
-
-
-def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float = 0.0) -> None:
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        torch.testing.assert_close(
-            found[name], value, rtol=tolerance, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}"
-        )
 
 
 @pytest.mark.parametrize("name", ["alr", "epoch", "ols", "ls++"])
@@ -89,17 +79,7 @@ assert PartialState().num_processes == 2
 
 
 def launch(*arguments: str) -> str:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*command, *arguments],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    return run_script(*arguments, processes=2, ACCELERATE_USE_CPU="true")
 
 
 def test_two_processes_equal_one(tmp_path: Path) -> None:

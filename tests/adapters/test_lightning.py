@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from adapters.parts import SCRIPTS, assert_equal, run_script
 from adaptive_labels import AdaptiveLabelLoss
 from adaptive_labels.losses import create_loss
 
@@ -94,14 +92,6 @@ def trainer_of(folder: Path, package: Any = lightning, callback: Any = None, **a
 
 def state_of(module: nn.Module) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in module.state_dict().items()}
-
-
-def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float = 0.0) -> None:
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        torch.testing.assert_close(
-            found[name], value, rtol=tolerance, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}"
-        )
 
 
 CRITERIA = {
@@ -255,16 +245,7 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
     names = list(CRITERIA)
     script = tmp_path / "worker.py"
     script.write_text(WORKER.format(tests=str(Path(__file__).parent.parent)))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*command, str(script), str(tmp_path), ",".join(names)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_script(script, tmp_path, ",".join(names), processes=2)
     for name in names:
         module = module_of(CRITERIA[name]())
         trainer_of(tmp_path).fit(module, Batches(2))
@@ -273,16 +254,7 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
 
 
 def test_the_example(tmp_path: Path) -> None:
-    script = Path(__file__).parent.parent.parent / "examples" / "lightning_module.py"
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "accuracy 9" in done.stdout
-    assert "cloud 0 is taken for cloud 1" in done.stdout
+    printed = run_script(SCRIPTS / "lightning_module.py", tmp_path)
+    assert "accuracy 9" in printed
+    assert "cloud 0 is taken for cloud 1" in printed
     assert (tmp_path / "last.ckpt").is_file()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import pickle
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from adapters.parts import assert_equal, run_script
 from adaptive_labels import AdaptiveLabelLoss
 from adaptive_labels.losses.online_label_smoothing import OnlineLabelSmoothing
 
@@ -52,14 +51,6 @@ def make_net(script: Any) -> Any:
 def state_of(net: Any) -> dict[str, Tensor]:
     parts = {"module": net.module_, "criterion": net.criterion_}
     return {f"{owner}.{name}": value.clone() for owner, m in parts.items() for name, value in m.state_dict().items()}
-
-
-def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float = 0.0) -> None:
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        torch.testing.assert_close(
-            found[name], value, rtol=tolerance, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}"
-        )
 
 
 CRITERIA = {
@@ -139,15 +130,7 @@ def test_the_validation_loss_is_plain_cross_entropy(script: Any, make_net: Any) 
 
 
 def test_the_script(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(tmp_path)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "accuracy 9" in done.stdout
-    assert "after 10 epochs" in done.stdout
-    assert "cloud 0 is taken for cloud 1" in done.stdout
+    printed = run_script(SCRIPT, tmp_path)
+    assert "accuracy 9" in printed
+    assert "after 10 epochs" in printed
+    assert "cloud 0 is taken for cloud 1" in printed

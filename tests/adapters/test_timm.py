@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -14,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from adapters.parts import SCRIPTS, assert_equal, run_script
 from adapters.timm_stand_in import install
 from adaptive_labels import AdaptiveLabelLoss
 from adaptive_labels.losses import create_loss
@@ -103,14 +102,6 @@ def state_of(task: Any) -> dict[str, Tensor]:
     parts = {"": task.get_trainable_module(), "ema.": task.get_trainable_module(ema=True)}
     found = {prefix: unwrap_model(part).state_dict() for prefix, part in parts.items() if part is not None}
     return {f"{prefix}{name}": value.clone() for prefix, state in found.items() for name, value in state.items()}
-
-
-def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float = 0.0) -> None:
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        torch.testing.assert_close(
-            found[name], value, rtol=tolerance, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}"
-        )
 
 
 CRITERIA = {
@@ -254,16 +245,7 @@ dist.destroy_process_group()
 def test_two_processes_equal_one(tmp_path: Path) -> None:
     script = tmp_path / "worker.py"
     script.write_text(WORKER.format(tests=str(Path(__file__).parent.parent)))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*command, str(script), str(tmp_path)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_script(script, tmp_path, processes=2)
     for name, make in CRITERIA.items():
         task = task_of(make())
         optimizer = optimizer_of(task)
@@ -278,15 +260,6 @@ def test_the_example(tmp_path: Path) -> None:
 
     if not hasattr(timm, "create_model"):
         pytest.skip("the example needs timm itself")
-    script = Path(__file__).parent.parent.parent / "examples" / "timm_task.py"
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "place 0 is taken for place 1" in done.stdout
+    printed = run_script(SCRIPTS / "timm_task.py", tmp_path)
+    assert "place 0 is taken for place 1" in printed
     assert (tmp_path / "last.pth.tar").is_file()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from adapters.parts import assert_equal, run_script
 from adaptive_labels import AdaptiveLabelLoss
 from adaptive_labels.losses import create_loss
 
@@ -82,14 +80,6 @@ def trainer_of(
 def state_of(trainer: Any) -> dict[str, Tensor]:
     criterion = {f"criterion.{name}": value.clone() for name, value in trainer.criterion.state_dict().items()}
     return {name: value.clone() for name, value in trainer.model.state_dict().items()} | criterion
-
-
-def assert_equal(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float = 0.0) -> None:
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        torch.testing.assert_close(
-            found[name], value, rtol=tolerance, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}"
-        )
 
 
 CRITERIA = {
@@ -278,16 +268,7 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
     names = list(CRITERIA)
     script = tmp_path / "worker.py"
     script.write_text(WORKER.format(tests=str(Path(__file__).parent.parent)))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*command, str(script), str(tmp_path), ",".join(names)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_script(script, tmp_path, ",".join(names), processes=2)
     for name in names:
         trainer = trainer_of(tmp_path / "single", CRITERIA[name](), save_strategy="no")
         trainer.train()

@@ -18,10 +18,10 @@ from typing import Any
 
 import torch
 
-from adaptive_labels import analysis
 from adaptive_labels.config import ConfigError, RunConfig, TrainingConfig, from_dict, to_dict, with_settings
 from adaptive_labels.data import Dataset
 from adaptive_labels.experiments import build, teachers as teaching
+from adaptive_labels.experiments.compared import Compared
 from adaptive_labels.experiments.executors import Job, Listener, Outcome, find_executor, in_this_process, run_jobs
 from adaptive_labels.experiments.run import execute, execute_job
 from adaptive_labels.machine import usable_cores
@@ -352,27 +352,6 @@ def _prepared_once(plan: Plan, executor: futures.Executor | None) -> Iterator[tu
             if build.save_prepared(build.prepare(config, plan.dataset), path):
                 files[kind] = str(path)
         yield execute_job, files
-
-
-class Compared(list[RunFolder]):
-    """The runs of a comparison, which print as its table and verdict."""
-
-    @property
-    def records(self) -> Sequence[analysis.Record]:
-        """The runs with their metrics, for tables and statistics."""
-        return analysis.read_records(self)
-
-    def table(self, format: str = "text") -> str:
-        """One row per method, as ``alr table`` prints it: text, markdown, latex, csv or json."""
-        return analysis.table(self.records, format)
-
-    @property
-    def verdict(self) -> str:
-        """Which method is best on validation, and by how much."""
-        return "\n".join(analysis.verdict(group) for group in analysis.group_records(self.records))
-
-    def __str__(self) -> str:
-        return f"{self.table()}\n{self.verdict}"
 
 
 def compare(
