@@ -3,7 +3,7 @@
 Each seed draws a split (a quarter is test) and the first weights. The classifiers take turns, one thread each, so that
 whatever else the machine does hits both. `seconds` is the time of `fit`, `cpu_seconds` what of it the processor spent.
 
-    python benchmarks/sklearn_classifier.py [--seeds 10] [--first-seed 0] [--data digits wine breast_cancer]
+    python benchmarks/sklearn_classifier.py [--seeds 10] [--first-seed 0] [--data digits wine iris breast_cancer]
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
@@ -29,7 +29,7 @@ from threadpoolctl import threadpool_limits
 
 from adaptive_labels.adapters.sklearn import AdaptiveLabelClassifier
 
-DATA = {"digits": load_digits, "wine": load_wine, "breast_cancer": load_breast_cancer}
+DATA = {"digits": load_digits, "wine": load_wine, "iris": load_iris, "breast_cancer": load_breast_cancer}
 CLASSIFIERS = {"MLPClassifier": MLPClassifier, "AdaptiveLabelClassifier": AdaptiveLabelClassifier}
 COLUMNS = ["data", "seed", "classifier", "accuracy", "log_loss", "epochs", "seconds", "cpu_seconds"]
 RESULTS = Path(__file__).parent / "results"
