@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup demo test test-slow test-all lint docs bench results clean
+.PHONY: help setup demo test test-slow test-all torture lint docs bench results clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -26,10 +26,14 @@ demo: $(VENV)/.installed-demo ## set up, then compare methods on the embedded da
 test: $(VENV)/.installed-dev lint ## set up, lint, type-check, run the tests (under 10 minutes)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-test-slow: $(VENV)/.installed-dev $(VENV)/.installed-tensorboard $(VENV)/.installed-adapters ## the tests that are longer, or need more installed
+SLOW := dev tensorboard adapters encoders sweeps mlflow wandb
+test-slow: $(SLOW:%=$(VENV)/.installed-%) ## the tests that are longer, or need more installed
 	$(BIN)/python -m pytest -n 2 -m slow
 
 test-all: test test-slow ## all tests
+
+torture: $(VENV)/.installed-dev ## 1,000 kills, every failed write, every damaged file (an hour; a short form is in test-slow)
+	$(BIN)/python tests/torture/torture.py --count 1000 --csv benchmarks/results/torture-$(shell date +%F).csv
 
 lint: $(VENV)/.installed-dev ## ruff and mypy
 	$(BIN)/ruff check .
@@ -46,7 +50,9 @@ bench: $(VENV)/.installed-dev ## time losses, training and data pipelines beside
 
 results: $(VENV)/.installed-dev ## make the tables of results/ from its records
 	$(BIN)/alr study tables --template studies/ablations.md --page docs/ablations.md
+	$(BIN)/alr study tables --template studies/choosing.md --page docs/choosing.md
 	$(BIN)/alr reproduce tables --template studies/reproduce.md --page docs/reproduce.md
+	$(BIN)/alr reproduce tables --template studies/claims.md --page docs/claims.md
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis

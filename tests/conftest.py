@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -12,7 +13,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # Machines that run the tests may be slow and shared: no test is failed by the clock.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# In CI a commit always gets the same examples, so that it passes or fails for a reason of its own.
+settings.register_profile(
+    "patient", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
+)
 settings.load_profile("patient")
 
 # A suite started in the background (`make test &` in a script) inherits an ignored Ctrl-C, and so would the commands
@@ -28,6 +32,7 @@ def _cache_of_this_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """Nothing that a test keeps goes to the user's own cache; processes that it starts have it from here, too."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ALR_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("ALR_ENCODERS", "off")  # so that defaults are the same whether encoders are installed or not
         yield
 
 

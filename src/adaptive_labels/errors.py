@@ -1,6 +1,7 @@
-"""What the user caused, and can put right: one class of errors, told in one sentence."""
+"""The error class for mistakes that the user can correct; its message is one sentence."""
 
 import difflib
+import signal
 from collections.abc import Iterable
 
 
@@ -9,6 +10,14 @@ class UserError(ValueError):
 
     Commands print the sentence and end with status 2; every other exception keeps its traceback.
     """
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal asked the process to stop; the message says what is kept."""
+
+    def __init__(self, words: str = "", number: int = signal.SIGINT) -> None:
+        super().__init__(words)
+        self.number = number
 
 
 def did_you_mean(given: object, known: Iterable[str], prefix: str = "") -> str:

@@ -1,18 +1,30 @@
-"""Writing files so that a crash, a full disk or a second reader never sees half of one."""
+"""Write files atomically, so that a half-written file never appears; read ordinary files only."""
 
 import contextlib
 import errno
+import functools
+import glob
+import hashlib
+import io
 import json
 import math
 import os
+import platform
 import secrets
+import stat
+import tomllib
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from adaptive_labels import limits
 from adaptive_labels.errors import UserError
+
+LARGEST_COMPRESSED = 2**28  # bytes of the arrays of a file
+_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 
 
 class RunError(UserError):
@@ -69,9 +81,23 @@ def write_error(path: Path, error: OSError) -> RunError:
     return RunError(f"Cannot write {path}: {why}.")
 
 
+def check_replaceable(path: Path) -> None:
+    """Refuse to write where something lies that is no ordinary file: a rename would put a file in its place."""
+    kinds = {"a link": path.is_symlink, "a folder": path.is_dir, "a pipe": path.is_fifo, "a socket": path.is_socket}
+    try:
+        if not path.is_symlink() and (path.is_file() or not path.exists()):
+            return
+        kind = next((words for words, is_kind in kinds.items() if is_kind()), "a device")
+    except OSError as error:
+        raise write_error(path, error) from error
+    raise RunError(f"Cannot write {path}: it is {kind}, which is not replaced; give the name of a file.")
+
+
 def write_with(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
     """Write ``path`` atomically: ``fill`` is given a file to write to. An OSError becomes a `RunError`."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    check_replaceable(path)
+    _remove_abandoned(path)
+    temporary = path.with_name(f".{path.name}.{_machine()}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         # Opened plainly rather than by tempfile, so that the user's umask decides who may read the run.
         with temporary.open("xb") as file:
@@ -93,6 +119,36 @@ def write_with(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
             os.close(folder)
 
 
+def _remove_abandoned(path: Path) -> None:
+    """Remove what processes that were ended in the middle of writing this file have left of it."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.{_machine()}-*.tmp"):
+        process = left.name.split("-")[-2]
+        if process.isdecimal() and not _is_alive(int(process)):
+            with contextlib.suppress(OSError):
+                left.unlink()
+
+
+@functools.cache
+def _machine() -> str:
+    """Where the number of a process means the same one: on this machine, and in a container what it sees of it."""
+    with contextlib.suppress(OSError):
+        return hashlib.sha256(f"{platform.node()} {Path('/proc/self/ns/pid').readlink()}".encode()).hexdigest()[:8]
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+
+
+def _is_alive(process: int) -> bool:
+    """Whether a process of this machine is there; yes where that cannot be asked without harm."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # of another user
+        return True
+    return True
+
+
 def write_bytes(path: str | Path, data: bytes) -> None:
     """Write ``data`` to ``path`` atomically: afterwards the file is either the old one or the new one, whole."""
     write_with(Path(path), lambda file: file.write(data))
@@ -104,18 +160,105 @@ def write_json(path: str | Path, data: Any) -> None:
 
 
 def write_npz(path: str | Path, /, **arrays: Any) -> None:
-    """Write named arrays to ``path`` atomically, as an ``.npz`` that opens without pickle."""
+    """Write named arrays to ``path`` atomically, as an ``.npz`` that opens without pickle; compressed unless huge."""
     converted: dict[str, Any] = {name: np.asarray(array) for name, array in arrays.items()}
     for name, array in converted.items():
         if array.dtype.hasobject:
             raise RunError(f"The array '{name}' for {path} holds Python objects; give it numbers or strings.")
-    write_with(Path(path), lambda file: np.savez(file, **converted))
+    # Of the logits of a million texts compression took off a fifth, in more time than their evaluation.
+    huge = sum(array.nbytes for array in converted.values()) > LARGEST_COMPRESSED
+    write_with(Path(path), lambda file: (np.savez if huge else np.savez_compressed)(file, **converted))
+
+
+def file_hash(path: str | Path) -> str:
+    """SHA-256 of a file's content, in hexadecimal; the file is read in pieces."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def refuse_special(path: str | Path) -> None:
+    """Raise an OSError if a path leads to a pipe, a device or a socket, which is never opened as data."""
+    _refuse_kind(path, Path(path).stat().st_mode)
+
+
+def _refuse_kind(path: str | Path, mode: int) -> None:
+    kind = _KINDS.get(stat.S_IFMT(mode))
+    if kind is not None:
+        raise OSError(errno.EINVAL, f"it is {kind}, and only ordinary files are opened", str(path))
+
+
+def open_regular(path: str | Path) -> io.BufferedReader:
+    """Open an ordinary file to read it; an OSError for a pipe, a device or a socket, which is not opened."""
+    refuse_special(path)
+    # Another process might have put a pipe there since, at which a plain open would wait for ever.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    file = os.fdopen(os.open(path, flags), "rb")
+    try:
+        _refuse_kind(path, os.fstat(file.fileno()).st_mode)
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """All of an ordinary file, unless it has more bytes than the limit."""
+    with open_regular(path) as file:
+        limits.check(limits.FILE, os.fstat(file.fileno()).st_size, path)
+        return file.read()
+
+
+def read_text(path: str | Path, encoding: str = "utf-8", errors: str = "strict") -> str:
+    """All of an ordinary file as text."""
+    return read_bytes(path).decode(encoding, errors).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Read a TOML file; a ValueError or an OSError says what is wrong with it."""
+    try:
+        return tomllib.loads(read_text(path))
+    except RecursionError:
+        raise ValueError(too_deep()) from None
+
+
+def check_members(path: str | Path, archive: zipfile.ZipFile) -> None:
+    """Refuse a zip archive, read as a whole, with too many members or too much in them."""
+    members = archive.infolist()
+    limits.check(limits.MEMBERS, len(members), path)
+    limits.check(limits.FILE, sum(member.file_size for member in members), path)
+
+
+def parse_json(data: str | bytes) -> Any:
+    """What JSON says; a ValueError if it says nothing, or is nested deeper than any file of ours."""
+    try:
+        parsed = json.loads(data)
+        if len(data) < 2 * limits.value(limits.NESTING) or _depth_is_fine(parsed):
+            return parsed
+    except RecursionError:
+        pass
+    raise ValueError(too_deep())
+
+
+def too_deep() -> str:
+    """What to say of JSON or TOML that is nested more deeply than any file of ours."""
+    most, variable = limits.value(limits.NESTING), limits.NESTING.variable
+    return f"it is nested more than {most} levels deep; the environment variable {variable} raises this limit"
+
+
+def _depth_is_fine(parsed: Any) -> bool:
+    level = [parsed]
+    for _ in range(limits.value(limits.NESTING)):
+        inner = [one for one in level if isinstance(one, dict | list)]
+        level = [value for one in inner for value in (one.values() if isinstance(one, dict) else one)]
+        if not level:
+            return True
+    return False
 
 
 def read_json(path: str | Path) -> Any:
     """Read a JSON file; a missing or broken one is a `RunError` that names it."""
     try:
-        return json.loads(Path(path).read_bytes())
+        return parse_json(read_bytes(path))
     except FileNotFoundError:
         raise RunError(f"{path} does not exist.") from None
     except OSError as error:
@@ -127,9 +270,12 @@ def read_json(path: str | Path) -> Any:
 def read_npz(path: str | Path) -> dict[str, Any]:
     """Read every array of an ``.npz``; a missing or broken one is a `RunError` that names it."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open_regular(path) as content, np.load(content, allow_pickle=False) as file:
+            check_members(path, file.zip)
             return {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise RunError(f"{path} does not exist.") from None
+    except limits.LimitError:
+        raise
     except Exception as error:  # zipfile, zlib and numpy each raise their own kinds for a damaged file
         raise RunError(f"{path} cannot be read as an npz file: {error}.") from None

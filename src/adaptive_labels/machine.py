@@ -1,4 +1,4 @@
-"""What this machine has."""
+"""The usable cores of this machine, and the processes started together with this one."""
 
 import os
 
@@ -8,3 +8,10 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def launched() -> tuple[int, int]:
+    """Which of how many processes this is that torchrun or `--devices` has started for one command; 0 of 1 if alone."""
+    if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= set(os.environ):
+        return 0, 1
+    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

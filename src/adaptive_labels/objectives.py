@@ -1,4 +1,4 @@
-"""One or more networks and a criterion in one module: one thing to wrap, to optimise and to checkpoint."""
+"""One or more networks and a criterion in one module, to wrap, optimise and checkpoint as one."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -69,18 +69,21 @@ class Objective(nn.Module):
         modules = (*self.learners, self.criterion) if like_network else self.learners
         trained = _trained(parameter for module in modules for parameter in module.parameters())
         apart = bias_lr != 1.0 or not decay_biases
-        biases = [parameter for parameter in trained if apart and parameter.ndim <= 1]
-        weights = [parameter for parameter in trained if not apart or parameter.ndim > 1]
-        groups: list[dict[str, Any]] = [
-            {"params": weights, "lr": lr, "weight_decay": weight_decay},
-            {"params": biases, "lr": lr * bias_lr, "weight_decay": weight_decay / bias_lr if decay_biases else 0.0},
-        ]
+        factors = _lr_factors(modules)
+        groups: list[dict[str, Any]] = []
+        for factor in dict.fromkeys(factors.get(parameter, 1.0) for parameter in trained):
+            own = [parameter for parameter in trained if factors.get(parameter, 1.0) == factor]
+            biases = [parameter for parameter in own if apart and parameter.ndim <= 1]
+            weights = [parameter for parameter in own if not apart or parameter.ndim > 1]
+            decay = weight_decay / bias_lr if decay_biases else 0.0
+            groups.append({"params": weights, "lr": factor * lr, "weight_decay": weight_decay})
+            groups.append({"params": biases, "lr": factor * lr * bias_lr, "weight_decay": decay})
         if not like_network:
             offer = getattr(self.criterion, "parameter_groups", None)
             rate = lr * residual_lr
             for group in offer(lr=rate) if offer else [{"params": self.criterion.parameters()}]:
-                own = {"weight_decay": residual_weight_decay, "params": _trained(group["params"]), "criterion": True}
-                groups.append({"lr": rate, **group, **own})
+                fixed = {"weight_decay": residual_weight_decay, "params": _trained(group["params"]), "criterion": True}
+                groups.append({"lr": rate, **group, **fixed})
         return [group for group in groups if group["params"]]
 
     def clipped_together(self) -> Iterable[Iterable[Tensor]]:
@@ -106,6 +109,12 @@ class Objective(nn.Module):
         """The criterion's class similarities (K, K), detached, or None if it learns none."""
         labels = getattr(self.criterion, "residual_labels", None)
         return None if labels is None else labels().detach()
+
+
+def _lr_factors(modules: Iterable[nn.Module]) -> dict[Tensor, float]:
+    """By parameter the rate as a multiple of `lr`, of modules with an attribute `lr_factor`: pretrained encoders."""
+    parts = [(part, getattr(part, "lr_factor", None)) for module in modules for part in module.modules()]
+    return {parameter: factor for part, factor in parts if factor is not None for parameter in part.parameters()}
 
 
 def _trained(parameters: Iterable[Tensor]) -> list[Tensor]:

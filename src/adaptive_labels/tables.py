@@ -1,7 +1,8 @@
-"""The one printer of tables: aligned text, Markdown, LaTeX and CSV from headings and rows of cells."""
+"""Print tables as aligned text, Markdown, LaTeX and CSV, from headings and rows of cells."""
 
 import csv
 import io
+import re
 from collections.abc import Collection, Sequence
 
 _LATEX_ESCAPES = {
@@ -9,6 +10,10 @@ _LATEX_ESCAPES = {
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "−": "$-$", "→": r"$\to$", "<": "$<$",
     ">": "$>$",
 }  # fmt: skip
+
+# What neither XML, LaTeX nor UTF-8 can hold, and a terminal would obey: also the marks that turn the direction of text.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+_FORMULA = ("=", "+", "-", "@", "\t")  # a cell that begins so is run by a spreadsheet
 
 
 def aligned(
@@ -21,7 +26,7 @@ def aligned(
     alr        5
     baseline  10
     """
-    lines = [list(headings), *(list(row) for row in rows)] if headings else [list(row) for row in rows]
+    lines = [[visible(cell) for cell in line] for line in ([headings, *rows] if headings else rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))] if lines else []
     shown = [
         "  ".join(
@@ -76,16 +81,38 @@ def latex_escape(text: str) -> str:
 
 
 def as_csv(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table for machines; None becomes an empty cell."""
+    """A table for machines; None becomes an empty cell, and before a text that looks like a formula goes a ``'``.
+
+    >>> as_csv(["class", "change"], [["=cmd()", -0.5], ["-0.5", None]])
+    "class,change\\n'=cmd(),-0.5\\n-0.5,\\n"
+    """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerows([headings, *rows])
+    writer.writerows([[_harmless(cell) for cell in row] for row in (headings, *rows)])
     return file.getvalue()
 
 
+def _harmless(cell: object) -> object:
+    if not isinstance(cell, str):
+        return cell
+    cell = cell.replace("\r\n", "\n").replace("\r", "\n")  # which would end a row, since `csv` does not quote it
+    if not cell.startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
+def visible(text: str) -> str:
+    """A text with a replacement character for each control character."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
 def one_line(text: str) -> str:
-    """A text without line breaks and runs of spaces."""
-    return " ".join(text.split())
+    """A text without line breaks, runs of spaces and control characters."""
+    return visible(" ".join(text.split()))
 
 
 def _latex_row(cells: Sequence[str]) -> str:

@@ -91,8 +91,8 @@ def test_training_is_that_of_autograd_and_torchs_adam(name: str) -> None:
         layers += [layer, torch.nn.ReLU()]
     network = torch.nn.Sequential(*layers[:-1])
     criterion = create_loss(name, 4).double()
-    rate = 4e-3 if criterion.like_network else 2e-2
-    optimizer = torch.optim.Adam([{"params": network.parameters()}, *criterion.parameter_groups(lr=rate)], lr=4e-3)
+    rate = 1e-2 if criterion.like_network else 5e-2
+    optimizer = torch.optim.Adam([{"params": network.parameters()}, *criterion.parameter_groups(lr=rate)], lr=1e-2)
     if name == "disturb-label":  # draws; how it is seeded is its own affair
         fresh.method_options = {"disturbance": 0.0}
         criterion = create_loss(name, 4, disturbance=0.0).double()
@@ -321,5 +321,5 @@ def test_a_linear_rate_falls_to_0() -> None:
     falling = AdaptiveLabelClassifier(**options).fit(X, y)
     by_hand = AdaptiveLabelClassifier(**options)
     for left in (1.0, 0.75, 0.5, 0.25):
-        by_hand.set_params(learning_rate_init=4e-3 * left).partial_fit(X, y, classes=range(4))
+        by_hand.set_params(learning_rate_init=1e-2 * left).partial_fit(X, y, classes=range(4))
     same(falling, by_hand)

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from adaptive_labels.analysis.records import describe, flatten, group_records, read_records
-from adaptive_labels.analysis.table import verdict
+from adaptive_labels.analysis.verdict import verdict
 from adaptive_labels.runs import RunFolder, RunLock
 from run_maker import Maker
 
@@ -117,6 +117,25 @@ def test_the_verdict_warns_of_a_class_that_is_never_found_and_of_two_classes(mak
     (group,) = group_records(read_records(runs))
     assert "alr never finds at least one of the classes." in verdict(group)
     assert "With two classes ALR is its L_hard" in verdict(group)
+
+
+def test_a_class_that_is_never_found_is_warned_of_in_a_tie_and_where_the_baseline_is_best(maker: Any) -> None:
+    for validation in (0.8, 0.7):
+        runs = []
+        for method, there in (("baseline", 0.8), ("alr", validation)):
+            run = RunFolder.create(maker.out / str(validation), maker.config(method, 0))
+            metrics = {"test": {"top1": 0.8, "worst_class": 0.0}, "validation": {"top1": there}}
+            runs.append(maker.finish(run, metrics))
+        words = verdict(only_group(runs))
+        assert "baseline never finds at least one of the classes." in words
+        assert words.startswith("A tie") == (validation == 0.8)
+        assert ("Nothing is gained over baseline by that measure." in words) == (validation == 0.8)
+
+
+def test_methods_of_a_tie_stand_beside_the_baseline(maker: Any) -> None:
+    words = figures(maker, baseline=([0.5], 0.5), slr=([0.6], 0.6), alr=([0.4], 0.6))
+    assert "slr is 10.0 points above baseline (one seed: no test possible)." in words
+    assert "alr is 10.0 points below baseline (one seed: no test possible)." in words
 
 
 def test_the_verdict_is_chosen_on_validation_alone(maker: Any) -> None:

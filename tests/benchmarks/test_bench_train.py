@@ -100,7 +100,7 @@ def test_data_pipelines_are_measured() -> None:
     rows = check_rows(result, "pipeline")
     assert rows[data.OURS]["beside"] == data.PILLOW
     assert rows[data.OURS]["limit"] == pytest.approx(0.1)
-    assert rows[data.OURS]["examples"] == 4 * data.BATCHES_A_TURN
+    assert rows[data.OURS]["examples"] == 4 * data.BATCHES_PER_TURN
     batch_of_floats = 4 * 3 * data.SIZE * data.SIZE * 4
     assert all(row["peak_bytes"] >= batch_of_floats for row in rows.values() if row["kind"].startswith("images"))
     assert all(row["peak_bytes"] > 0 for row in result["rows"])

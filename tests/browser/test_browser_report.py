@@ -13,7 +13,7 @@ import pytest
 
 from adaptive_labels.report import write_report
 from adaptive_labels.runs import RunFolder
-from run_maker import Maker
+from run_maker import Maker, sealed_again
 
 RESIDUAL, TEST = "figure[data-kind=residual]", "figure[data-kind=test]"
 
@@ -273,6 +273,7 @@ def test_a_long_text_opens_and_closes(visit: Callable[..., Any], tmp_path: Path)
     for pair in content["pairs"]:
         pair["examples"] = [{"text": "some word " * 150, "confidence": 0.5}]
     (run.path / "examples.json").write_text(json.dumps(content))
+    sealed_again(run.path)
     page = visit(write_report([run], tmp_path / "report.html"), width=420)
     card = page.locator(".mistakes > li").first
     assert card.bounding_box()["height"] < 300

@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 SOURCE = Path(__file__).parents[2] / "src"
-COMMAND = [sys.executable, "-c", "from adaptive_labels.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from adaptive_labels.__main__ import main; main()"]
 # A network that trains in a moment and still learns the texts below.
 # A whole recipe but for the rate, so that the tests do not change with what is chosen by the data.
 RECIPE = {
@@ -85,6 +85,11 @@ def results(out: Path) -> dict[str, dict[str, Any]]:
 def metrics(out: Path) -> dict[str, Any]:
     """Their metrics only, which do not depend on how fast the machine was."""
     return {name: result["metrics"] for name, result in results(out).items()}
+
+
+def weights(out: Path) -> dict[str, bytes]:
+    """The networks of the run folders, to see that they are the same to the bit."""
+    return {path.parent.name: path.read_bytes() for path in out.glob("*/model.safetensors")}
 
 
 def files(folder: Path) -> dict[str, bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -47,7 +48,12 @@ def test_arrays_are_read_once_for_the_terminal_and_once_for_the_report(alr, text
     command = ["compare", texts, "--methods", "alr", "--seeds", 1, "--epochs", 1, *QUICK]
     assert alr(*command).status == 0
     opened, load = [], np.load
-    monkeypatch.setattr(np, "load", lambda file, **options: opened.append(Path(file).name) or load(file, **options))
+
+    def counting(file, **options):
+        opened.append(Path(f"/proc/self/fd/{file.fileno()}").readlink().name)
+        return load(file, **options)
+
+    monkeypatch.setattr(np, "load", counting)
     assert alr(*command).status == 0
     assert sorted(opened) == ["predictions.npz"] * 2 + ["residual_labels.npz"] * 2
 
@@ -89,7 +95,7 @@ def test_one_failed_run_does_not_lose_the_others(alr, texts, tmp_path, compared)
 
     third = alr("compare", texts, *FOUR_RUNS, "--dry-run", "--json").json["runs"][2]
     with RunFolder.create("runs", third["config"]).lock():  # as if someone else were at it
-        ended = alr("compare", texts, *FOUR_RUNS, "--workers", 1)
+        ended = alr("compare", texts, *FOUR_RUNS, "--workers", 1, "--no-reference")
     assert ended.status == 1
     assert "[3/4, " in ended.out
     assert f"alr seed 0: failed: {third['folder']} is being written by this process" in ended.out
@@ -125,7 +131,7 @@ def test_diverged_runs_are_left_out_and_said(alr, texts, tmp_path):
 def test_an_interrupted_comparison_goes_on(start_alr, alr, texts, tmp_path):
     command = ["compare", texts, "--methods", "baseline,alr", "--seeds", 1, "--epochs", 40, *QUICK]
     process = start_alr(*command, "--workers", 2, "--out", "stopped", ALR_CHECKPOINT_SECONDS="0")
-    wait_for(lambda: list((tmp_path / "stopped").glob("*/checkpoint/state.json")), process)
+    wait_for(lambda: list((tmp_path / "stopped").glob("*/checkpoint/epoch-*.json")), process)
     workers = children_of(process.pid)
     os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C on a terminal does
     _, err = process.communicate(timeout=120)
@@ -137,6 +143,19 @@ def test_an_interrupted_comparison_goes_on(start_alr, alr, texts, tmp_path):
     assert metrics(tmp_path / "stopped") == metrics(tmp_path / "whole")
 
 
+def test_a_comparison_stopped_by_a_scheduler_keeps_what_its_workers_have_learnt(start_alr, texts, tmp_path):
+    command = ["compare", texts, "--methods", "baseline,alr,slr", "--seeds", 1, "--epochs", 5000, *QUICK]
+    process = start_alr(*command, "--workers", 2, ALR_CHECKPOINT_SECONDS="3600")
+    wait_for(lambda: len(list((tmp_path / "runs").glob("*/history.jsonl"))) == 2, process)
+    workers = children_of(process.pid)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 143
+    assert err == "alr: stopped; the same command goes on from where it was\n"
+    wait_until(lambda: not any(map(is_running, workers)))
+    assert len({path.parent for path in (tmp_path / "runs").glob("*/checkpoint/epoch-*.json")}) == 2
+
+
 def children_of(pid):
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -146,23 +165,23 @@ def children_of(pid):
 
 def test_a_time_budget_shortens_all_runs_and_is_remembered(alr, texts, tmp_path):
     command = ["compare", texts, "--methods", "baseline,slr", "--seeds", 1, "--workers", 1, *QUICK]
-    planned = alr(*command, "--epochs", 100000, "--time-budget", "1s")
+    planned = alr(*command, "--epochs", 1000000, "--time-budget", "15s")
     assert (planned.status, planned.err) == (0, "")
     (note,) = [line for line in planned.out.splitlines() if "To stay within the time budget" in line]
-    epochs = int(note.split("every run has ")[1].split(" instead of 100000 epochs.")[0])
-    assert 1 <= epochs < 100000
-    assert {result["epochs"] for result in results(tmp_path / "runs").values()} == {epochs}
+    most = int(note.split("every run has ")[1].split(" instead of 1000000 epochs.")[0])
+    (epochs,) = {result["epochs"] for result in results(tmp_path / "runs").values()}
+    assert 1 <= epochs <= most < 1000000  # fewer than planned, if the machine was slower than measured
     # Another measurement would give another number; the same command must find its own runs.
-    again = alr(*command, "--epochs", 100000, "--time-budget", "1s")
-    assert note in again.out
+    again = alr(*command, "--epochs", 1000000, "--time-budget", "15s")
+    assert f"every run has {epochs} instead of 1000000 epochs." in again.out
     assert "all finished already" in again.out
     assert alr(*command, "--epochs", 1, "--time-budget", "2h", "--dry-run").out.count("To stay within") == 0
 
 
-def test_a_time_budget_below_one_epoch_is_refused(alr, texts, tmp_path):
+def test_a_time_budget_that_nothing_fits_into_is_refused(alr, texts, tmp_path):
     ended = alr("compare", texts, "--seeds", 40, "--workers", 1, "--time-budget", "0.001s", *QUICK)
     assert ended.status == 2
-    assert ended.err.startswith("alr: time-budget is 0.001 s, but one epoch of all 160 runs takes about ")
+    assert re.match(r"alr: time-budget is 0\.001 s, but (even one epoch|[\d.]+ s have passed) ", ended.err)
     assert len(ended.err.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from adaptive_labels import data
-from adaptive_labels.data.published import download
+from adaptive_labels.data.downloads import download
 from adaptive_labels.data.readers.cifar import CIFAR100, Cifar
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "data"))

@@ -121,7 +121,9 @@ def test_predictions_are_those_of_the_test_split(alr, text_run, texts):
     ended = alr("predict", text_run, *test.inputs, "--json")
     for row, line in zip(expected, ended.out.splitlines(), strict=True):
         found = {part["class"]: part["probability"] for part in json.loads(line)["classes"]}
-        assert [found[name] for name in stored["classes"]] == pytest.approx(row.tolist(), rel=1e-5)
+        # Weights and predictions are both kept in half precision, within 0.001 of what they were.
+        assert [found[name] for name in stored["classes"]] == pytest.approx(row.tolist(), abs=2e-3)
+        assert max(found, key=found.__getitem__) == stored["classes"][row.argmax()]
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_a_dry_run_checks_every_cell_without_its_data(alr: Alr, tmp_path: Path) 
         (("cifar", "--scale", "short", "--data", "cifar10"), "alr data prepare cifar10 --data-dir DIR"),
         (("figure", "--scale", "short"), "The data set cifar10 is neither as cifar-10-batches-py/ nor as"),
         (("figure", "--scale", "short", "--data", "mnist"), "data is 'mnist'; at the scale short there is"),
-        (("dml", "--scale", "huge"), "scale is 'huge'; it must be smoke, short or paper"),
+        (("dml", "--scale", "huge"), "scale is 'huge'; it must be smoke, short, cpu or paper"),
         (("dml", "--only", "alx"), "only: there is no 'alx' here"),
         (("text", "--from", "ag=x"), "--from: 'ag=x' is not NAME=PATH with one of towns for the name"),
         (("text", "--scale", "short", "--from", "ag_news"), "'ag_news' is not NAME=PATH with one of ag_news, yahoo_"),

@@ -69,6 +69,7 @@ def test_a_study_runs_records_and_resumes(alr: Alr, texts: Path, tmp_path: Path)
     # One hash per recipe, whatever the seed; a record has the hash of its own configuration.
     assert len({record["recipe_hash"] for record in records}) == len({record["variant"] for record in records}) == 5
     assert all(record["recipe_hash"] == recipe_hash(record["config"]) for record in records)
+    assert all(len(record["course"]["validation_loss"]) == record["config"]["training"]["epochs"] for record in records)
     fixed = [record for record in records if "fixed_to_confusions" in record["variant"]]
     assert len(fixed) == 3
     assert len({json.dumps(record["residual_labels"]) for record in fixed}) == 1  # held where they were put

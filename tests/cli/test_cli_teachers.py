@@ -12,6 +12,7 @@ from cli_parts import QUICK, RECIPE, files, metrics, results, wait_for, write_te
 
 import adaptive_labels
 from adaptive_labels.runs import RunFolder, list_runs, run_id
+from run_maker import sealed_again
 
 NETWORK = 512 * 16 + 3 * 16 + 3
 SHORT = ["--epochs", 2, *QUICK]
@@ -142,7 +143,7 @@ def test_the_cost_of_several_networks_is_told(alr, texts, tmp_path):
 def test_a_student_that_was_interrupted_ends_as_if_nothing_had_been(alr, start_alr, texts, tmp_path):
     command = ["train", texts, "--method", "kd", "--epochs", 40, *QUICK]
     process = start_alr(*command, "--out", "stopped", ALR_CHECKPOINT_SECONDS="0")
-    wait_for(lambda: list((tmp_path / "stopped").glob("*-kd-*/checkpoint/state.json")), process)
+    wait_for(lambda: list((tmp_path / "stopped").glob("*-kd-*/checkpoint/epoch-*.json")), process)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=30)
     assert not any("-kd-" in name for name in results(tmp_path / "stopped"))
@@ -176,7 +177,8 @@ def test_a_teacher_that_is_unfinished_or_diverged_is_refused(alr, texts, taught,
     result = json.loads((teacher / "result.json").read_text())
     (teacher / "result.json").unlink()
     assert f"method.options.teacher: {teacher} is not finished; run its command again" in refusal(alr, texts, teacher)
-    (teacher / "result.json").write_text(json.dumps({**result, "status": "diverged", "reason": "it grew"}))
+    (teacher / "result.json").write_text(json.dumps(result))
+    sealed_again(teacher, status="diverged", reason="it grew")
     assert f"{teacher} has nothing to teach: it grew" in refusal(alr, texts, teacher)
 
 

@@ -177,7 +177,7 @@ def test_embedded_texts_by_name(alr, tmp_path):
 def test_an_interrupted_run_goes_on_and_ends_as_if_nothing_had_been(alr, start_alr, texts, tmp_path, blow):
     command = ["train", texts, "--epochs", 60, "--set", "model.options.buckets=4096", *QUICK[2:]]
     process = start_alr(*command, "--out", "stopped", ALR_CHECKPOINT_SECONDS="0")
-    wait_for(lambda: list((tmp_path / "stopped").glob("*/checkpoint/state.json")), process)
+    wait_for(lambda: list((tmp_path / "stopped").glob("*/checkpoint/epoch-*.json")), process)
     process.send_signal(blow)
     _, err = process.communicate(timeout=30)
     assert results(tmp_path / "stopped") == {}
@@ -186,8 +186,8 @@ def test_an_interrupted_run_goes_on_and_ends_as_if_nothing_had_been(alr, start_a
         assert err.startswith("alr: stopped in epoch ")
         assert "is kept: the same command goes on from there" in err
         assert len(err.splitlines()) == 1
-    (kept,) = (tmp_path / "stopped").glob("*/checkpoint/state.json")
-    epoch = json.loads(kept.read_text())["epoch"]
+    found = {json.loads(path.read_text())["epoch"]: path for path in (tmp_path / "stopped").rglob("epoch-*.json")}
+    epoch, kept = max(found.items())
     again = alr(*command, "--out", "stopped")
     assert again.status == 0
     assert f"epoch {epoch + 1}/60" in again.out
@@ -195,6 +195,30 @@ def test_an_interrupted_run_goes_on_and_ends_as_if_nothing_had_been(alr, start_a
     alr(*command, "--out", "whole")
     assert metrics(tmp_path / "stopped") == metrics(tmp_path / "whole")
     assert not kept.exists()
+
+
+@pytest.mark.parametrize("blow", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGINT])
+def test_a_signal_ends_the_step_and_keeps_it_even_in_the_first_epoch(alr, start_alr, texts, tmp_path, blow):
+    if signal.getsignal(blow) == signal.SIG_IGN:
+        pytest.skip("ignored here, as under nohup, and so by the command")
+    command = ["train", texts, "--epochs", 1, *QUICK, "--set", "batch_size=2"]
+    process = start_alr(*command, "--out", "stopped", "--set", "checkpoint_seconds=0")
+    wait_for(lambda: list((tmp_path / "stopped").glob("*/checkpoint/epoch-0-step-*.json")), process)
+    process.send_signal(blow)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 128 + blow
+    kept = max(int(p.stem.rpartition("-")[2]) for p in (tmp_path / "stopped").glob("*/checkpoint/epoch-0-step-*.json"))
+    sentence = (
+        f"stopped in epoch 1; what was learnt up to step {kept} of epoch 1 is kept: the same command goes on from there"
+    )
+    assert err == f"alr: {sentence}\n"
+    again = alr(*command, "--out", "stopped")
+    assert (again.status, again.err) == (0, "")
+    alr(*command, "--out", "whole")
+    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "whole")
+    assert {path.name for path in only(tmp_path / "stopped").iterdir()} == {
+        path.name for path in only(tmp_path / "whole").iterdir()
+    }
 
 
 def test_s_starts_from_the_residual_labels_of_an_earlier_run(alr, texts, compared):

@@ -46,6 +46,13 @@ def test_workers_share_the_cores(tmp_path):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+def test_workers_share_the_gpus(tmp_path):
+    """Each worker sees one, before torch is imported there; they are taken in turns."""
+    with find_executor("local")(3, gpus=("4", "6")) as executor:
+        outcomes = run_jobs(jobs(tmp_path, *["gpu"] * 3), do, lambda event: None, executor)
+    assert sorted(outcome.path for outcome in outcomes) == ["4", "4", "6"]
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_error_costs_one_job(tmp_path, workers, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
@@ -104,7 +111,9 @@ def test_a_foreign_pool_that_breaks_fails_its_jobs(tmp_path, monkeypatch):
 
 
 def test_an_unknown_executor_is_a_sentence():
-    with pytest.raises(UserError, match=r"executor is 'locl': the executors are local; did you mean local\?"):
+    with pytest.raises(
+        UserError, match=r"executor is 'locl': the executors are dask, local, submitit; did you mean local\?"
+    ):
         find_executor("locl")
 
 

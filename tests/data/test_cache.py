@@ -98,7 +98,7 @@ def test_a_full_disk_is_said_to_be_so(cache):
     with pytest.raises(DataError) as caught:
         kept("things", "key", full)
     assert str(caught.value) == (
-        f"{cache}, where texts are kept in a compact form, cannot be written: No space left on device; name another "
+        f"{cache}, where what is made of the data is kept, cannot be written: No space left on device; name another "
         "folder by the environment variable ALR_CACHE."
     )
     assert entries(cache, "things") == []
@@ -107,7 +107,7 @@ def test_a_full_disk_is_said_to_be_so(cache):
 def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(CACHE, str(tmp_path / "file"))
-    with pytest.raises(DataError, match=r"file, where texts are kept in a compact form, cannot be written: Not a dir"):
+    with pytest.raises(DataError, match=r"file, where what is made of the data is kept, cannot be written: Not a dir"):
         kept("things", "key", lambda folder: None)
 
 

@@ -21,6 +21,9 @@ SMALL = {
     "transformer": {"vocabulary": 500, "width": 8, "layers": 2, "heads": 2, "dropout": 0.0},
     "charcnn": {"vocabulary": 500, "width": 8, "length": 150, "dropout": 0.0},
     "fasttext": {"buckets": 500, "dim": 8, "dropout": 0.0},
+    "minilm": {"in_features": 12, "hidden": 16, "dropout": 0.0},
+    "efficientnet-lite0": {"in_features": 12, "hidden": 16, "dropout": 0.0},
+    "mlp": {"in_features": 12, "hidden": [64]},
     "airbench": {"width": 16},
     "preact-resnet18": {"width": 4},
     "wide-resnet-28-10": {"width": 4},
@@ -38,6 +41,8 @@ def inputs_for(name, examples=6):
         lengths = torch.tensor([9, 1, 4, 7, 2, 8])[:examples]
         numbers = torch.randint(1, 500, (examples, 9), generator=generator)
         return numbers * (torch.arange(9) < lengths[:, None]), lengths
+    if "in_features" in MODELS[name].options:
+        return torch.randn(examples, SMALL[name]["in_features"], generator=generator)
     if reads == "pixels":
         return torch.randn(examples, 3, 16, 16, generator=generator)
     return torch.randint(500, (examples * 3,), generator=generator), torch.arange(0, examples * 3, 3)
@@ -223,7 +228,7 @@ def test_fasttext_drops_in_training_only():
         (
             "fastext",
             {},
-            r"there is no model 'fastext'; there are airbench, charcnn, fasttext, .*; did you mean fasttext\?",
+            r"there is no model 'fastext'; there are airbench, .*fasttext, .*; did you mean fasttext\?",
         ),
         ("vgg", {}, "there is no model 'vgg'; there are "),
         ("fasttext-w16", {}, r"there is no model 'fasttext-w16'; there are .*; did you mean fasttext\?"),
@@ -265,7 +270,7 @@ def test_a_model_of_ones_own_joins_by_name():
             register_model("constant", "image", "again")(Constant)
     finally:
         del MODELS["constant"]
-    with pytest.raises(ValueError, match="kind is 'sound'; it must be 'text' or 'image'"):
+    with pytest.raises(ValueError, match="kind is 'sound'; it must be 'text', 'image' or 'row'"):
         register_model("x", "sound", "")
 
 

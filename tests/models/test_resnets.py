@@ -7,7 +7,7 @@ from torch import nn
 from adaptive_labels.models import MODELS, create_model
 from adaptive_labels.models.resnet import BasicBlock, Bottleneck, PreActBlock
 
-IMAGE_MODELS = [name for name, entry in MODELS.items() if entry.kind == "image"]
+IMAGE_MODELS = [name for name, entry in MODELS.items() if entry.reads == "pixels"]
 RESIDUAL = [name for name in IMAGE_MODELS if "zero_init_last" in MODELS[name].options]
 
 

@@ -21,9 +21,11 @@ from adaptive_labels.report.charts import EPOCHS, Axis, Curve, line_chart, panel
 from adaptive_labels.report.group_data import read_group
 from adaptive_labels.report.heatmap import heat_map
 from adaptive_labels.report.page import asset
-from adaptive_labels.report.svg import labelled, nice_ticks, shorten
+from adaptive_labels.report.svg import labelled, nice_ticks
 from adaptive_labels.runs import RunError, RunFolder
 from adaptive_labels.runs.arrays import save_residual_labels
+from adaptive_labels.words import shorten
+from run_maker import sealed_again
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
@@ -236,6 +238,7 @@ def test_thumbnails_are_shown_only_if_they_are_images(maker: Any, tmp_path: Path
     for pair in content["pairs"]:
         pair["examples"] = [{"png": png, "confidence": 0.5}, {"png": '"><img src=x>', "confidence": 0.4}]
     (run.path / "examples.json").write_text(json.dumps(content))
+    sealed_again(run.path)
     page = report([run], tmp_path)
     images = [attributes for tag, attributes in page.elements if tag == "img"]
     assert images
@@ -286,9 +289,13 @@ def test_a_damaged_file_costs_its_figure_only(comparison: list[RunFolder], tmp_p
     (comparison[1].path / "examples.json").write_text("[]")
     for run in comparison[6:]:
         (run.path / "predictions.npz").write_bytes(b"PK")
+    for run in comparison:
+        sealed_again(run.path)
+    (comparison[2].path / "history.jsonl").write_text('{"epoch": 1}\n')
     page = report(comparison, tmp_path)
     assert "history.jsonl, line 1, has no whole number as its 'epoch'" in page.text
     assert "examples.json holds a list" in page.text
+    assert "history.jsonl is damaged: its content is not what was written" in page.text
     assert page.text.count("predictions.npz cannot be read") == 3
     assert page.count("svg", "reliability") == 2
     assert page.count("svg", "heatmap") == 1  # alr's residual labels, without test errors
@@ -329,6 +336,7 @@ def test_labels_that_have_not_moved_are_not_to_be_read(maker: Any, tmp_path: Pat
     stored = run.load_residual_labels()
     (run.path / "residual_labels.npz").unlink()
     save_residual_labels(run.path / "residual_labels.npz", [1], stored.labels[:1], stored.classes)
+    sealed_again(run.path)
     assert "The residual labels are still nearly even (entropy 100.0% of" in report([run], tmp_path).text
 
 
@@ -368,6 +376,7 @@ def test_a_run_that_stopped_early_ends_with_its_own_last_labels(maker: Any) -> N
     stored = runs[1].load_residual_labels()
     (runs[1].path / "residual_labels.npz").unlink()
     save_residual_labels(runs[1].path / "residual_labels.npz", [1, 2], stored.labels[:2], stored.classes)
+    sealed_again(runs[1].path)
     residuals = read_group(group_records(read_records(runs))[0]).methods[0].residuals
     assert residuals is not None
     assert residuals.epochs.tolist() == [1, 2, 4]
@@ -477,7 +486,7 @@ def test_arrays_are_read_once_for_a_report(
     load = np.load
 
     def counting(file: Any, *args: Any, **options: Any) -> Any:
-        opened.append(str(file))
+        opened.append(str(Path(f"/proc/self/fd/{file.fileno()}").readlink()))
         return load(file, *args, **options)
 
     monkeypatch.setattr(np, "load", counting)
@@ -528,6 +537,7 @@ def test_long_texts_are_folded(maker: Any, tmp_path: Path) -> None:
     for pair in content["pairs"]:
         pair["examples"] = [{"text": long, "confidence": 0.5}]
     (run.path / "examples.json").write_text(json.dumps(content))
+    sealed_again(run.path)
     page = report([run], tmp_path)
     assert page.count("details", "long") == len(content["pairs"])
     assert long in page.texts  # behind the line that opens it
@@ -537,6 +547,7 @@ def test_long_texts_are_folded(maker: Any, tmp_path: Path) -> None:
 def test_predictions_without_probabilities_cost_their_figures_only(maker: Any, tmp_path: Path) -> None:
     runs = [maker.whole(method, 0, classes=["a", "b", "c"]) for method in ("baseline", "alr")]
     np.savez(runs[0].path / "predictions.npz", test_logits=np.full((4, 3), np.nan), test_labels=[0, 1, 2, 0])
+    sealed_again(runs[0].path)
     page = report(runs, tmp_path)
     assert "holds no usable predictions: logits gives no probabilities in row 0" in page.text
     assert page.count("svg", "reliability") == 1

@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -37,8 +38,18 @@ def test_a_whole_run_has_no_problems(tmp_path: Path) -> None:
     assert check(finished(tmp_path)) == []
 
 
-def test_every_damage_is_named(tmp_path: Path) -> None:
-    run = finished(tmp_path)
+def without_hashes(run: RunFolder) -> RunFolder:
+    """The run as an earlier version would have left it."""
+    for name, key in (("result.json", "seal"), ("environment.json", "format")):
+        content = json.loads((run.path / name).read_text())
+        del content[key]
+        (run.path / name).write_text(json.dumps(content))
+    return run
+
+
+def test_every_damage_is_named_without_hashes_too(tmp_path: Path) -> None:
+    run = without_hashes(finished(tmp_path))
+    assert check(run) == []
     (run.path / "history.jsonl").write_text('{"epoch": 1}\n')
     assert check(run) == ["history.jsonl has 1 epochs of 2."]
     (run.path / "model.safetensors").unlink()
@@ -169,7 +180,8 @@ def test_processes_that_race_for_a_stale_lock_are_never_both_inside(tmp_path: Pa
     assert sum(int(output) for output, _ in outputs) > 10
 
 
-def test_what_a_killed_process_left_holds_nobody_up(tmp_path: Path) -> None:
+def test_what_a_killed_process_left_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("adaptive_labels.runs.lock.WATCH_SECONDS", 0.5)
     lock = RunLock(tmp_path)
     for content in ("process 1 on elsewhere.example", ""):
         lock.path.write_text(content)

@@ -90,6 +90,7 @@ def changed(key: str, value: Any) -> dict[str, Any]:
         ("method.options.teacher_run", "renamed"),
         ("training.device", "cuda:1"),
         ("training.threads", 4),
+        ("training.checkpoint_seconds", 0.5),
         ("training.tensorboard", True),
     ],
 )
@@ -166,10 +167,11 @@ def test_an_output_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) ->
 def test_history_is_appended_and_cut(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path, CONFIG)
     assert run.history() == []
-    run.rewind(0)
+    run.rewind([])
+    assert not (run.path / "history.jsonl").exists()
     for epoch in (1, 2, 3):
         run.append_history({"epoch": epoch, "train_loss": 1.0 / epoch})
-    run.rewind(2)
+    run.rewind(run.history()[:2])
     assert [line["epoch"] for line in run.history()] == [1, 2]
     with pytest.raises(RunError, match="already reaches epoch 2; epoch 2 cannot follow"):
         run.append_history({"epoch": 2})
@@ -241,11 +243,11 @@ def test_a_recorder_keeps_epochs_and_goes_back(tmp_path: Path, size: int) -> Non
     classes = [f"class {i}" for i in range(size)]
     labels = np.random.default_rng(0).random((3, size, size)).astype(np.float32)
     recorder = RunRecorder(run, classes)
-    recorder.rewind(0)
+    recorder.rewind([], {})
     for epoch in (1, 2, 3):
         recorder.epoch({"epoch": epoch})
         recorder.residual_labels(epoch, labels[0])
-    recorder.rewind(1)
+    recorder.rewind([{"epoch": 1}], {})
     assert [line["epoch"] for line in run.history()] == [1]
     for epoch in (2, 3):
         recorder.epoch({"epoch": epoch})
@@ -318,7 +320,7 @@ def test_a_finished_run_never_changes(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
     attempts = [
         lambda: run.append_history({"epoch": 2}),
-        lambda: run.rewind(0),
+        lambda: run.rewind([]),
         lambda: run.write_environment("alr"),
         lambda: run.write_json("x.json", 1),
         lambda: run.write_bytes("x", b""),

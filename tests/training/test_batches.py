@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import torch
+import mmap
+from pathlib import Path
 
+import pytest
+import torch
+from training_parts import Rows
+
+from adaptive_labels import metrics
 from adaptive_labels.data.encoders.text import PaddedIds
+from adaptive_labels.files import RunError
+from adaptive_labels.mapped import let_go, room
 from adaptive_labels.training.batches import arranged, batches
 from adaptive_labels.training.evaluation import predict_logits
 
@@ -77,3 +85,41 @@ def test_predictions_come_back_in_the_order_of_the_examples() -> None:
     examples = padded(LENGTHS)
     expected = [examples.values[start:end].sum() for start, end in zip(examples.offsets, examples.offsets[1:])]  # noqa: B905
     assert torch.equal(predict_logits(Sums(), examples, batch_size=7)[:, 0], torch.stack(expected).float())
+
+
+def test_many_logits_go_to_a_file_that_leaves_nothing(tmp_path, monkeypatch) -> None:
+    examples = Rows(torch.randn(30, 4))
+    model = torch.nn.Linear(4, 3)
+    held = predict_logits(model, examples, batch_size=7, folder=tmp_path)
+    monkeypatch.setattr("adaptive_labels.mapped.LARGEST_HELD", 100)
+    assert torch.equal(predict_logits(model, examples, batch_size=7, folder=tmp_path), held)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(RunError, match="Cannot write"):
+        predict_logits(model, examples, folder=tmp_path / "nothing")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the resident memory is read from /proc")
+def test_what_was_read_of_a_file_does_not_stay_in_memory(tmp_path, monkeypatch) -> None:
+    """Of 64 MB of logits in a file only the rows that are looked at are resident, and they keep their values."""
+
+    def resident() -> int:  # bytes
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+    monkeypatch.setattr("adaptive_labels.mapped.LARGEST_HELD", 100)
+    monkeypatch.setattr("adaptive_labels.metrics.rows._AT_ONCE", 2**16)
+    rows, labels = torch.randn(64, 1000), torch.arange(16_000) % 1000
+    logits = torch.from_numpy(room(16_000, 1000, tmp_path))
+    before = resident()
+    for start in range(0, 16_000, 64):
+        logits[start : start + 64] = rows
+        let_go(logits)
+    assert resident() - before < 8e6
+    found = metrics.nll(logits, labels)
+    assert resident() - before < 16e6
+    held = torch.empty(1000, 1000).copy_(logits[:1000])
+    assert resident() - before > 4e6
+    let_go(logits)
+    assert torch.equal(held[:64], rows)
+    assert found == metrics.nll(logits.clone(), labels)
+    let_go(held)  # is in memory, and stays as it is
+    assert torch.equal(held[64:128], rows)

@@ -4,17 +4,19 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from training_parts import CLASSES, Bag, Memory, Ragged, Similarities, blobs, config_with, objective_of
+from training_parts import CLASSES, Bag, Memory, Ragged, Rows, Similarities, blobs, config_with, objective_of
 
 from adaptive_labels.config import TrainingConfig
 from adaptive_labels.objectives import Supervised
-from adaptive_labels.training.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
+from adaptive_labels.runs.integrity import checkpoint_manifests
+from adaptive_labels.training.checkpoints import CheckpointError, kept_up_to, read_checkpoint, write_checkpoint
 from adaptive_labels.training.loop import FitResult, Interrupted, fit
 from adaptive_labels.training.progress import SilentReporter
 
@@ -137,6 +139,114 @@ def test_an_interruption_says_what_is_kept(tmp_path: Path) -> None:
     assert kept.epoch == 2
 
 
+class Ending(Rows):
+    """Examples whose so manieth batch ends the process, or lets a signal come."""
+
+    def __init__(self, rows: torch.Tensor, end: int, blow: Callable[[], None]) -> None:
+        super().__init__(rows)
+        self.left, self.blow = end, blow
+
+    def batch(self, indices: torch.Tensor) -> torch.Tensor:
+        self.left -= 1
+        if self.left == 0:
+            self.blow()
+        return super().batch(indices)
+
+
+def pull_plug() -> None:
+    raise PullPlugError
+
+
+def noisy(inputs: torch.Tensor, generator: torch.Generator, epoch: int, share: Any) -> torch.Tensor:
+    return inputs + 0.1 * torch.randn(inputs.shape, generator=generator)
+
+
+EVERYTHING = {"optimizer": "adamw", "ema": 0.95, "accumulate": 2, "clip_norm": 1.0, "early_stop": 4}
+CUTS = [  # a plug or a signal, at which batch (an epoch has 9, or 17 pieces), and the configuration
+    *((None, end, changes) for end in (3, 9, 10, 14, 27) for changes in ({}, EVERYTHING)),
+    *((signal.SIGTERM, end, changes) for end in (1, 9, 10, 27) for changes in ({}, EVERYTHING)),
+    *((number, 14, {}) for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)),
+]
+
+
+@pytest.mark.parametrize(("number", "end", "changes"), CUTS)
+def test_a_run_stopped_within_an_epoch_ends_with_the_same_bits(
+    tmp_path: Path, changes: dict[str, Any], end: int, number: int | None
+) -> None:
+    config = config_with(epochs=3, checkpoint_seconds=3600.0 if number else 0.0, **changes)
+    examples, labels, validation = blobs()
+
+    def run(train: Rows, validation: Any, seed: int, folder: Path | None) -> tuple[Supervised, Any, Memory]:
+        objective, memory = objective_of(seed, dropout=0.2), Memory()
+        options: dict[str, Any] = {"recorder": memory, "reporter": SilentReporter(), "augment": noisy}
+        where = {} if folder is None else {"checkpoint_dir": folder, "checkpoint_seconds": 3600.0}
+        return objective, fit(objective, train, labels, validation, config, 5, **options, **where), memory
+
+    every: list[torch.Tensor] = []
+    whole, expected, kept = run(Watched(examples.rows, every), validation, 0, None)
+    blow = pull_plug if number is None else lambda: signal.raise_signal(number)
+    ending = Ending(examples.rows, end, blow)
+    with pytest.raises(PullPlugError if number is None else Interrupted) as stopped:
+        run(ending, validation, 0, tmp_path)
+    if number is not None:
+        assert stopped.value.number == number
+        place = f"step {(end - 1) % 9 + 1} of epoch {(end - 1) // 9 + 1} is kept"
+        assert changes or f"what was learnt up to {place}: the same command goes on from there" in str(stopped.value)
+    seen: list[torch.Tensor] = []
+    cut, found, again = run(Watched(examples.rows, seen), validation, 99, tmp_path)
+    for (name, mine), other in zip(whole.state_dict().items(), cut.state_dict().values(), strict=True):
+        assert torch.equal(mine, other), name
+    assert without_seconds(found.history) == without_seconds(expected.history)
+    assert again.matrices.keys() == kept.matrices.keys()
+    assert all(torch.equal(mine, other) for mine, other in zip(seen, every[len(every) - len(seen) :], strict=True))
+    assert len(every) - len(seen) >= end - config.accumulate  # at most one step is done again
+
+
+class Watched(Rows):
+    def __init__(self, rows: torch.Tensor, seen: list[torch.Tensor]) -> None:
+        super().__init__(rows)
+        self.seen = seen
+
+    def batch(self, indices: torch.Tensor) -> torch.Tensor:
+        self.seen.append(indices)
+        return super().batch(indices)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_in_the_evaluation_keeps_the_whole_epoch(tmp_path: Path, number: int) -> None:
+    examples, labels, (held_out, held_out_labels) = blobs()
+    config = config_with(epochs=2)
+    whole, cut = objective_of(dropout=0.2), objective_of(3, dropout=0.2)
+    options: dict[str, Any] = {"reporter": SilentReporter(), "checkpoint_dir": tmp_path, "checkpoint_seconds": 3600.0}
+    fit(whole, examples, labels, (held_out, held_out_labels), config, 5, recorder=Memory(), reporter=SilentReporter())
+    # Two batches of validation, of which the first brings the signal.
+    many = Ending(held_out.rows.repeat(9, 1), 1, lambda: signal.raise_signal(number))
+    start = objective_of(dropout=0.2)
+    with pytest.raises(Interrupted, match="up to step 9 of epoch 1 is kept"):
+        fit(start, examples, labels, (many, held_out_labels.repeat(9)), config, 5, recorder=Memory(), **options)
+    fit(cut, examples, labels, (held_out, held_out_labels), config, 5, recorder=Memory(), **options)
+    for mine, other in zip(whole.state_dict().values(), cut.state_dict().values(), strict=True):
+        assert torch.equal(mine, other)
+
+
+def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
+    examples, labels, validation = blobs()
+    steps: list[torch.Tensor] = []
+
+    class Impatient(Watched):
+        def batch(self, indices: torch.Tensor) -> torch.Tensor:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+            return super().batch(indices)
+
+    before = signal.getsignal(signal.SIGINT)
+    options: dict[str, Any] = {"recorder": Memory(), "reporter": SilentReporter(), "checkpoint_dir": tmp_path}
+    with pytest.raises(Interrupted, match="nothing is kept yet"):
+        fit(objective_of(), Impatient(examples.rows, steps), labels, validation, config_with(), 5, **options)
+    assert steps == []
+    assert signal.getsignal(signal.SIGINT) is before
+
+
 class Interrupting:
     """Ctrl-C falls into its finaliser, where Python prints and drops what is raised."""
 
@@ -228,13 +338,18 @@ def test_there_may_be_no_checkpoint(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_checkpoint_is_safetensors_and_plain_json(tmp_path: Path) -> None:
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_checkpoint_is_safetensors_and_plain_json_and_two_are_kept(tmp_path: Path) -> None:
     shared = torch.ones(2, 3)
     tensors = {"a": shared, "b": shared, "c": shared.t(), "d": torch.tensor(3)}
-    write_checkpoint(tmp_path, 1, tensors, {"x": [1, None]})
-    write_checkpoint(tmp_path, 2, tensors, {"x": [1, None]})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-2.safetensors", "state.json"]
-    assert json.loads((tmp_path / "state.json").read_text())["epoch"] == 2
+    for epoch in (8, 9, 10):
+        write_checkpoint(tmp_path, epoch, tensors, {"x": [1, None]})
+    assert names(tmp_path) == ["epoch-10.json", "epoch-10.safetensors", "epoch-9.json", "epoch-9.safetensors"]
+    assert json.loads((tmp_path / "epoch-10.json").read_text())["epoch"] == 10
+    assert kept_up_to(tmp_path) == "epoch 10"
     back = read_checkpoint(tmp_path)
     assert back is not None
     assert back.plain == {"x": [1, None]}
@@ -245,44 +360,120 @@ def test_a_checkpoint_is_safetensors_and_plain_json(tmp_path: Path) -> None:
 def test_a_write_that_ends_half_way_keeps_the_one_before(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, 1, {"a": torch.ones(2)}, {})
     # What a process ended at each of its moments leaves behind.
-    (tmp_path / "tensors.part").write_bytes(b"half")
+    (tmp_path / ".epoch-2.safetensors.1-ab.tmp").write_bytes(b"half")
     (tmp_path / "epoch-2.safetensors").write_bytes((tmp_path / "epoch-1.safetensors").read_bytes())
-    (tmp_path / "state.part").write_text('{"for')
+    (tmp_path / ".epoch-2.json.1-ab.tmp").write_text('{"for')
     kept = read_checkpoint(tmp_path)
     assert kept is not None
     assert kept.epoch == 1
     write_checkpoint(tmp_path, 3, {"a": torch.ones(2)}, {})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-3.safetensors", "state.json"]
+    assert names(tmp_path) == ["epoch-1.json", "epoch-1.safetensors", "epoch-3.json", "epoch-3.safetensors"]
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("state.json", b"{"),
-        ("state.json", b"[]"),
-        ("state.json", b'{"format": 1}'),
-        ("epoch-1.safetensors", b"nonsense"),
-        ("epoch-1.safetensors", None),
-    ],
-)
-def test_broken_checkpoints_are_named(tmp_path: Path, name: str, content: bytes | None) -> None:
+def flipped(data: bytes, place: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+@pytest.mark.parametrize("name", ["epoch-2.json", "epoch-2.safetensors"])
+@pytest.mark.parametrize("kind", ["missing", "empty", "half", "nonsense", "first", "middle", "last"])
+def test_a_damaged_checkpoint_is_named_and_set_aside_and_the_one_before_is_read(
+    tmp_path: Path, name: str, kind: str
+) -> None:
+    for epoch in (1, 2):
+        write_checkpoint(tmp_path, epoch, {"a": torch.full((8,), 0.1)}, {"seconds": 1.25})
+    data = (tmp_path / name).read_bytes()
+    damages = {
+        "empty": b"",
+        "half": data[: len(data) // 2],
+        "nonsense": b"nonsense",
+        "first": flipped(data, 0),
+        "middle": flipped(data, len(data) // 2),
+        "last": flipped(data, len(data) - 1),
+    }
+    (tmp_path / name).unlink()
+    if kind != "missing":
+        (tmp_path / name).write_bytes(damages[kind])
+    notes: list[str] = []
+    kept = read_checkpoint(tmp_path, notes.append)
+    assert kept is not None
+    assert kept.epoch == 1
+    if name == "epoch-2.json" and kind == "missing":  # as after a write that was cut short
+        return
+    assert len(notes) == 1
+    assert notes[0].startswith(f"the checkpoint {tmp_path / 'epoch-2.json'} cannot be used (")
+    assert notes[0].endswith("): it was set aside, and the run goes on after epoch 1")
+    assert "epoch-2.json.damaged" in names(tmp_path)
+    assert kept_up_to(tmp_path) == "epoch 1"
+    assert read_checkpoint(tmp_path, notes.append) is not None
+    assert len(notes) == 1
+    write_checkpoint(tmp_path, 2, {"a": torch.ones(2)}, {})
+    assert {"epoch-2.json.damaged", "epoch-1.json", "epoch-2.json"} <= set(names(tmp_path))
+
+
+def test_a_run_whose_only_checkpoint_is_damaged_starts_again(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, 1, {"a": torch.ones(2)}, {})
-    if content is None:
-        (tmp_path / name).unlink()
-    else:
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(CheckpointError) as refused:
-        read_checkpoint(tmp_path)
-    assert f"the checkpoint in {tmp_path} cannot be read" in str(refused.value)
-    assert "remove the folder to start again" in str(refused.value)
+    (tmp_path / "epoch-1.safetensors").write_bytes(b"")
+    notes: list[str] = []
+    assert read_checkpoint(tmp_path, notes.append) is None
+    assert notes[0].endswith("it was set aside, and the run starts again")
 
 
-def test_another_format_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_does_not_change_the_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole, cut, recorder = objective_of(), objective_of(seed=9), Memory()
+    train(whole, config_with(epochs=5), tmp_path / "whole", Memory(), SilentReporter())
+    with pytest.raises(PullPlugError):
+        train(objective_of(), config_with(epochs=5), tmp_path / "cut", recorder, Until(4, PullPlugError))
+    path = tmp_path / "cut" / "epoch-3.safetensors"
+    path.write_bytes(flipped(path.read_bytes(), path.stat().st_size - 2))
+    train(cut, config_with(epochs=5), tmp_path / "cut", recorder, SilentReporter())
+    for mine, other in zip(whole.state_dict().values(), cut.state_dict().values(), strict=True):
+        assert torch.equal(mine, other)
+    assert "epoch-3.json cannot be used" in capsys.readouterr().err
+    assert [record["epoch"] for record in recorder.records] == [1, 2, 3, 4, 5]
+    assert sorted(recorder.matrices) == [1, 2, 5]
+
+
+def older(folder: Path) -> dict[str, Any]:
+    """The last checkpoint as an earlier version would have left it: its tensors and `state.json`."""
+    first, *others = checkpoint_manifests(folder)
+    content: dict[str, Any] = json.loads(first.read_text())
+    del content["seal"]
+    for path in (first, *others):
+        path.unlink()
+    (folder / "state.json").write_text(json.dumps({"format": 1, **content}))
+    return content
+
+
+def test_a_checkpoint_of_an_earlier_version_is_read_and_then_replaced(tmp_path: Path) -> None:
+    write_checkpoint(tmp_path, 1, {"a": torch.ones(2)}, {"x": 1})
+    older(tmp_path)
+    assert kept_up_to(tmp_path) == "epoch 1"
+    kept = read_checkpoint(tmp_path)
+    assert kept is not None
+    assert kept.plain == {"x": 1}
+    write_checkpoint(tmp_path, 2, {"a": torch.ones(2)}, {})
+    assert names(tmp_path) == ["epoch-2.json", "epoch-2.safetensors"]
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"format": 1}', b'{"format": 1, "epoch": 1, "plain": null}'])
+def test_a_broken_checkpoint_of_an_earlier_version_is_set_aside(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "state.json").write_bytes(content)
+    notes: list[str] = []
+    assert read_checkpoint(tmp_path, notes.append) is None
+    assert len(notes) == 1
+    assert names(tmp_path) == ["state.json.damaged"]
+
+
+def test_a_later_format_is_refused_and_left_alone(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, 1, {}, {})
-    state = json.loads((tmp_path / "state.json").read_text())
-    (tmp_path / "state.json").write_text(json.dumps(state | {"format": 2}))
-    with pytest.raises(CheckpointError, match="has format 2, this version reads format 1"):
-        read_checkpoint(tmp_path)
+    for name, change in (("epoch-1.json", {"seal": {"format": 3, "files": {}}}), ("state.json", {"format": 3})):
+        state = json.loads((tmp_path / "epoch-1.json").read_text())
+        (tmp_path / "epoch-1.json").unlink()
+        (tmp_path / name).write_text(json.dumps(state | change))
+        with pytest.raises(CheckpointError, match=r"was written by a later version .* \(format 3; this one"):
+            read_checkpoint(tmp_path)
+        assert (tmp_path / name).exists()
+        (tmp_path / name).rename(tmp_path / "epoch-1.json")
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -308,7 +499,7 @@ def test_the_seconds_of_all_sittings_are_summed(tmp_path: Path) -> None:
     """A run that went on after an interruption has taken as long as its sittings together."""
 
     def seconds(epochs: int, before: float | None) -> float:
-        state = json.loads((tmp_path / "state.json").read_text())
+        state = {"format": 1, **older(tmp_path)}
         state["plain"].pop("seconds")  # earlier versions did not write it
         if before is not None:
             state["plain"]["seconds"] = before
@@ -316,7 +507,7 @@ def test_the_seconds_of_all_sittings_are_summed(tmp_path: Path) -> None:
         return train(objective_of(), config_with(epochs=epochs), tmp_path, Memory(), SilentReporter()).seconds
 
     first = train(objective_of(), config_with(epochs=2), tmp_path, Memory(), SilentReporter())
-    assert 0 < json.loads((tmp_path / "state.json").read_text())["plain"]["seconds"] <= first.seconds
+    assert 0 < json.loads((tmp_path / "epoch-2.json").read_text())["plain"]["seconds"] <= first.seconds
     assert 1000.0 < seconds(4, before=1000.0) < 1100.0
     of_epochs = sum(record["seconds"] for record in first.history)
     assert of_epochs < seconds(5, before=None) < 100.0

@@ -13,6 +13,7 @@ from adaptive_labels.objectives import Supervised
 from adaptive_labels.training.batches import batches, pieces
 from adaptive_labels.training.evaluation import evaluate, predict_logits
 from adaptive_labels.training.loop import FitResult, fit, snapshot_epochs
+from adaptive_labels.training.memory import TrainingMemoryError
 from adaptive_labels.training.progress import SilentReporter
 from adaptive_labels.training.schedules import make_schedule
 
@@ -223,6 +224,46 @@ def test_divergence_names_the_first_bad_step() -> None:
     result = run(objective_of(criterion=Trap(at=9 + 4)), config_with(schedule="constant", lr=0.25))
     assert result.reason == "the loss became NaN at epoch 2, step 4 (learning rate 0.25): try a lower learning rate"
     assert result.epochs == 1
+
+
+class BadGradient(torch.autograd.Function):
+    """Logits as they are, whose gradient is infinite if asked for."""
+
+    @staticmethod
+    def forward(context, logits, bad):
+        context.bad = bad
+        return logits.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient * (math.inf if context.bad else 1.0), None
+
+
+class GradientTrap(Trap):
+    """Cross entropy whose gradient, not its value, becomes infinite at a chosen forward."""
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        self.seen += self.training
+        return F.cross_entropy(BadGradient.apply(logits, self.training and self.seen == self.at), target)
+
+
+def test_a_bad_gradient_is_noticed_at_its_own_step_and_the_batch_is_known() -> None:
+    result = run(objective_of(criterion=GradientTrap(at=9 + 4)), config_with(schedule="constant", lr=0.25))
+    words = "a gradient became NaN or infinite at epoch 2, step 4 (learning rate 0.25): try a lower learning rate or "
+    assert result.reason == words + "training.clip_norm"
+    again = run(objective_of(criterion=Trap(at=9 + 4)), config_with(schedule="constant", lr=0.25))
+    assert result.bad_batch is not None
+    assert result.bad_batch.tolist() == again.bad_batch.tolist()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")])
+def test_out_of_memory_names_the_batch_size(error: Exception) -> None:
+    class Full(nn.Module):
+        def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+            raise error
+
+    with pytest.raises(TrainingMemoryError, match=r"in epoch 1 with batch size 16: try training.accumulate=2"):
+        run(objective_of(criterion=Full()), config_with(batch_size=16))
 
 
 def test_weights_that_break_in_the_last_step_are_a_divergence() -> None:

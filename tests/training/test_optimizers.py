@@ -115,9 +115,9 @@ def test_a_checkpoint_goes_on_where_it_was(tmp_path: Path, name: str, sparse: bo
     first = Session(bags(sparse), config)
     backward(first.objective)
     first.step()
-    first.save(tmp_path, seconds=1.0)
+    first.save(tmp_path, seconds=1.0, recorded={})
     second = Session(bags(sparse), config)
-    second.restore(tmp_path)
+    second.restore(tmp_path, print)
     for session in (first, second):
         backward(session.objective)
         session.step()

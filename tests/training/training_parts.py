@@ -1,6 +1,6 @@
 """Small real parts for the loop: ragged texts, a learning criterion, a recorder in memory."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -111,9 +111,12 @@ class Memory:
     def residual_labels(self, epoch: int, matrix: np.ndarray[Any, np.dtype[np.float32]]) -> None:
         self.matrices[epoch] = matrix
 
-    def rewind(self, epoch: int) -> None:
-        self.records = [record for record in self.records if record["epoch"] <= epoch]
-        self.matrices = {number: matrix for number, matrix in self.matrices.items() if number <= epoch}
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        return {str(epoch): matrix for epoch, matrix in self.matrices.items()}
+
+    def rewind(self, history: Sequence[Mapping[str, Any]], arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        self.records = list(history)
+        self.matrices = {int(epoch): matrix for epoch, matrix in arrays.items()}
 
 
 CONFIG = TrainingConfig(

@@ -1,1 +1,1 @@
-"""The methods inside trainers that people already use, one file per trainer; each needs an extra of its own."""
+"""The methods in other trainers (Transformers, Lightning, scikit-learn, timm): one file and one extra per trainer."""

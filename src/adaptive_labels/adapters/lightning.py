@@ -1,7 +1,8 @@
 """A criterion in Lightning (``lightning`` or ``pytorch_lightning``).
 
-The criterion is a submodule of the ``LightningModule``: then checkpoints and DDP include it. ``parameter_groups`` gives
-its parameters to the optimizer without weight decay, and ``CriterionCallback`` tells it when steps and epochs end::
+The criterion is a submodule of the ``LightningModule``, so that checkpoints and DDP include it. ``parameter_groups``
+gives its parameters to the optimizer without weight decay, and ``CriterionCallback`` tells it when steps and epochs
+end::
 
     class Classifier(L.LightningModule):
         def __init__(self):
@@ -46,8 +47,8 @@ def parameter_groups(module: nn.Module, lr: float | None = None) -> list[dict[st
 
     Args:
         module: a ``LightningModule`` with a criterion as a submodule.
-        lr: the rate of the criterion's parameters; ``None`` is the optimizer's. The rates at which pretrained networks
-            are tuned (2e-5) would leave S where it starts: 0.01 is a good value then.
+        lr: the rate of the criterion's parameters; ``None`` is the optimizer's rate. For pretrained networks use 0.01:
+            at their usual rates (2e-5), S would hardly move from its start.
     """
     criteria = _criteria_of(module)
     own = {id(parameter) for criterion in criteria.values() for parameter in criterion.parameters()}
@@ -60,14 +61,14 @@ def parameter_groups(module: nn.Module, lr: float | None = None) -> list[dict[st
 class CriterionCallback(Callback):  # type: ignore[misc]
     """Tells the criteria of a ``LightningModule`` when steps and epochs end, and checks the optimizer.
 
-    - ``epoch_end`` is called at the end of each training epoch, exactly once, also if the run was stopped and resumed.
+    - It calls ``epoch_end`` exactly once at the end of each training epoch, also if the run was stopped and resumed.
     - With ``accumulate_grad_batches`` the micro-batches of one optimizer step count as one step: the weight on L_res
       changes once per step.
-    - ``fit`` stops with a sentence if no optimizer has the criterion's parameters, or if weight decay applies to them.
+    - ``fit`` raises an error if no optimizer has the criterion's parameters, or if weight decay applies to them.
 
     Args:
         log_confusions: log the ``n`` largest residual labels at the end of each epoch, as ``confusion/A→B``.
-        class_names: the names A and B in the log; class numbers if they are not given.
+        class_names: the names A and B in the log; class numbers by default.
     """
 
     def __init__(self, log_confusions: int = 0, class_names: Sequence[str] | None = None) -> None:
@@ -78,19 +79,19 @@ class CriterionCallback(Callback):  # type: ignore[misc]
         self._step = ExitStack()
 
     def setup(self, trainer: Any, pl_module: nn.Module, stage: str) -> None:
-        """Count from where the trainer is; a checkpoint is loaded after this."""
+        """Count epochs from the trainer's current one; a checkpoint is loaded after this."""
         if stage == "fit":
             self._epochs_ended = trainer.current_epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint holds: how many epochs were ended.
+        """The content of a checkpoint: how many epochs have ended.
 
         A checkpoint of an epoch's last step is written before the epoch's end.
         """
         return {"epochs_ended": self._epochs_ended}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         self._epochs_ended = state_dict["epochs_ended"]
 
     def on_fit_start(self, trainer: Any, pl_module: nn.Module) -> None:
@@ -115,7 +116,7 @@ class CriterionCallback(Callback):  # type: ignore[misc]
                     )
 
     def on_train_start(self, trainer: Any, pl_module: nn.Module) -> None:
-        """End the epoch whose last step wrote the checkpoint: Lightning goes on with the next one."""
+        """End the epoch whose last step wrote the checkpoint, since Lightning continues with the next epoch."""
         if self._epochs_ended < trainer.current_epoch:
             self._end_epoch(trainer)
 
@@ -156,7 +157,7 @@ class CriterionCallback(Callback):  # type: ignore[misc]
 
 
 def _criteria_of(module: nn.Module) -> dict[str, Criterion]:
-    """The criteria in ``module``, by where they are."""
+    """The criteria in ``module``, by their path in it."""
     found = {f"self.{path}": part for path, part in module.named_modules() if isinstance(part, Criterion)}
     if not found:
         raise ValueError(

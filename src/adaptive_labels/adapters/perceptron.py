@@ -1,9 +1,7 @@
-"""A perceptron beside its criterion that takes as few operations per step as it can: for tables, steps are short.
+"""A perceptron and its criterion with as few operations per step as possible, since steps on tables are short.
 
 Shapes: N rows, F features, K classes; the layers have sizes F, …, K.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -31,7 +29,7 @@ class Perceptron:
     """A network and its criterion with all parameters in one vector, so that a step of Adam is a few operations.
 
     Autograd differentiates the criterion alone; the few products of the network's gradient are written out.
-    Everything that it holds can be copied and pickled as plain data: see :meth:`state`.
+    Its state can be copied and pickled as plain data: see :meth:`state`.
     """
 
     def __init__(
@@ -130,7 +128,7 @@ class Perceptron:
         return {"vectors": self.vectors.numpy().copy(), "steps": self.steps, "criterion": criterion}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take up what :meth:`state` gave."""
+        """Restore what :meth:`state` returned."""
         self.criterion.load_state_dict({name: torch.tensor(value) for name, value in state["criterion"].items()})
         self.vectors.copy_(torch.from_numpy(state["vectors"]))
         self.steps = state["steps"]
@@ -144,7 +142,7 @@ class Perceptron:
 
 
 def batches(rows: Rows, order: Tensor, size: int) -> Iterator[Rows]:
-    """The rows in batches; many are gathered at once, since each small operation can be felt."""
+    """The rows in batches. Many are gathered at once, since small operations take a visible share of the time."""
     x, y, weights = rows
     for block in torch.split(order, max(1, ROWS_AT_ONCE // size) * size):
         each_x, each_y = torch.split(x[block], size), torch.split(y[block], size)

@@ -1,9 +1,7 @@
-"""A classifier for scikit-learn: a network on numeric features, trained by any method that needs no other network.
+"""A classifier for scikit-learn: a network on numeric features, trained with any method that needs a single network.
 
 Shapes: N rows, F features, K classes; layer sizes F, hidden_layer_sizes…, K.
 """
-
-from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,26 +42,27 @@ TAKEN = dict.fromkeys([*options_of(CrossEntropy), "sparse"], "") | {"weight": ";
 
 
 class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A multi-layer perceptron, or a linear classifier, trained by a method of this package; for numeric features.
+    """A multi-layer perceptron or linear classifier for numeric features, trained with a method of this package.
 
-    Like scikit-learn's ``MLPClassifier`` it has one hidden layer of 100 units and takes steps of Adam on batches of 200
-    rows, by default; its rate starts higher and falls, so that 100 epochs do what 200 do there. It computes in the type
-    of the features, float32 or float64. Scale them first, for instance with ``StandardScaler``.
+    By default it has one hidden layer of 100 units and uses Adam with batches of 200 rows, like scikit-learn's
+    ``MLPClassifier``; its rate starts higher and falls, so that it needs 100 epochs instead of 200. It computes in the
+    type of the features, float32 or float64. Scale the features first, for instance with ``StandardScaler``.
 
     Args:
-        method: by name: ``"alr"``, ``"alr-s"``, ``"slr"``, ``"baseline"``, …; not those that need other networks.
+        method: ``"alr"``, ``"alr-s"``, ``"slr"``, ``"baseline"``, … (``alr list methods``), but none that needs other
+            networks.
         method_options: the method's own options, for instance ``{"label_smoothing": 0.2}``.
         hidden_layer_sizes: units of each hidden layer; ``()`` is a linear classifier.
         activation: of the hidden layers: ``"relu"``, ``"tanh"``, ``"logistic"`` or ``"identity"``.
         alpha: strength of the L2 penalty on weights, divided by the sum of a batch's sample weights.
         batch_size: rows per step; ``"auto"`` is 200, or all rows if they are fewer.
         learning_rate: ``"linear"``: the rate falls to 0 over the ``max_iter`` epochs of :meth:`fit`; ``"constant"``.
-            In :meth:`partial_fit`, which knows no end, it is constant.
+            In :meth:`partial_fit` it is constant.
         learning_rate_init: Adam's learning rate at the start.
         residual_lr: the rate of the residual labels, as a multiple of ``learning_rate_init``.
         max_iter: epochs at most.
         shuffle: draw a new order of the rows for each epoch.
-        random_state: of the first weights, the order of rows, and methods that draw.
+        random_state: the seed of the first weights, the order of rows, and the draws of the method.
         tol: training ends when the loss has not fallen by more than this for ``n_iter_no_change`` epochs; with
             ``early_stopping``, when the accuracy on the validation rows has not risen by more.
         n_iter_no_change: see ``tol``.
@@ -97,7 +96,7 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         alpha: float = 1e-4,
         batch_size: int | str = "auto",
         learning_rate: str = "linear",
-        learning_rate_init: float = 4e-3,
+        learning_rate_init: float = 1e-2,
         residual_lr: float = 5.0,
         max_iter: int = 100,
         shuffle: bool = True,
@@ -127,7 +126,7 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train on rows ``X`` (N, F) with labels ``y`` (N,); a ``sample_weight`` of 2 counts like the row twice."""
+        """Train on rows ``X`` (N, F) with labels ``y`` (N,); a ``sample_weight`` of 2 counts the row twice."""
         self._check_arguments()
         X, y = validate_data(self, X, y, dtype=FLOATS, order="C")
         check_classification_targets(y)
@@ -146,7 +145,7 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         classes: Any = None,
         sample_weight: Any = None,
     ) -> Self:
-        """Train for one epoch on these rows; the first call needs ``classes``, all that there will ever be."""
+        """Train for one epoch on these rows; the first call needs ``classes``, the labels of all later calls."""
         self._check_arguments()
         for name, value in (("early_stopping", True), ("class_weight", "balanced")):
             if getattr(self, name) == value:
@@ -231,7 +230,7 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return list(sizes) if np.iterable(sizes) else [sizes]
 
     def _options(self) -> dict[str, Any]:
-        """The method's options as its criterion takes them, or an error that says what this classifier cannot do."""
+        """The options for the method's criterion, or an error that says what this classifier cannot do."""
         method = find_method(self.method)
         if method.guide is not None:
             alone = ", ".join(name for name, other in METHODS.items() if other.guide is None)
@@ -290,7 +289,7 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return train, validation
 
     def _epoch(self, rows: Rows, order: Tensor, left: float = 1.0) -> Tensor:
-        """Train on every row once, in a new order made of the last one, which is returned; ``left`` scales the rate."""
+        """Train on every row once, in a new order made from the last one; return it. ``left`` scales the rate."""
         count = len(order)
         size = min(200 if self.batch_size == "auto" else int(self.batch_size), count)
         if self.shuffle:
@@ -305,7 +304,7 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return order
 
     def _epochs(self, rows: Rows, held_out: Rows | None) -> None:
-        """Train until nothing gets better, or for ``max_iter`` epochs."""
+        """Train until there is no more progress (see ``tol``), or for ``max_iter`` epochs."""
         best, best_state, waited = np.inf, None, 0
         order = torch.arange(len(rows[1]))
         for epoch in range(self.max_iter):
@@ -322,7 +321,7 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     @contextmanager
     def _training(self) -> Iterator[None]:
-        """Gradients on; what draws from torch's generator draws by ``random_state``, and leaves it as it was."""
+        """A context with gradients on, where torch's generator draws by ``random_state`` and is restored after."""
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
             torch.default_generator.manual_seed(copy.deepcopy(self._random).randint(2**31))
             yield

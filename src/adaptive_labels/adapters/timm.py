@@ -1,18 +1,16 @@
 """A criterion in timm's task-based training.
 
-``CriterionTask(model, criterion)`` takes the place of ``timm.task.ClassificationTask``, whose criterion is no part of
-what it trains: S would stay uniform. Here the trainable module is network and criterion, in the manner of timm's own
-feature distillation, so that DDP, the optimizer, EMA and checkpoints include the criterion.
+``CriterionTask(model, criterion)`` replaces ``timm.task.ClassificationTask``, which does not train its criterion, so
+that S would stay uniform. Here the trainable module is network and criterion, as in timm's feature distillation, so
+that DDP, the optimizer, EMA and checkpoints include the criterion.
 
-Written for the contract of timm 1.0.30. timm needs torchvision, which was not there when this was written: the tests
-run it against a stand-in of that contract, unless they find timm itself.
+Written for timm 1.0.30. timm needs torchvision, which was not available: without timm, the tests use a stand-in with
+the same interface.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +27,7 @@ except ImportError as error:
 
 
 class ModelAndCriterion(nn.Module):
-    """What is trained: called with inputs and targets, it gives the loss and the logits."""
+    """The network and the criterion as one module: from inputs and targets to the loss and the logits."""
 
     def __init__(self, model: nn.Module, criterion: Criterion) -> None:
         super().__init__()
@@ -61,12 +59,13 @@ class CriterionTask(TrainingTask):  # type: ignore[misc]
     """timm's classification with a criterion of this package, whose state it trains, saves and restores.
 
     Make the optimizer from ``task.get_trainable_module()``, and call ``task.epoch_end()`` after each training epoch.
-    Micro-batches within ``task.no_sync()`` and the one after them are one step for the criterion. In ``state_dict`` of
-    a checkpoint is the network alone, so that timm's other scripts can read it; the criterion is in ``task_state``.
+    Micro-batches within ``task.no_sync()`` and the one after them are one step for the criterion. The
+    ``state_dict`` of a checkpoint has the network only, so that timm's other scripts can read it; the criterion is in
+    ``task_state``.
 
     Args:
         model: the network.
-        criterion: any :class:`~adaptive_labels.losses.base.Criterion` that follows no teacher.
+        criterion: any :class:`~adaptive_labels.losses.base.Criterion` that needs no teacher.
         device, dtype, verbose: see ``timm.task.TrainingTask``.
     """
 
@@ -121,13 +120,13 @@ class CriterionTask(TrainingTask):  # type: ignore[misc]
         finally:
             self._last_micro_batch = True
 
-    def prepare_distributed(self, device_ids: list[Any] | None = None, **ddp_kwargs: Any) -> CriterionTask:
+    def prepare_distributed(self, device_ids: list[Any] | None = None, **ddp_kwargs: Any) -> Self:
         """Wrap network and criterion in one ``DistributedDataParallel``."""
         self.trainable_module = DistributedDataParallel(self.trainable_module, device_ids=device_ids, **ddp_kwargs)
         return self
 
     def compile(self, backend: str = "inductor", mode: str | None = None, **compile_kwargs: Any) -> Any:
-        """Compile the network. The criterion stays as it is: it counts and communicates."""
+        """Compile the network. The criterion is not compiled, since it counts and communicates."""
         trained = unwrap_model(self.trainable_module)
         trained.model = torch.compile(trained.model, backend=backend, mode=mode, **compile_kwargs)
         self.eval_model = trained.model

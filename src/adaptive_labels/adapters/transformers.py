@@ -1,13 +1,11 @@
 """A criterion in Hugging Face's Trainer.
 
-``CriterionTrainer(model, args, criterion=AdaptiveLabelLoss(K), …)`` takes care of everything;
-``loss_function(criterion)`` is for ``compute_loss_func`` where the trainer cannot be subclassed.
+Use ``CriterionTrainer(model, args, criterion=AdaptiveLabelLoss(K), …)`` in the place of ``Trainer``. If you cannot
+change the trainer's class, pass ``loss_function(criterion)`` as ``compute_loss_func``.
 
-Shapes: logits (N, K), or (N, T, K) for token classification; labels (N,) or (N, T) with −100 where there is none, or
+Shapes: logits (N, K), or (N, T, K) for token classification; labels (N,) or (N, T) with −100 for ignored ones, or
 class probabilities in the shape of the logits.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -36,13 +34,13 @@ class CriterionTrainer(Trainer):  # type: ignore[misc]
 
     The loss is the criterion's mean over the whole accumulated batch of all processes, soft labels and class weights
     included. The criterion's parameters are a group of the optimizer without weight decay. Each checkpoint has a file
-    ``criterion.safetensors``, and a resumed run goes on with it. In evaluation the loss is plain cross entropy.
+    ``criterion.safetensors``, from which a resumed run continues. In evaluation the loss is plain cross entropy.
 
     Args:
-        *args, **kwargs: those of ``Trainer``. Leave ``label_smoothing_factor`` at 0 and ``compute_loss_func`` away.
-        criterion: any :class:`~adaptive_labels.losses.base.Criterion` that follows no teacher.
-        criterion_lr: the rate of the criterion's parameters. The rates at which pretrained networks are tuned (2e-5)
-            would leave S where it starts. The schedule applies to it, too.
+        *args, **kwargs: those of ``Trainer``. Leave ``label_smoothing_factor`` at 0, and ``compute_loss_func`` out.
+        criterion: any :class:`~adaptive_labels.losses.base.Criterion` that needs no teacher.
+        criterion_lr: the rate of the criterion's parameters. At the usual rates of pretrained networks (2e-5), S would
+            hardly move from its start. The schedule applies to this rate, too.
         log_confusions: log the ``n`` largest residual labels at the end of each epoch, as ``confusion/A→B``.
     """
 
@@ -83,7 +81,7 @@ class CriterionTrainer(Trainer):  # type: ignore[misc]
         return optimizer
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Any]:
-        """The micro-batches of the next optimizer step: the criterion learns what they have together."""
+        """The micro-batches of the next optimizer step; the criterion is told their totals."""
         batches, count = super().get_batch_samples(*args, **kwargs)
         self._step.close()
         self.criterion.zero_grad()  # Trainer clears the gradients of the model only
@@ -92,7 +90,7 @@ class CriterionTrainer(Trainer):  # type: ignore[misc]
         return batches, count
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        """A micro-batch. After the last one the criterion is brought to one state in all processes."""
+        """Train on one micro-batch. After the last one, the criterion's state is made the same in all processes."""
         super().training_step(*args, **kwargs)
         self._micro_batches_left -= 1
         if self._micro_batches_left == 0:
@@ -161,11 +159,11 @@ class _EndOfEpoch(TrainerCallback):  # type: ignore[misc]
 
 
 def loss_function(criterion: Criterion) -> Callable[..., Tensor]:
-    """A function for ``Trainer(compute_loss_func=…)``: the criterion, normalised as ``Trainer`` expects it.
+    """A function for ``Trainer(compute_loss_func=…)``: the criterion, normalised as ``Trainer`` expects.
 
     ``Trainer`` counts the labels of the whole accumulated batch; the loss is the sum over them divided by that count
-    (class weights multiply the samples' losses). Nobody but :class:`CriterionTrainer` gives the criterion's parameters
-    to the optimizer or saves them: so let it move S itself (``update="self"``), and save ``criterion.state_dict()``.
+    (class weights multiply the samples' losses). A plain ``Trainer`` does not train or save the criterion's parameters:
+    let the criterion move S itself (``update="self"``), and save ``criterion.state_dict()``.
     """
 
     def loss_of(outputs: Any, labels: Tensor, num_items_in_batch: Any = None, **kwargs: Any) -> Tensor:

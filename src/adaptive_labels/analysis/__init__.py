@@ -42,7 +42,8 @@ from adaptive_labels.analysis.suspects import (
     suspects_to_dict,
     write_suspects,
 )
-from adaptive_labels.analysis.table import summarise_group, table, verdict
+from adaptive_labels.analysis.table import summarise_group, table
+from adaptive_labels.analysis.verdict import verdict
 from adaptive_labels.metrics import confidence_and_correct, risk_coverage
 
 __all__ = [

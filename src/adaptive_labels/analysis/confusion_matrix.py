@@ -1,9 +1,10 @@
-"""What can be read from one confusion matrix: shares, an order of the classes, groups and one-way pairs.
+"""Shares, an order of the classes, groups and one-way pairs, from one confusion matrix.
 
 Shapes: K classes. Row k of a matrix is the true class k, column j what it is taken for.
 """
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +15,7 @@ from scipy.spatial.distance import squareform
 from adaptive_labels.analysis.statistics import holm
 
 Matrix = NDArray[np.float64]
+Name = TypeVar("Name", int, str)
 
 OPTIMAL_UP_TO = 512  # classes whose leaves are ordered optimally: 0.9 s there, 9 s for 1,000 classes
 LEAST = 0.05  # the smallest threshold of a group
@@ -144,11 +146,11 @@ def confused_groups(matrix: ArrayLike, *, threshold: float | None = None, least:
 
 
 @dataclass(frozen=True)
-class AsymmetricPair:
-    """Class ``true`` is taken for ``taken_for`` at a higher rate than the reverse; both are class indices."""
+class AsymmetricPair(Generic[Name]):
+    """Class ``true`` is taken for ``taken_for`` at a higher rate than the reverse; both are indices or names."""
 
-    true: int
-    taken_for: int
+    true: Name
+    taken_for: Name
     count: int  # examples of ``true`` predicted as ``taken_for``
     reverse_count: int
     rate: float  # ``count`` as a share of the examples of ``true``
@@ -157,7 +159,7 @@ class AsymmetricPair:
     p_holm: float  # after Holm's correction over all pairs with a confusion in either direction
 
 
-def asymmetric_pairs(counts: ArrayLike, top: int | None = None) -> list[AsymmetricPair]:
+def asymmetric_pairs(counts: ArrayLike, top: int | None = None) -> list[AsymmetricPair[int]]:
     """Pairs that are confused more in one direction than in the other, smallest p first.
 
     If i were taken for j at the same rate as j for i, then of the n = C_ij + C_ji confusions C_ij would be binomial

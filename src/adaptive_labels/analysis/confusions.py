@@ -1,7 +1,8 @@
 """Which classes are taken for which, by the residual labels and by the test split, as data, text, JSON and CSV.
 
-Shapes: K classes. Row k of a matrix is the true class k. The residual label of a pair is the share of class k's other
-probability that goes to j, as training left it; the test rate is the share of k's test examples predicted as j.
+Shapes: K classes. Row k of a matrix is the true class k. The residual label of a pair (k, j) is the
+learned share of j in the probability that k gives to other classes; the test rate is the share of k's test examples
+predicted as j.
 """
 
 import json
@@ -14,6 +15,7 @@ import numpy as np
 
 from adaptive_labels import tables
 from adaptive_labels.analysis.confusion_matrix import (
+    AsymmetricPair,
     ConfusedGroup,
     Matrix,
     asymmetric_pairs,
@@ -102,17 +104,9 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class OneWay:
-    """An `AsymmetricPair` of the test split with class names, and the residual labels of both directions."""
+class OneWay(AsymmetricPair[str]):
+    """A pair of class names that the test split confuses one way, and the residual labels of both directions."""
 
-    true: str
-    taken_for: str
-    count: int
-    reverse_count: int
-    rate: float
-    reverse_rate: float
-    p: float
-    p_holm: float
     residual: float | None
     reverse_residual: float | None
 

@@ -42,23 +42,21 @@ def p_phrase(p: float) -> str:
 
 def difference(comparison: Comparison | None, digits: int = 1) -> str:
     """A signed difference in points with its interval: "+2.1 [+1.6, +2.6]"; empty without one."""
-    if comparison is None or comparison.difference is None:
-        return ""
-    text = signed(comparison.difference, digits)
-    if comparison.low is None or comparison.high is None:
+    text = points(comparison, digits)
+    if comparison is None or comparison.low is None or comparison.high is None:
         return text
     return f"{text} [{signed(comparison.low, digits)}, {signed(comparison.high, digits)}]"
+
+
+def points(comparison: Comparison | None, digits: int = 1) -> str:
+    """A signed difference in points; empty without one."""
+    return "" if comparison is None or comparison.difference is None else signed(comparison.difference, digits)
 
 
 def signed(fraction: float, digits: int = 1) -> str:
     """A fraction in points with its sign; zero has none."""
     text = percent(fraction, digits)
     return f"+{text}" if float(text) > 0 else text.replace("-", "−")
-
-
-def seeds(n: int) -> str:
-    """ "1 seed", "3 seeds"."""
-    return f"{n} seed" if n == 1 else f"{n} seeds"
 
 
 def parameters(counts: Mapping[str, int]) -> str:
@@ -90,8 +88,3 @@ def short_count(count: int) -> str:
     if count < 950:
         return f"{count / 1e3:.1f}K"
     return f"{count / 1e3:.0f}K" if count < 999_500 else f"{count / 1e6:.2f}M"
-
-
-def listed(names: list[str]) -> str:
-    """Names in a sentence: "a", "a and b", "a, b and c"."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,11 +1,11 @@
-"""Run folders → small records, and the groups within which methods may be compared."""
+"""Run folders → small records, in groups whose methods can be compared."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from adaptive_labels.runs import RunError, RunFolder, counted, names_of
+from adaptive_labels.runs import RunError, RunFolder, counted, names_of, reference_of
 
 METHOD_ORDER = ("baseline", "slr", "alr", "alr-s")
 
@@ -33,6 +33,7 @@ class Record:
     metrics: Mapping[str, Mapping[str, float]]  # split → metric → value, fractions
     seconds: float | None
     parameters: Mapping[str, int] = field(default_factory=dict)  # how many the network has, and the criterion
+    reference: Mapping[str, Any] | None = None  # a plain classifier on the same data, as `experiments.reference` has it
 
     def value(self, split: str, metric: str) -> float | None:
         """One figure, or None when the run has none."""
@@ -58,6 +59,11 @@ class Group:
         """The records that are not counted, each with its reason."""
         return tuple(record for record in self.records if record.status != "finished")
 
+    @property
+    def reference(self) -> Mapping[str, Any] | None:
+        """What a plain classifier reaches on the same data, if that was asked for."""
+        return next((record.reference for record in self.records if record.reference is not None), None)
+
     def by_label(self) -> dict[str, list[Record]]:
         """The counted records by method, the baseline first."""
         return grouped(self.counted, lambda record: record.label)
@@ -71,12 +77,13 @@ def grouped(records: Iterable[Record], key: Callable[[Record], str]) -> dict[str
     return found
 
 
-def read_records(runs: Iterable[RunFolder]) -> list[Record]:
+def read_records(runs: Iterable[RunFolder], *, references: bool = True) -> list[Record]:
     """A record for each run, in a fixed order; runs that cannot be counted carry a status and a reason.
 
-    A run without a readable configuration belongs to no data set and raises a `RunError`.
+    A run without a readable configuration belongs to no data set and raises a `RunError`. ``references`` says whether
+    the reference that lies beside a run belongs to its record.
     """
-    return _mark_duplicates(sorted(_with_labels([_read(run) for run in runs]), key=_order))
+    return _mark_duplicates(sorted(_with_labels([_read(run, references) for run in runs]), key=_order))
 
 
 def group_records(records: Sequence[Record]) -> list[Group]:
@@ -108,7 +115,7 @@ def describe(settings: Mapping[str, Any], keys: Iterable[str]) -> str:
     )
 
 
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(config: Mapping[str, Any], prefix: str = "", joint: str = ".") -> dict[str, Any]:
     """Turn nested dicts into one with dotted keys; an empty dict disappears.
 
     >>> flatten({"a": {"b": 1, "c": {}}, "d": [2]})
@@ -117,13 +124,13 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping):
-            flat.update(flatten(value, f"{prefix}{key}."))
+            flat.update(flatten(value, f"{prefix}{key}{joint}", joint))
         else:
             flat[f"{prefix}{key}"] = value
     return flat
 
 
-def _read(run: RunFolder) -> Record:
+def _read(run: RunFolder, reference: bool) -> Record:
     config = run.config
     names = names_of(config)
     flat = {key: value for key, value in flatten(counted(config)).items() if key not in _IGNORED_KEYS}
@@ -154,6 +161,7 @@ def _read(run: RunFolder) -> Record:
         metrics=metrics,
         seconds=float(seconds) if _is_number(seconds) else None,
         parameters={name: count for name, count in counts.items() if isinstance(count, int)},
+        reference=reference_of(run) if reference else None,
     )
 
 

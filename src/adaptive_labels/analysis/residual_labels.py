@@ -1,7 +1,7 @@
 """How residual labels change over the epochs, and how well they agree with the test confusions.
 
 Shapes: E stored epochs, K classes. Row k of a matrix is the true class k; the residual label of (k, j) is the share of
-class k's other probability that goes to j. The diagonal is 0 and never counts.
+j in the probability that k gives to other classes. The diagonal is 0 and not counted.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Means, paired differences and their tests; never a NaN, always the number of seeds."""
+"""Means, paired differences and their tests. Results have the number of seeds, and are never NaN."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -107,6 +107,11 @@ def compare_all(methods: Mapping[str, Mapping[int, float]], baseline: str) -> di
     found = {name: compare(values, methods[baseline]) for name, values in methods.items() if name != baseline}
     corrected = holm([comparison.p for comparison in found.values()])
     return {name: replace(comparison, p_holm=p) for (name, comparison), p in zip(found.items(), corrected, strict=True)}
+
+
+def welch_p(first: tuple[float, float, int], second: tuple[float, float, int]) -> float:
+    """Two-sided p value of Welch's test of two means, each given as mean, standard deviation and number of runs."""
+    return float(stats.ttest_ind_from_stats(*first, *second, equal_var=False).pvalue)
 
 
 def sign_flip_p(differences: ArrayLike) -> float:

@@ -1,32 +1,29 @@
-"""The comparison of a group of runs: one row per method, the table in five formats, and the verdict in a sentence."""
+"""The comparison of a group of runs: one row per method, and the table in five formats."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from adaptive_labels import tables
 from adaptive_labels.analysis.format import (
     difference,
     digits_for,
-    listed,
-    p_phrase,
     p_value,
     parameters,
-    percent,
     percent_summary,
-    seeds,
-    signed,
+    points,
 )
 from adaptive_labels.analysis.records import Group, Record, flatten, group_records
-from adaptive_labels.analysis.statistics import SIGNIFICANCE, Comparison, Summary, compare_all, summarise
+from adaptive_labels.analysis.statistics import Comparison, Summary, compare_all, summarise
 from adaptive_labels.errors import UserError
+from adaptive_labels.words import joined
 
 FORMATS = ("text", "markdown", "csv", "latex", "json")
 METRICS = ("top1", "top5", "balanced_accuracy", "macro_f1", "worst_class", "nll", "ece", "ece_scaled", "aurc")
 NOTHING = "No run has finished yet."
-# Means over seeds that agree to this are equal: validation accuracies are counts divided by counts.
-_SAME = 1e-9
+REFERENCE = "reference"  # in the place of a method's name
+_SPLITS = ("validation", "test")
 
 
 @dataclass(frozen=True)
@@ -43,16 +40,12 @@ class Row:
     seconds: Summary | None
     epochs: tuple[int, ...]  # the last epochs of its runs, sorted
     parameters: Mapping[str, int]  # of its first run, see `Record`
+    notes: tuple[str, ...] = ()  # sentences on a reference
 
 
-def baseline_label(group: Group) -> str | None:
-    """The label of the group's baseline, or None; of several variants of it, the first."""
-    return next((record.label for record in group.counted if record.method == "baseline"), None)
-
-
-def smoothing_label(group: Group) -> str | None:
-    """The label of plain label smoothing in the group, or None; of several, the first."""
-    return next((record.label for record in group.counted if record.method == "slr"), None)
+def label_of(method: str, group: Group) -> str | None:
+    """The label of a method in the group, or None; of several variants of it, the first."""
+    return next((record.label for record in group.counted if record.method == method), None)
 
 
 def top1_by_seed(group: Group) -> dict[str, dict[int, float]]:
@@ -65,8 +58,7 @@ def top1_by_seed(group: Group) -> dict[str, dict[int, float]]:
 
 def summarise_group(group: Group) -> list[Row]:
     """A row for each method with finished runs, the baseline first."""
-    baseline = baseline_label(group)
-    top1, smoothing = top1_by_seed(group), smoothing_label(group)
+    top1, baseline, smoothing = top1_by_seed(group), label_of("baseline", group), label_of("slr", group)
     comparisons = {} if baseline is None else compare_all(top1, baseline)
     beside = {} if smoothing is None else compare_all(top1, smoothing)
     return [
@@ -86,124 +78,42 @@ def summarise_group(group: Group) -> list[Row]:
     ]
 
 
+def reference_row(group: Group) -> Row | None:
+    """The row of the group's reference, a plain classifier; None if it has none."""
+    found = group.reference
+    if found is None:
+        return None
+    splits = {split: {name: summarise([value]) for name, value in found[split].items()} for split in _SPLITS}
+    return Row(
+        label=found["name"],
+        method=REFERENCE,
+        n=1,
+        test={metric: splits["test"].get(metric) for metric in METRICS},
+        validation=splits["validation"].get("top1"),
+        comparison=None,
+        beside_smoothing=None,
+        seconds=summarise([found["seconds"]]),
+        epochs=(),
+        parameters=found["parameters"],
+        notes=tuple(found["notes"]),
+    )
+
+
+def shown_rows(group: Group) -> list[Row]:
+    """The rows of the table: the methods, then the reference if there is one."""
+    rows, reference = summarise_group(group), reference_row(group)
+    return [*rows, reference] if rows and reference is not None else rows
+
+
 def over_seeds(records: Sequence[Record], split: str, metric: str) -> Summary | None:
     """The summary of a figure over the records that have it."""
     values = [record.value(split, metric) for record in records]
     return summarise([value for value in values if value is not None])
 
 
-# ------------------------------------------------------------------------------------------------------- the verdict
-
-
-def verdict(group: Group) -> str:
-    """Say which method is best here, by how much, and whether that is more than noise.
-
-    The method is chosen by its mean validation accuracy alone; its test figure is then shown, never searched.
-    """
-    rows = summarise_group(group)
-    if not rows:
-        return "No run has finished yet, so there is nothing to compare."
-    best = _best(rows)
-    if not best:
-        missing = listed([row.label for row in rows if row.validation is None])
-        return (
-            f"No method is named best: {missing} has no validation accuracy, and nothing is chosen on the test split."
-        )
-    row = best[0]
-    reached = f"{row.label} reaches {percent_summary(row.test['top1'])}% on the test split ({seeds(row.n)})"
-    if len(rows) == 1:
-        return f"{reached}; there is no other method to compare it with."
-    if len(best) > 1:
-        figures = listed([f"{row.label} {percent_summary(row.test['top1'])}%" for row in best])
-        return (
-            f"A tie: {listed([row.label for row in best])} have the same validation accuracy "
-            f"({percent(_validation(row))}%), so none is named best; on the test split they reach {figures}."
-        )
-    baseline = baseline_label(group)
-    if baseline is None:
-        return (
-            f"{reached}, and is best of {len(rows)} methods by validation accuracy; "
-            "without runs of the baseline, nothing can be said about the gain over it."
-        )
-    if row.comparison is None:
-        nearest = max((other for other in rows if other is not row), key=_validation)
-        behind = percent(_validation(row) - _validation(nearest), 2)
-        return (
-            f"{reached}, and no other method is ahead of it by validation accuracy: "
-            f"the nearest, {nearest.label}, is {behind} points behind there."
-        )
-    sentences = [f"{reached}, {_gain(row.comparison, row.n, baseline, tested=_tested(rows))}"]
-    if row.beside_smoothing is not None:
-        # One question was asked of these runs, so there is nothing to correct for.
-        alone = replace(row.beside_smoothing, p_holm=row.beside_smoothing.p)
-        sentences.append(f"It is {_gain(alone, row.n, smoothing_label(group) or '', tested=1)}")
-    sentences.append(f"Chosen by validation accuracy out of {len(rows)} methods.")
-    return " ".join([*sentences, *_warnings(row)])
-
-
-def _warnings(row: Row) -> list[str]:
-    """What a user should know before acting on the verdict."""
-    found = []
-    shared = row.comparison.n if row.comparison is not None else row.n
-    if 2 <= shared < 6:
-        found.append(
-            f"{seeds(shared).capitalize()} are few: a sign-flip test, which assumes no normal distribution, could not "
-            f"give less than p = {2 / 2**shared:.4g}."
-        )
-    worst = row.test["worst_class"]
-    if worst is not None and worst.mean == 0:
-        found.append(f"{row.label} never finds at least one of the classes.")
-    if row.method.startswith("alr") and row.parameters.get("criterion") == 2:
-        found.append("With two classes ALR is its L_hard: there is only one wrong class.")
-    return found
-
-
-def chosen(rows: Sequence[Row]) -> Row | None:
-    """The one row that is best by mean validation accuracy; None for a tie or where a row has none."""
-    best = _best(rows)
-    return best[0] if len(best) == 1 else None
-
-
-def _best(rows: Sequence[Row]) -> list[Row]:
-    """The rows with the largest mean validation accuracy; none if a row has none."""
-    if not rows or any(row.validation is None for row in rows):
-        return []
-    largest = max(_validation(row) for row in rows)
-    return [row for row in rows if _validation(row) >= largest - _SAME]
-
-
-def _validation(row: Row) -> float:
-    assert row.validation is not None
-    return row.validation.mean
-
-
-def _tested(rows: Sequence[Row]) -> int:
+def tested_methods(rows: Sequence[Row]) -> int:
     """How many methods were tested against the baseline, which Holm corrects for."""
     return sum(row.comparison is not None and row.comparison.p is not None for row in rows)
-
-
-def _gain(comparison: Comparison, n: int, baseline: str, tested: int) -> str:
-    found, low, high, p = comparison.difference, comparison.low, comparison.high, comparison.p_holm
-    if found is None:
-        return f"but has no seed in common with {baseline}: no test possible."
-    digits = 1 if abs(found) >= 0.0005 else 2
-    points = percent(abs(found), digits)
-    where = f"{points} points {'above' if found > 0 else 'below'} {baseline}"
-    if float(points) == 0:
-        where = f"level with {baseline}"
-    if comparison.n < n:
-        where += f" on the {seeds(comparison.n)} both have"
-    if p is None or low is None or high is None:
-        return f"{where} ({comparison.note})."
-    if low <= 0 <= high:
-        interval = f"95% interval of the difference {signed(low, digits)} to {signed(high, digits)}"
-    else:
-        nearer, further = sorted((abs(low), abs(high)))
-        interval = f"95% interval {percent(nearer, digits)} to {percent(further, digits)}"
-    noise = "more than noise" if found > 0 else "worse, by more than noise"
-    if p >= SIGNIFICANCE:
-        noise = "not more than noise can explain"
-    return f"{where} ({interval}, {'Holm-corrected ' if tested > 1 else ''}{p_phrase(p)}): {noise}."
 
 
 # --------------------------------------------------------------------------------------------------------- the table
@@ -223,7 +133,7 @@ def table(records: Sequence[Record], format: str = "text") -> str:
     if format == "csv":
         return _csv(groups)
     write = {"text": _text, "markdown": _markdown, "latex": _latex}[format]
-    return "\n".join(write(group, summarise_group(group)) for group in groups)
+    return "\n".join(write(group, shown_rows(group)) for group in groups)
 
 
 def columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -236,7 +146,7 @@ def columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         "test top-1 %": [percent_summary(row.test["top1"], digits) for row in rows],
         "difference [95%]": [difference(row.comparison, digits) for row in rows],
         "p": [p_value(row.comparison.p_holm) if row.comparison else "" for row in rows],
-        "beside slr": [_points(row.beside_smoothing, digits) for row in rows],
+        "beside slr": [points(row.beside_smoothing, digits) for row in rows],
         "val top-1 %": [percent_summary(row.validation, digits) for row in rows],
         "balanced %": [_mean(row.test["balanced_accuracy"], 1, 100) if unbalanced else "" for row in rows],
         "macro F1 %": [_mean(row.test["macro_f1"], 1, 100) if unbalanced else "" for row in rows],
@@ -249,10 +159,6 @@ def columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     }
     kept = {heading: cells for heading, cells in found.items() if any(cells)}
     return list(kept), [list(cells) for cells in zip(*kept.values(), strict=True)]
-
-
-def _points(comparison: Comparison | None, digits: int) -> str:
-    return "" if comparison is None or comparison.difference is None else signed(comparison.difference, digits)
 
 
 def _is_unbalanced(row: Row) -> bool:
@@ -273,11 +179,11 @@ def _calibration(row: Row) -> str:
 def caption(rows: Sequence[Row]) -> list[str]:
     """What the figures are, in sentences: split, seeds, epoch, tests and bins."""
     epochs = sorted({epoch for row in rows for epoch in row.epochs})
-    last = f" ({listed([str(epoch) for epoch in epochs])})" if epochs else ""
+    last = f" ({joined([str(epoch) for epoch in epochs])})" if epochs else ""
     sentences = [f"Test split, last epoch{last}; mean ± standard deviation over n seeds."]
     comparisons = {row.label: row.comparison for row in rows if row.comparison is not None}
     if comparisons:
-        correction = f", Holm-corrected over {_tested(rows)} methods" if _tested(rows) > 1 else ""
+        correction = f", Holm-corrected over {tested_methods(rows)} methods" if tested_methods(rows) > 1 else ""
         sentences.append(
             "Difference from the baseline in points on the seeds both have, with its 95% t interval; "
             f"p by paired t test{correction}."
@@ -287,6 +193,9 @@ def caption(rows: Sequence[Row]) -> list[str]:
         sentences += [f"{label}: {found.note}." for label, found in comparisons.items() if found.note]
     elif not any(row.method == "baseline" for row in rows):
         sentences.append("No baseline among these runs.")
+    for row in rows:
+        if row.method == REFERENCE:
+            sentences += [f"{row.label}: the reference, fitted once by scikit-learn.", *row.notes]
     if any(row.test["ece"] for row in rows):
         sentences.append("ECE with 15 bins, before → after temperature scaling fitted on validation.")
     return sentences
@@ -294,7 +203,10 @@ def caption(rows: Sequence[Row]) -> list[str]:
 
 def left_out(group: Group) -> list[str]:
     """A sentence for each run that is not counted."""
-    return [f"{record.label}, seed {record.seed}: {record.status}: {record.reason}." for record in group.left_out]
+    return [
+        f"{record.label}, seed {record.seed}: {record.status}: {(record.reason or '').rstrip('.')}."
+        for record in group.left_out
+    ]
 
 
 def _text(group: Group, rows: Sequence[Row]) -> str:
@@ -328,6 +240,7 @@ def _data(group: Group) -> dict[str, Any]:
         "model": group.model,
         "split": "test",
         "rows": [asdict(row) for row in summarise_group(group)],
+        "reference": None if (reference := reference_row(group)) is None else asdict(reference),
         "left_out": [
             {"run": left.run.name, "label": left.label, "seed": left.seed, "status": left.status, "reason": left.reason}
             for left in group.left_out
@@ -355,7 +268,10 @@ _CSV_COLUMNS = {
 def _csv(groups: Sequence[Group]) -> str:
     lines = []
     for data in map(_data, groups):
-        for row in data["rows"]:
-            row |= {"status": "finished", "epochs": " ".join(str(epoch) for epoch in row["epochs"])}
-        lines += [{**data, **flatten(one)} for one in (*data["rows"], *data["left_out"])]
+        reference = data.pop("reference")
+        rows = [*data["rows"], *([reference] if reference is not None else [])]
+        for row in rows:
+            status = REFERENCE if row["method"] == REFERENCE else "finished"
+            row |= {"status": status, "epochs": " ".join(str(epoch) for epoch in row["epochs"])}
+        lines += [{**data, **flatten(one)} for one in (*rows, *data["left_out"])]
     return tables.as_csv(list(_CSV_COLUMNS), [[line.get(key) for key in _CSV_COLUMNS.values()] for line in lines])

@@ -1,1 +1,1 @@
-"""This machine's figures, as ratios to a named reference measured in the same minutes."""
+"""`alr bench`: times on this machine, as ratios to a named reference measured in turns with them."""

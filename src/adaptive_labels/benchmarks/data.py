@@ -1,11 +1,9 @@
-"""`alr bench data`: images and texts per second on their way to a network, beside the usual ways.
+"""`alr bench data`: images and texts prepared for a network per second, compared with the usual libraries.
 
 Images: flip, pad and crop, normalise; from the same uint8 images in memory to a float32 tensor (N, 3, 32, 32). They are
 random noise: none of the operations looks at what they show. Texts: to the numbers of their hashed words and pieces of
 words, beside scikit-learn's hashing of the same pieces, if it is installed.
 """
-
-from __future__ import annotations
 
 import random
 import time
@@ -23,7 +21,7 @@ from adaptive_labels.data.augment import random_crop, random_flip
 from adaptive_labels.data.encoders.images import ImageEncoder, ImageTensors
 from adaptive_labels.data.encoders.ngrams import HashedNgrams
 
-SIZE, PADDING, IMAGES, BATCHES_A_TURN = 32, 4, 10_000, 8
+SIZE, PADDING, IMAGES, BATCHES_PER_TURN = 32, 4, 10_000, 8
 OURS, PILLOW = "whole batches", "Pillow, image by image"
 ENCODER, VECTORIZER = "HashedNgrams", "scikit-learn's HashingVectorizer"
 IMAGE_AIM = 1 / 10
@@ -37,7 +35,7 @@ def bench_data(
     """Measure images and texts: one row per pipeline, with its time as a multiple of another's, round by round."""
     clock = time.process_time if cpu_time else time.perf_counter
     kinds: dict[str, tuple[int, dict[str, Step]]] = {
-        "images, 32×32 RGB": (BATCHES_A_TURN * batch, image_pipelines(images, batch)),
+        "images, 32×32 RGB": (BATCHES_PER_TURN * batch, image_pipelines(images, batch)),
         "names of 1 to 3 words": (texts, text_pipelines(made_up_texts(texts, 1, 3), pieces=True)),
         "texts of 40 to 120 words": (texts, text_pipelines(made_up_texts(texts, 40, 120), pieces=False)),
     }
@@ -65,7 +63,7 @@ def image_pipelines(images: int, batch: int) -> dict[str, Step]:
 
     def turn_of(pipeline: Callable[[Tensor], Tensor]) -> Step:
         def turn() -> None:
-            for indices in torch.randint(images, (BATCHES_A_TURN, batch)):
+            for indices in torch.randint(images, (BATCHES_PER_TURN, batch)):
                 pipeline(indices)
 
         return turn

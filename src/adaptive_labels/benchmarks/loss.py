@@ -3,8 +3,6 @@
 Shapes: N samples, K classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any

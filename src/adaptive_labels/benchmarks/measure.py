@@ -3,8 +3,6 @@
 The variants take turns, and medians are compared.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import statistics

@@ -1,6 +1,4 @@
-"""`alr bench start`: how long it takes until something happens, each a process of its own."""
-
-from __future__ import annotations
+"""`alr bench start`: how long imports and commands take to start, each in its own process."""
 
 import subprocess
 import sys

@@ -1,11 +1,9 @@
-"""`alr bench train`: whole training steps, beside a bare PyTorch loop and with ALR-S beside the baseline.
+"""`alr bench train`: the training loop compared with a bare PyTorch loop, and ALR-S compared with the baseline.
 
 In a turn each variant makes a new optimizer, trains the same network on the same examples for an epoch (texts: three)
 and evaluates it on held-out ones, a ninth as many, as the project's loop always does. The bare loop counts, checks and
 reports nothing.
 """
-
-from __future__ import annotations
 
 import functools
 import time
@@ -27,14 +25,15 @@ from adaptive_labels.losses import create_loss
 from adaptive_labels.machine import usable_cores
 from adaptive_labels.models import create_model, find_model
 from adaptive_labels.objectives import Inputs, Supervised
-from adaptive_labels.training.batches import Augment, Encoded
+from adaptive_labels.training.batches import Augment, Encoded, Share
 from adaptive_labels.training.evaluation import LARGE_BATCH, evaluate
 from adaptive_labels.training.loop import fit
 from adaptive_labels.training.progress import SilentReporter
+from adaptive_labels.training.recorders import SilentRecorder
 
 NETWORKS = ("preact-resnet18-w16", "airbench-w32", "resnet32", "fasttext")
 FULL = "preact-resnet18"
-CLASSES, SIZE, PADDING, TRAINED_A_HELD_OUT = 100, 32, 4, 9
+CLASSES, SIZE, PADDING, TRAINED_PER_HELD_OUT = 100, 32, 4, 9
 BARE, LOOP, ADAPTIVE = "bare PyTorch loop", "the project's loop", "the same with ALR-S"
 CHANGED = "the same from bytes, with flips and crops"
 CHANNELS_LAST, THREADS, COMPILED = "the same, channels_last", "the same, 2 threads", "the same, compile"
@@ -56,15 +55,6 @@ class Floats:
     def batch(self, indices: Tensor) -> Tensor:
         """Some of them."""
         return self.images[indices]
-
-
-class NoRecorder:
-    """Keeps nothing."""
-
-    def epoch(self, *given: Any, **named: Any) -> None:
-        """Nothing."""
-
-    residual_labels = rewind = epoch
 
 
 @dataclass(frozen=True)
@@ -128,7 +118,7 @@ def make_task(name: str, examples: int | None = None, batch: int | None = None) 
 def _images(name: str, examples: int | None, batch: int | None) -> Task:
     batch = batch or 32
     count = examples or (batch if name == FULL else 4 * batch)
-    held_out = max(2, count // TRAINED_A_HELD_OUT)
+    held_out = max(2, count // TRAINED_PER_HELD_OUT)
     generator = torch.Generator().manual_seed(0)
     raw = torch.randint(256, (count + held_out, 3, SIZE, SIZE), dtype=torch.uint8, generator=generator)
     labels = torch.randint(CLASSES, (count + held_out,), generator=generator)
@@ -152,7 +142,7 @@ def _images(name: str, examples: int | None, batch: int | None) -> Task:
 
 def _texts(name: str, examples: int | None, batch: int | None) -> Task:
     given = RunConfig(data=DataConfig("towns"), model=ModelConfig(name))
-    dataset = build.load_data(given.data)
+    dataset = build.load_data(given.data, given.model.name)
     config, _ = build.resolve_for(given, dataset)
     encoder = build.make_encoder(config, dataset)
     # Setting up takes as long as a step of so small a network, and is done once per run.
@@ -165,7 +155,7 @@ def _texts(name: str, examples: int | None, batch: int | None) -> Task:
         return build.encode(encoder, few), few.labels
 
     train, labels = first(dataset.train, examples or 0)
-    validation = first(dataset.validation, max(2, (examples or 0) // TRAINED_A_HELD_OUT))
+    validation = first(dataset.validation, max(2, (examples or 0) // TRAINED_PER_HELD_OUT))
     network = functools.partial(build.make_model, config, dataset.num_classes, encoder.sizes)
     return Task(name, "text", network, dataset.num_classes, train, labels, validation, training)
 
@@ -210,11 +200,11 @@ def projects_loop(
     config = replace(task.config, **settings)
     data = (task.train, task.labels, task.validation)
     return functools.partial(
-        fit, objective, *data, config, 0, recorder=NoRecorder(), reporter=SilentReporter(), augment=augment
+        fit, objective, *data, config, 0, recorder=SilentRecorder(), reporter=SilentReporter(), augment=augment
     )
 
 
-def _flip_and_crop(inputs: Inputs, generator: torch.Generator, epoch: int, indices: Tensor) -> Inputs:
+def _flip_and_crop(inputs: Inputs, generator: torch.Generator, epoch: int, share: Share) -> Inputs:
     assert isinstance(inputs, Tensor)
     return random_crop(random_flip(inputs, generator), PADDING, generator)
 

@@ -1,4 +1,4 @@
-"""The command `alr`. Nothing heavy is imported here: torch and numpy are, inside the commands that need them."""
+"""The command `alr`. Commands import torch and numpy inside, so that `alr --help` is fast."""
 
 from importlib import import_module
 from pkgutil import iter_modules

@@ -1,14 +1,22 @@
-"""The application `alr`, to which every command's file adds itself, and how it starts and ends."""
+"""The application `alr`: each command's file registers itself here; start, errors and exit status."""
 
+import contextlib
 import ctypes
 import os
+import signal
 import sys
-from typing import Annotated, Any
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, TextIO, cast
 
 import typer
 from typer.core import TyperGroup
 
-from adaptive_labels.errors import UserError
+from adaptive_labels.errors import Stopped, UserError
+from adaptive_labels.machine import launched
+from adaptive_labels.tables import visible
 
 # typer brings its own copy of click or imports it, depending on its version: this is the class in either.
 UsageError: Any = typer.BadParameter.__mro__[1]
@@ -65,29 +73,109 @@ def _everywhere(
     """Take the options that stand before any command; `main` has dealt with --debug already."""
 
 
+_began = time.time()
+
+
+def began() -> float:
+    """When the command began, in seconds since the epoch: a time budget counts from there."""
+    return _began
+
+
 def main() -> None:
     """Run a command; what the user can cause ends with one sentence on standard error and status 2."""
+    global _began
+    _began = time.time()
     arguments = sys.argv[1:]
     if "--debug" in arguments:  # anywhere on the line, not only before the command
         arguments.remove("--debug")
         os.environ["ALR_DEBUG"] = "1"  # the processes of a comparison read it too
     prepare_process()
+    rank, world = launched()
     try:
-        sys.exit(_run(arguments or ["--help"]))
-    except BrokenPipeError:  # the reader has gone, as in `alr table runs | head -1`: end quietly
-        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - for Python's own last flush
-        sys.exit(1)
+        with _stopped_by_signals(), _outliving_its_reader() if rank == 0 else _unheard():
+            if world > 1 and arguments[:1] != ["train"]:
+                raise UserError("torchrun is for `alr train`; `alr compare` spreads its runs by itself (--workers)")
+            status = _run(arguments or ["--help"])
+        sys.exit(status)
     except (UsageError, UserError, OSError) as error:  # whatever else is raised keeps its traceback
         if os.environ.get("ALR_DEBUG"):
             raise
-        typer.echo(f"alr: {_one_sentence(error)}", err=True)
+        if rank == 0:  # the others have been given the same words
+            typer.echo(visible(f"alr: {_one_sentence(error)}".replace("\n", " ")), err=True)
         sys.exit(2)
     except typer.Abort:
         typer.echo("alr: not confirmed, so nothing was done", err=True)
         sys.exit(1)
     except KeyboardInterrupt as stop:
-        typer.echo(f"alr: {str(stop) or 'stopped; the same command goes on from where it was'}", err=True)
-        sys.exit(130)
+        if rank == 0:
+            typer.echo(f"alr: {str(stop) or 'stopped; the same command goes on from where it was'}", err=True)
+        sys.exit(128 + (stop.number if isinstance(stop, Stopped) else signal.SIGINT))
+
+
+@contextlib.contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """A context in which what schedulers send, and the end of a terminal, stop the command as Ctrl-C does."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Stopped(number=number)
+
+    before = {}
+    for name in ("SIGTERM", "SIGHUP", "SIGUSR1"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) == signal.SIG_DFL:  # not one that nohup ignores
+            before[number] = signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _unheard() -> Iterator[None]:
+    """A context in which nothing is printed: of several processes only the first one speaks."""
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        yield
+
+
+@contextlib.contextmanager
+def _outliving_its_reader() -> Iterator[None]:
+    """A context in which a command goes on when nobody reads what it prints, as in `alr train data | head -1`."""
+    printed = sys.stdout
+    sys.stdout = cast("TextIO", _Output(printed))
+    try:
+        yield
+        sys.stdout.flush()
+    finally:
+        sys.stdout = printed
+
+
+class _Output:
+    """Standard output; what is printed after its reader has gone is lost, and nothing else."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        with self._unread():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._unread():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _unread(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:  # what is printed from here on, and Python's own last flush, goes nowhere
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def _run(arguments: list[str]) -> int:

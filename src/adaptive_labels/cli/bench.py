@@ -34,10 +34,11 @@ def loss(
     _check_file(growth, ".svg")
     _prepare(csv, threads)
     from adaptive_labels.benchmarks import loss as losses
+    from adaptive_labels.files import write_bytes
 
     if growth is not None:
         result = losses.bench_growth(seconds)
-        growth.write_text(losses.draw_growth(result), encoding="utf-8")
+        write_bytes(growth, losses.draw_growth(result).encode())
     else:
         result = losses.bench_loss(wanted or losses.SHAPES, seconds)
     _show(result, csv, as_json, losses.as_text)
@@ -125,9 +126,10 @@ def _show(
     words: Callable[[dict[str, Any]], str] | None = None,
 ) -> None:
     from adaptive_labels.benchmarks.measure import as_csv, as_text
+    from adaptive_labels.files import write_bytes
 
     if csv is not None:
-        csv.write_text(as_csv(result), encoding="utf-8")
+        write_bytes(csv, as_csv(result).encode())
     if as_json:
         show_json(result)
     else:

@@ -3,35 +3,51 @@
 import re
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adaptive_labels.cli.app import app
-from adaptive_labels.cli.options import Data, DryRun, Json, Out, Workers, count, option, with_config
-from adaptive_labels.cli.output import block, check_output, clock, counted, open_output, prose, show_data, show_json
+from adaptive_labels.cli.app import app, began
+from adaptive_labels.cli.options import (
+    Data,
+    DryRun,
+    Json,
+    Out,
+    Workers,
+    count,
+    option,
+    with_config,
+    with_executor,
+)
+from adaptive_labels.cli.output import block, check_output, clock, open_output, prose, show_data, show_json
+from adaptive_labels.cli.progress import show_encoding
 from adaptive_labels.errors import UserError
+from adaptive_labels.words import counted
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from adaptive_labels.config import RunConfig
     from adaptive_labels.experiments.comparison import Plan
+    from adaptive_labels.experiments.plan import Budget as TimeBudget
     from adaptive_labels.runs import RunFolder
 
-Budget = Annotated[str | None, option("TIME", "90s, 30m or 2h: fewer epochs if it would take longer.")]
+Budget = Annotated[str | None, option("TIME", "90s, 30m or 2h: as much as fits into it.")]
 
 
 @app.command()
 @with_config
+@with_executor
 def compare(
     config: "RunConfig",
+    executor: "Executor | None",
     data: Data = "towns",
     methods: Annotated[str, option("A,B,…", "Names, or with options: alr:attraction=-2.")] = "baseline,slr,alr,alr-s",
     seeds: Annotated[int, count("How many seeds for each method.")] = 3,
     workers: Workers = None,
-    executor: Annotated[str, option("NAME", "Where runs are done; local is this machine.")] = "local",
     time_budget: Budget = None,
+    no_reference: Annotated[bool, option(None, "Without a plain classifier beside it.", "--no-reference")] = False,
     out: Out = Path("runs"),
     dry_run: DryRun = False,
     as_json: Json = False,
@@ -41,13 +57,33 @@ def compare(
     budget = parse_time(time_budget)
     check_output(out)
     from adaptive_labels.experiments.comparison import make_plan, parse_methods
-    from adaptive_labels.experiments.executors import find_executor
 
-    find_executor(executor)  # a mistyped name is said before anything is measured
     chosen = parse_methods(methods)
-    plan = make_plan(config, chosen, range(seeds), out, workers, budget)
-    what = f"{counted(len(chosen), 'method')} × {counted(seeds, 'seed')}"
-    carry_out(plan, what, dry_run, as_json, lambda runs: _show(runs, out / "report.html", as_json), executor)
+    with show_encoding():
+        plan = make_plan(config, chosen, range(seeds), out, *at_a_time(workers, budget, executor), encode=not dry_run)
+    trained = {run.seed for run in plan.configs}  # a time budget may have left some out
+    what = f"{counted(len(chosen), 'method')} × {counted(len(trained), 'seed')}"
+
+    def show(runs: list["RunFolder"]) -> None:
+        _show(runs, out / "report.html", as_json, references=not no_reference)
+
+    carry_out(plan, what, dry_run, as_json, show, executor, reference=not no_reference)
+
+
+def at_a_time(
+    workers: int | None, budget: float | None, executor: "Executor | None"
+) -> tuple[int | None, "TimeBudget | None", bool]:
+    """For `make_plan`: how many runs at a time, the time budget, and whether this machine's pace says what is needed.
+
+    The budget is that of the whole command, from its start. Other machines have another pace: it is measured here only
+    if a budget must be kept.
+    """
+    from adaptive_labels.experiments.plan import Budget as TimeBudget
+
+    whole = None if budget is None else TimeBudget(budget, began())
+    if executor is None:
+        return workers, whole, True
+    return getattr(executor, "workers", workers), whole, whole is not None
 
 
 def check_shared(config: "RunConfig", method: str, option: str) -> None:
@@ -78,9 +114,13 @@ def carry_out(
     dry_run: bool,
     as_json: bool,
     show: Callable[[list["RunFolder"]], None],
-    executor: str = "local",
+    executor: "Executor | None" = None,
+    reference: bool = False,
 ) -> None:
-    """Say ``what`` a plan will do, do it and show its runs; the status is 1 if a run failed or diverged."""
+    """Say ``what`` a plan will do, do it and show its runs; the status is 1 if a run failed or diverged.
+
+    ``reference`` asks for a plain classifier on the same data first.
+    """
     if not as_json:
         _show_plan(plan, what)
     if dry_run:
@@ -88,12 +128,16 @@ def carry_out(
         return
     from adaptive_labels.cli.progress import make_listener
     from adaptive_labels.experiments.comparison import run_plan
-    from adaptive_labels.experiments.executors import find_executor
+    from adaptive_labels.experiments.reference import ensure_reference, seconds_for
 
     open_output(plan.out)
-    elsewhere = nullcontext() if executor == "local" else find_executor(executor)(plan.workers)
-    with elsewhere as chosen, make_listener(plan, quiet=as_json) as listener:
-        runs, failed = run_plan(plan, listener, sys.argv, chosen)
+    if reference:
+        with show_encoding():
+            problem = ensure_reference(plan.configs[0], plan.dataset, plan.out, seconds_for(plan.budget))
+        if problem and not as_json:
+            prose(problem)
+    with show_encoding(), make_listener(plan, quiet=as_json) as listener:
+        runs, failed = run_plan(plan, listener, sys.argv, executor)
     show(runs)
     in_all = counted(len(plan.configs) + len(plan.first), "run")
     diverged = sum((run.result or {}).get("status") == "diverged" for run in runs)
@@ -101,9 +145,12 @@ def carry_out(
         first = f"{failed[0].job.name}: {failed[0].error}".rstrip(".")
         words = f"{len(failed)} of {in_all} failed ({first}); the same command does what is missing"
         typer.echo(f"alr: {words}", err=True)
+    late = len(plan.configs) - len(runs) - len(failed)
+    if plan.budget is not None and late > 0:
+        typer.echo(f"alr: {late} of {in_all} did not fit into the time budget; the same command goes on", err=True)
     if diverged:
         typer.echo(f"alr: {diverged} of {in_all} diverged; the table says which and why", err=True)
-    if failed or diverged:
+    if failed or diverged or not runs:
         raise typer.Exit(1)
 
 
@@ -121,6 +168,7 @@ def _show_plan(plan: "Plan", what: str) -> None:
     if plan.todo:
         words += f", {plan.workers} at a time" if plan.workers > 1 else ", one after the other"
         words += "" if plan.seconds is None else f"; about {clock(plan.seconds)}"
+        words += f", {clock(plan.encoding)} of it to encode the data, once" if plan.encoding >= 1 else ""
     prose(f"{words}.")
 
 
@@ -140,7 +188,7 @@ def _show_dry(plan: "Plan", as_json: bool) -> None:
         typer.echo(f"  {run['folder']}")
 
 
-def _show(runs: list["RunFolder"], report: Path, as_json: bool) -> None:
+def _show(runs: list["RunFolder"], report: Path, as_json: bool, references: bool) -> None:
     from adaptive_labels import analysis
     from adaptive_labels.report import write_report
 
@@ -148,20 +196,20 @@ def _show(runs: list["RunFolder"], report: Path, as_json: bool) -> None:
         if as_json:
             show_json([])
         return
-    records = analysis.read_records(runs)
+    records = analysis.read_records(runs, references=references)
     if as_json:
         block(analysis.table(records, "json"))
-        write_report(runs, report)
+        write_report(runs, report, references=references)
         return
-    typer.echo("")
-    block(analysis.table(records, "text"))
     typer.echo("")
     for group in analysis.group_records(records):
         prose(analysis.verdict(group))
+    typer.echo("")
+    block(analysis.table(records, "text"))
     whole = [run for run in runs if (run.result or {}).get("status") == "finished"]
     learned = [run for run in whole if (run.path / "residual_labels.npz").exists()]
     if whole:
         typer.echo("")
         block(analysis.summarise_confusions(analysis.read_confusions(learned or whole), top=10))
     typer.echo("")
-    typer.echo(f"Report: {write_report(runs, report)}")
+    typer.echo(f"Report: {write_report(runs, report, references=references)}")

@@ -1,4 +1,4 @@
-"""`alr data`: which data sets have names, and how your own is read."""
+"""`alr data`: list the named data sets, and check how your own data is read."""
 
 import time
 from functools import partial
@@ -11,7 +11,7 @@ from adaptive_labels.cli.app import add_group
 from adaptive_labels.cli.list import list_ as list_kind
 from adaptive_labels.cli.options import READING, Data, Json, with_config
 from adaptive_labels.cli.output import prose, show_data, show_json
-from adaptive_labels.cli.progress import show_progress
+from adaptive_labels.cli.progress import show_encoding, show_progress
 from adaptive_labels.tables import aligned
 
 if TYPE_CHECKING:
@@ -60,10 +60,11 @@ def prepare(data: Data, config: "RunConfig") -> None:
 
     _fetch(config)
     began = time.perf_counter()
-    dataset = build.load_data(config.data)
+    dataset = build.load_data(config.data, config.model.name)
     read = time.perf_counter()
     config, reasons = build.resolve_for(config, dataset)
-    prepared = build.prepare(config, dataset)
+    with show_encoding():
+        prepared = build.prepare(config, dataset)
     encoded = time.perf_counter()
     show_data(dataset, config, reasons)
     count = min(len(dataset.train), 128)

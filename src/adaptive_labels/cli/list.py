@@ -1,4 +1,4 @@
-"""`alr list`: what there is."""
+"""`alr list`: the names of methods, models, data sets and recipes."""
 
 from typing import Annotated
 
@@ -35,7 +35,7 @@ def _entries(kind: str) -> list[tuple[str, str]]:
         from adaptive_labels.models import LIBRARIES, MODELS
 
         own = [(name, f"{entry.kind}: {entry.description}") for name, entry in MODELS.items()]
-        return [*own, *((f"{prefix}:NAME", f"image: {words}") for prefix, words in LIBRARIES.items())]
+        return [*own, *((f"{prefix}:NAME", words) for prefix, (words, _) in LIBRARIES.items())]
     if kind == "recipes":
         from adaptive_labels.paper.recipes import list_recipes
 

@@ -1,4 +1,4 @@
-"""The options that several commands have, and the configuration that those of a training command make."""
+"""Options shared by several commands, and how the options of a training command become a configuration."""
 
 import functools
 import inspect
@@ -60,7 +60,7 @@ Out = Annotated[Path, option("DIR", "Where run folders go.")]
 DryRun = Annotated[bool, option(None, "Say what would be done, and do nothing.", "--dry-run")]
 Json = Annotated[bool, option(None, "Print JSON, for programs.", "--json")]
 DataDir = Annotated[str | None, option("DIR", "Where to look for data.")]
-Workers = Annotated[int | None, count("Runs at a time; by default one per core.")]
+Workers = Annotated[int | None, count("Runs at a time; by default one per GPU or core.")]
 Results = Annotated[Path, option("DIR", "Where records and tables are.")]
 Page = Annotated[Path | None, option("FILE", "Where the filled template goes.")]
 
@@ -89,7 +89,9 @@ def _setting(
 
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY
 _WEIGHTS = "none|balanced"
+_LOG = "Trackers: tensorboard, mlflow, wandb."
 _COLUMN = "The column of the {}: a name, or a number from 1."
+Log = Annotated[str | None, option("A,B,…", _LOG)]
 READING = (
     _setting("--data-dir", "data.data_dir", str | None, None, "Where to look for data.", "DIR"),
     _setting("--text-column", "data.text_column", str | None, None, _COLUMN.format("text"), "C"),
@@ -106,6 +108,7 @@ TRAINING = (
     _setting("--class-weights", "training.class_weights", str, "none", "Whether rare classes count more.", _WEIGHTS),
     _setting("--device", "training.device", str, "auto", "auto, cpu, mps, cuda or cuda:N.", "NAME"),
     _setting("--precision", "training.precision", str, "32", "32, bf16-mixed or 16-mixed.", "NAME"),
+    _setting("--log", "training.log", str | None, None, _LOG, "A,B,…", split_names),
     _setting("--label-noise", "data.label_noise", float, 0.0, "Share of labels to make wrong, 0 to 1.", "P", _number),
     _setting("--set", "", list[str] | None, None, "Any setting, such as lr=0.1; can be repeated.", "KEY=VALUE"),
 )
@@ -135,7 +138,41 @@ def with_config(command: Callable[..., None], shared: Sequence[Setting] = READIN
                 (values.setdefault(section, {}) if section else values)[field] = value
         command(**given, config=with_settings(from_dict(values), settings))
 
+    return _with_parameters(with_options, parameters)
+
+
+def _with_parameters(command: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
     # typer reads both of these.
-    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return with_options
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+_OPTION = "For the executor, such as partition=gpu; can be repeated."
+EXECUTOR = (
+    _setting("--executor", "", str, "local", "Where runs are done; local is this machine.", "local|dask|submitit"),
+    _setting("--scheduler", "", str | None, None, "Dask's scheduler, such as tcp://host:8786.", "ADDRESS"),
+    _setting("--executor-option", "", list[str] | None, None, _OPTION, "KEY=VALUE"),
+)
+
+
+def with_executor(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command with the parameters ``workers`` and ``executor`` the options that say where runs are done.
+
+    The command is called with the executor that they make; None is this machine without options, and needs no other.
+    """
+    own = [p.replace(kind=_BY_NAME) for p in inspect.signature(command).parameters.values() if p.name != "executor"]
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> None:
+        name, scheduler, options = (given.pop(parameter.name) for _, parameter in EXECUTOR)
+        options = [*(options or []), *([] if scheduler is None else [f"scheduler={scheduler}"])]
+        if name == "local" and not options:
+            command(**given, executor=None)
+            return
+        from adaptive_labels.experiments.executors import make_executor
+
+        with make_executor(name, given["workers"], options) as executor:
+            command(**given, executor=executor)
+
+    return _with_parameters(with_options, [*own, *(parameter for _, parameter in EXECUTOR)])

@@ -1,10 +1,11 @@
-"""What several commands print, and the folder that they write to."""
+"""Output shared by several commands, and the folder that they write to."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from adaptive_labels.errors import UserError
+from adaptive_labels.tables import visible
+from adaptive_labels.words import counted
 
 if TYPE_CHECKING:
     from adaptive_labels.config import RunConfig
@@ -23,7 +26,7 @@ LONGEST_LINE = 110
 
 def prose(text: str, indent: int = 0) -> None:
     """Print a sentence: on a terminal broken between words, elsewhere on one line for grep."""
-    margin = " " * indent
+    text, margin = visible(text), " " * indent
     if sys.stdout.isatty():
         width = min(shutil.get_terminal_size().columns, LONGEST_LINE)
         typer.echo(textwrap.fill(text, width, initial_indent=margin, subsequent_indent=margin + "  "))
@@ -33,7 +36,7 @@ def prose(text: str, indent: int = 0) -> None:
 
 def block(text: str) -> None:
     """Print lines that are laid out already, a table for example, with no blank line after them."""
-    typer.echo(text.rstrip("\n"))
+    typer.echo(visible(text).rstrip("\n"))
 
 
 def show_json(data: Any) -> None:
@@ -41,11 +44,6 @@ def show_json(data: Any) -> None:
     from adaptive_labels.files import json_bytes
 
     typer.echo(json_bytes(data, indent=2).decode())
-
-
-def counted(number: int, thing: str) -> str:
-    """1 epoch, 2 epochs."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def clock(seconds: float) -> str:
@@ -82,12 +80,14 @@ def show_pages(
     write: Callable[[], Iterable[Path]], template: Path | None, page: Path | None, render: Callable[[Path], str]
 ) -> None:
     """Write tables, fill a template with them if there is one, and print where they went."""
+    from adaptive_labels.files import write_bytes
+
     if (template is None) != (page is None):
         raise UserError("--template and --page belong together: what to fill, and where it goes")
     for path in write():
         typer.echo(str(path))
     if template is not None and page is not None:
-        page.write_text(render(template), encoding="utf-8")
+        write_bytes(page, render(template).encode())
         typer.echo(str(page))
 
 
@@ -102,13 +102,14 @@ def check_output(out: Path) -> None:
 
 def open_output(out: Path) -> None:
     """Make the folder, and write to it once: only then is it known that the disk is not full."""
-    from adaptive_labels.files import RunError, write_bytes
+    from adaptive_labels.files import RunError, write_error
 
     check_output(out)
-    out.mkdir(parents=True, exist_ok=True)
-    probe = out / ".probe"
     try:
-        write_bytes(probe, b"Is there room on the disk?")
-    except RunError as error:
-        raise RunError(str(error).replace(str(probe), f"to {out}")) from error
-    probe.unlink()
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out) as probe:  # without a name: nothing is left, whenever this process ends
+            probe.write(b"Is there room on the disk?")
+            probe.flush()
+            os.fsync(probe.fileno())
+    except OSError as error:
+        raise RunError(str(write_error(out, error)).replace("write", "write to", 1)) from error

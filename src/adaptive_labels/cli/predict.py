@@ -1,7 +1,6 @@
-"""`alr predict`: a trained classifier at work."""
+"""`alr predict`: classify texts, tables or images with a finished run."""
 
 import dataclasses
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ import typer
 
 from adaptive_labels.cli.app import app
 from adaptive_labels.cli.options import Json, Run, argument, count, option
+from adaptive_labels.cli.progress import show_encoding
 
 
 @app.command()
@@ -23,27 +23,30 @@ def predict(
 ) -> None:
     """The trained classifier on texts, tables or image files. A text file has one text per line."""
     from adaptive_labels.experiments.prediction import Predictor
-    from adaptive_labels.files import write_bytes
-    from adaptive_labels.tables import as_csv
+    from adaptive_labels.files import json_bytes, write_bytes
+    from adaptive_labels.tables import as_csv, visible
 
     predictor = Predictor.load(run)
     if text_column:
         predictor = dataclasses.replace(predictor, text_column=text_column)
     shown, given = predictor.read(inputs, sys.stdin)
-    probabilities = predictor.probabilities(given)
+    with show_encoding():
+        probabilities = predictor.probabilities(given)
     rankings = predictor.largest(probabilities, top)
     if output is not None:
         rows = [
             [name, *ranking[0], *row]
             for name, ranking, row in zip(shown, rankings, probabilities.tolist(), strict=True)
         ]
-        write_bytes(output, as_csv(["input", "class", "probability", *predictor.classes], rows).encode())
+        write_bytes(
+            output, as_csv(["input", "class", "probability", *predictor.classes], rows).encode(errors="replace")
+        )
         typer.echo(f"{len(rows):,} predictions are in {output}.")
         return
     for name, ranking in zip(shown, rankings, strict=True):
         if as_json:
             classes = [{"class": label, "probability": probability} for label, probability in ranking]
-            typer.echo(json.dumps({"input": name, "classes": classes}, ensure_ascii=False))  # one line per input
+            typer.echo(json_bytes({"input": name, "classes": classes}).decode())  # one line per input
         else:
             words = ", ".join(f"{label} {probability:.1%}" for label, probability in ranking)
-            typer.echo(f"{name}: {words}")
+            typer.echo(visible(f"{name}: {words}"))

@@ -1,4 +1,4 @@
-"""How far long work is: bars on a terminal, lines elsewhere."""
+"""Progress of long work: bars on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from adaptive_labels.cli.output import clock, counted
+from adaptive_labels.cli.output import clock
+from adaptive_labels.words import counted
 
 if TYPE_CHECKING:
     from adaptive_labels.experiments.comparison import Plan
@@ -36,7 +37,13 @@ def show_progress(
         if sys.stderr.isatty():
             bar = bar or _make_bar()
             bar.update(bar.tasks[0].id, completed=done, total=total, description=words(done, total) if total else "")
-        elif total and 10 * done // total > tenths and time.monotonic() - last >= seconds:
+            if done == total:  # another bar may come
+                bar.stop()
+                bar = None
+            return
+        if total and 10 * done // total < tenths:  # something else is counted now, such as another split
+            tenths = 0
+        if total and 10 * done // total > tenths and time.monotonic() - last >= seconds:
             tenths, last = 10 * done // total, time.monotonic()
             typer.echo(words(done, total), err=True)
 
@@ -45,6 +52,30 @@ def show_progress(
     finally:
         if bar is not None:
             bar.stop()
+
+
+@contextmanager
+def show_encoding() -> Iterator[None]:
+    """A context in which it is shown how far a pretrained encoder is, if it encodes anything, and what that took."""
+    from adaptive_labels.data import encoding_progress
+
+    began: float | None = None
+    encoded, seconds = 0, 0.0
+
+    def words(done: int, total: int) -> str:
+        return f"encoded {done:,} of {total:,} with the pretrained network"
+
+    def listen(done: int, total: int | None) -> None:
+        nonlocal began, encoded, seconds
+        began = time.monotonic() if began is None else began
+        tell(done, total)
+        if done == total:
+            encoded, seconds, began = encoded + done, seconds + time.monotonic() - began, None
+
+    with show_progress(words, seconds=5.0) as tell, encoding_progress(listen):
+        yield
+    if seconds >= 1:
+        typer.echo(f"Encoding {encoded:,} inputs took {clock(seconds)}; they need not be encoded again.", err=True)
 
 
 def _make_bar() -> Any:
@@ -93,6 +124,12 @@ class _Listener:
             self._move(event.job, 1.0, None)
         elif event.job in self.ended:  # what a worker told before may come later
             return
+        elif event.kind == "late":
+            self._say(event.job, str(event.data))
+        elif event.kind == "waiting":
+            self._move(event.job, self.fractions[event.job], event.data)
+            if time.monotonic() - self.spoke > HEARTBEAT_SECONDS:
+                self._say(event.job, f"waits: {event.data}")
         elif event.kind == "start":
             self._move(event.job, 0.0, "starting")
         else:

@@ -7,7 +7,7 @@ import typer
 
 from adaptive_labels.cli.app import app
 from adaptive_labels.cli.options import Runs, find_runs, option
-from adaptive_labels.cli.output import counted
+from adaptive_labels.words import counted
 
 
 @app.command()
@@ -20,8 +20,10 @@ def report(
 ) -> None:
     """All that runs say, on one offline page. Tables, curves, residual labels, confusions, calibration."""
     from adaptive_labels.analysis import read_suspects
+    from adaptive_labels.files import check_replaceable
     from adaptive_labels.report import write_figures, write_report
 
+    check_replaceable(output)  # before the work
     found, ranked = find_runs(runs), [read_suspects(path) for path in suspects or []]
     typer.echo(f"Report: {write_report(found, output, examples=not no_examples, suspects=ranked)}")
     if figures is not None:

@@ -1,4 +1,4 @@
-"""`alr reproduce`: the paper's tables and figure, ours beside the printed ones."""
+"""`alr reproduce`: rerun the paper's tables and figure, and compare with the printed ones."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adaptive_labels.cli.app import add_group
-from adaptive_labels.cli.options import DataDir, DryRun, Json, Out, Page, Results, Workers, count, option, split_names
+from adaptive_labels.cli.options import (
+    DataDir,
+    DryRun,
+    Json,
+    Log,
+    Out,
+    Page,
+    Results,
+    Workers,
+    count,
+    option,
+    split_names,
+    with_executor,
+)
 from adaptive_labels.cli.output import (
     block,
     check_output,
@@ -24,10 +37,15 @@ from adaptive_labels.errors import UserError
 from adaptive_labels.machine import usable_cores
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from adaptive_labels.paper.recipes import Reproduction
 
-_SCALES = "smoke: minutes, on embedded images; short: narrow networks, at most 20 minutes per cell; paper: in full."
-Scale = Annotated[str, option("smoke|short|paper", _SCALES)]
+_SCALES = (
+    "smoke: minutes, on embedded images; short: narrow networks, at most 20 minutes per cell; cpu: all of CIFAR with a "
+    "fast network, at most 25 minutes on two cores; paper: in full."
+)
+Scale = Annotated[str, option("smoke|short|cpu|paper", _SCALES)]
 TABLES = {
     "cifar": "Table 1: CIFAR-10 and CIFAR-100.",
     "imagenet": "Table 2: ImageNet, top-1 and top-5.",
@@ -38,7 +56,9 @@ group = add_group("reproduce", "The paper's tables and figure, beside its printe
 
 
 def _command(table: str) -> Callable[..., None]:
+    @with_executor
     def command(
+        executor: "Executor | None",
         scale: Scale = "smoke",
         only: Annotated[str | None, option("A,B,…", "Methods, or all; by default the paper's rows.")] = None,
         networks: Annotated[str | None, option("A,B,…", "Some of the paper's networks.")] = None,
@@ -47,6 +67,7 @@ def _command(table: str) -> Callable[..., None]:
         data_dir: DataDir = None,
         stand_ins: Annotated[list[str] | None, option("NAME=PATH", "Other data for one of them.", "--from")] = None,
         workers: Workers = None,
+        log: Log = None,
         out: Out = Path("runs"),
         results: Annotated[Path | None, option("DIR", "Where records are kept; by default DIR of --out.")] = None,
         dry_run: DryRun = False,
@@ -61,7 +82,8 @@ def _command(table: str) -> Callable[..., None]:
         reproduction = load_reproduction(table, scale)
         choice = Choice(split_names(only), split_names(networks), split_names(data))
         instead = _stand_ins(reproduction, stand_ins or [])
-        work = Work(out, results or out, data_dir, workers or usable_cores(), instead)
+        many = workers or usable_cores()
+        work = Work(out, results or out, data_dir, many, instead, executor, split_names(log))
         failed = _fill(reproduction, choice, seeds, work, dry_run, as_json)
         compared = compare_with_paper(reproduction, read_records(work.results, reproduction.study))
         if as_json:
@@ -104,7 +126,7 @@ def _fill(reproduction: "Reproduction", choice: Any, seeds: int | None, work: An
         for variant in variants if dry_run else ():
             words = check_cell(study.config(task), variant)
             if not quiet:
-                prose(f"{variant.method}: {words}", indent=2)
+                prose(f"{variant.name}: {words}", indent=2)
     return failed
 
 

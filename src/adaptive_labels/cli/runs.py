@@ -1,16 +1,21 @@
 """`alr runs`: list, check and remove run folders. It needs no torch."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from adaptive_labels.cli.app import add_group
 from adaptive_labels.cli.options import Json, argument, find_runs, option
-from adaptive_labels.cli.output import counted, show_json
+from adaptive_labels.cli.output import show_json
 from adaptive_labels.tables import aligned
+from adaptive_labels.words import counted
+
+if TYPE_CHECKING:
+    from adaptive_labels.runs import RunFolder
 
 Folder = Annotated[Path, argument("DIR", "A run folder, or a folder that holds them.")]
+WITHOUT_HASHES = "an earlier version wrote it without hashes: only that it can be read is known"
 group = add_group("runs", "Run folders: list, check, rm.")
 
 
@@ -19,9 +24,7 @@ def list_(folder: Folder = Path("runs"), as_json: Json = False) -> None:
     """What is there, one line per run."""
     rows: list[dict[str, Any]] = []
     for run in find_runs([folder]):
-        result = run.result
-        top1 = result["metrics"].get("test", {}).get("top1") if result else None
-        status = result["status"] if result else f"unfinished ({counted(len(run.history()), 'epoch')})"
+        status, top1 = _status(run)
         rows.append({"run": str(run.path), "status": status, "test_top1": top1})
     if as_json:
         show_json(rows)
@@ -32,17 +35,38 @@ def list_(folder: Folder = Path("runs"), as_json: Json = False) -> None:
     typer.echo("\n".join(aligned((), cells, left=(0, 1, 2))))
 
 
-@group.command()
-def check(folder: Folder = Path("runs"), as_json: Json = False) -> None:
-    """Whether every run is whole."""
-    from adaptive_labels.runs import check
+def _status(run: "RunFolder") -> tuple[str, float | None]:
+    from adaptive_labels.runs import RunError
 
-    problems = {str(run.path): check(run) for run in find_runs([folder])}
+    try:
+        result = run.result
+        if result is None:
+            return f"unfinished ({counted(len(run.history()), 'epoch')})", None
+    except RunError:
+        return "damaged (see alr runs check)", None
+    return result["status"], result["metrics"].get("test", {}).get("top1")
+
+
+@group.command()
+def check(
+    folder: Folder = Path("runs"),
+    fix: Annotated[bool, option(None, "Remove what processes that were ended left behind.", "--fix")] = False,
+    as_json: Json = False,
+) -> None:
+    """Whether every byte of every run is what was written."""
+    from adaptive_labels.runs import check, tidy
+
+    runs = {str(run.path): run for run in find_runs([folder])}
+    removed = {path: tidy(run) for path, run in runs.items()} if fix else {}
+    problems = {path: check(run) for path, run in runs.items()}
     if as_json:
         show_json(problems)
     else:
-        for path, found in problems.items():
-            typer.echo(f"{path}: {'; '.join(found) if found else 'whole'}")
+        for path, run in runs.items():
+            for litter in removed.get(path, ()):
+                typer.echo(f"{litter}: removed")
+            whole = "whole" if problems[path] or run.hashes else f"whole, but {WITHOUT_HASHES}"
+            typer.echo(f"{path}: {'; '.join(problems[path]) or whole}")
     if any(problems.values()):
         raise typer.Exit(1)
 

@@ -7,12 +7,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adaptive_labels.cli.app import add_group
-from adaptive_labels.cli.options import DataDir, DryRun, Out, Page, Results, Workers, argument, option, split_names
-from adaptive_labels.cli.output import counted, end_with_failures, open_output, prose, show_pages
+from adaptive_labels.cli.options import (
+    DataDir,
+    DryRun,
+    Log,
+    Out,
+    Page,
+    Results,
+    Workers,
+    argument,
+    option,
+    split_names,
+    with_executor,
+)
+from adaptive_labels.cli.output import end_with_failures, open_output, prose, show_pages
 from adaptive_labels.cli.progress import make_listener
 from adaptive_labels.machine import usable_cores
+from adaptive_labels.words import counted
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from adaptive_labels.experiments.studies.runner import Work
     from adaptive_labels.experiments.studies.study import Study
 
@@ -20,11 +35,14 @@ group = add_group("study", "Experiments of many variants: run, tables.")
 
 
 @group.command()
+@with_executor
 def run(
     file: Annotated[Path, argument("FILE", "The study, a TOML file.")],
+    executor: "Executor | None",
     on: Annotated[str | None, option("A,B,…", "Some of the study's tasks.")] = None,
     data_dir: DataDir = None,
     workers: Workers = None,
+    log: Log = None,
     out: Out = Path("runs"),
     results: Results = Path("results"),
     dry_run: DryRun = False,
@@ -38,7 +56,7 @@ def run(
     for task in tasks:
         if task not in study.tasks:
             raise StudyError(f"on: {task!r} is none of the study's tasks ({', '.join(study.tasks)})")
-    work = Work(out, results, data_dir, workers or usable_cores())
+    work = Work(out, results, data_dir, workers or usable_cores(), executor=executor, log=split_names(log))
     end_with_failures(sum(run_missing(f"{study.title}, on {task}", study, task, work, dry_run) for task in tasks))
 
 

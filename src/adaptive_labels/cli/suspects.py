@@ -11,9 +11,10 @@ import typer
 from adaptive_labels.cli.app import app
 from adaptive_labels.cli.options import Run, count, option
 from adaptive_labels.cli.output import block
-from adaptive_labels.cli.progress import show_progress
+from adaptive_labels.cli.progress import show_encoding, show_progress
 from adaptive_labels.errors import UserError
 from adaptive_labels.tables import aligned, as_csv, one_line
+from adaptive_labels.words import shorten
 
 if TYPE_CHECKING:
     from adaptive_labels.analysis import Suspects
@@ -39,9 +40,14 @@ def suspects(
     if output is not None and run.resolve() in output.resolve().parents:
         raise UserError(f"output is {str(output)!r}, in the run's own folder; finished runs never change")
     from adaptive_labels.experiments.suspects import find_suspects
-    from adaptive_labels.files import write_bytes
+    from adaptive_labels.files import check_replaceable, write_bytes
 
-    with show_progress(lambda done, total: f"{done:,} of {total:,} training examples", HEARTBEAT_SECONDS) as progress:
+    if output is not None:
+        check_replaceable(output)  # before the work
+    with (
+        show_encoding(),
+        show_progress(lambda done, total: f"{done:,} of {total:,} training examples", HEARTBEAT_SECONDS) as progress,
+    ):
         found = find_suspects(run, top=top, score=score, data=data, progress=progress)
     text = formats[format or by_name](found)
     if output is None:
@@ -69,12 +75,12 @@ def _text(found: Suspects) -> str:
     rows = [
         {
             "score": f"{suspect.score:.2f}",
-            "label": _short(suspect.label, LONGEST_NAME),
-            "suggested": _short(suspect.suggested, LONGEST_NAME),
+            "label": shorten(one_line(suspect.label), LONGEST_NAME),
+            "suggested": shorten(one_line(suspect.suggested), LONGEST_NAME),
             "p": f"{suspect.suggested_probability:.3f}",
             "where": suspect.source or f"training example {suspect.index}",
             "made wrong": "yes" if suspect.true_label not in (None, suspect.label) else "",
-            "text": _short(suspect.text or "", LONGEST_TEXT),
+            "text": shorten(one_line(suspect.text or ""), LONGEST_TEXT),
         }
         for suspect in found.suspects
     ]
@@ -102,8 +108,3 @@ def _sentences(found: Suspects) -> list[str]:
             f"Average precision: {areas}."
         )
     return lines
-
-
-def _short(text: str, longest: int) -> str:
-    line = one_line(text)
-    return line if len(line) <= longest else f"{line[: longest - 1]}…"

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adaptive_labels.cli.app import app
-from adaptive_labels.cli.options import Data, DryRun, Json, Out, option, whole, with_config
-from adaptive_labels.cli.output import check_output, clock, counted, open_output, prose, show_data, show_json
+from adaptive_labels.cli.devices import run_on
+from adaptive_labels.cli.options import Data, DryRun, Json, Out, count, option, whole, with_config
+from adaptive_labels.cli.output import check_output, clock, open_output, prose, show_data, show_json
+from adaptive_labels.cli.progress import show_encoding
+from adaptive_labels.errors import UserError
+from adaptive_labels.machine import launched
+from adaptive_labels.words import counted
 
 if TYPE_CHECKING:
     from adaptive_labels.config import RunConfig
@@ -23,20 +28,58 @@ def train(
     config: "RunConfig",
     method: Annotated[str, option("NAME", "The label regularisation.")] = "alr",
     seed: Annotated[int, option("N", "Of the weights, the shuffling and dropout.", parser=whole)] = 0,
+    devices: Annotated[int, count("Processes that share each batch, here, with a GPU each if there are.")] = 1,
     out: Out = Path("runs"),
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """One run, into a folder of its own. The same command goes on where it stopped."""
+    _, world = launched()
+    if devices > 1 and world not in (1, devices):
+        raise UserError(f"--devices is {devices}, but torchrun has started {world} processes: leave it out")
+    if devices > 1 and world == 1 and not dry_run:
+        raise typer.Exit(run_on(devices))
+    from adaptive_labels.training import processes
+
+    processes.start()
+    try:
+        if processes.rank() == 0:
+            _lead(config, out, dry_run, as_json)
+        elif not dry_run:
+            try:
+                _follow()
+            except (UserError, OSError) as error:
+                if not getattr(error, "told", False):  # by the first process
+                    typer.echo(f"alr: process {processes.rank()}: {error}", err=True)
+                raise
+    finally:
+        processes.stop()
+
+
+def _follow() -> None:
+    """Take part in what the first process has planned; it alone reads and writes runs, and speaks."""
+    from adaptive_labels.experiments.run import execute, open_prepared
+    from adaptive_labels.training import processes
+    from adaptive_labels.training.progress import SilentReporter
+
+    planned: tuple[list[RunConfig], Path] = processes.from_first(lambda: ([], Path()))
+    configs, out = planned
+    prepared = open_prepared(configs[-1])
+    for config in configs:
+        execute(config, prepared, out, SilentReporter(), sys.argv)
+
+
+def _lead(config: "RunConfig", out: Path, dry_run: bool, as_json: bool) -> None:
+    """Plan, train and show a run, alone or as the first of several processes."""
     check_output(out)
     from adaptive_labels.config import to_dict
     from adaptive_labels.experiments import build
     from adaptive_labels.experiments.teachers import describe, needed_runs
-    from adaptive_labels.runs import find_run
+    from adaptive_labels.runs import RunError, find_run
     from adaptive_labels.training.precision import check_precision, choose_device
 
     check_precision(config.training.precision, choose_device(config.training.device))
-    dataset = build.load_data(config.data)
+    dataset = build.load_data(config.data, config.model)
     config, reasons = build.resolve_for(config, dataset)
     folder = find_run(out, to_dict(config))
     learned_from = [(needed, find_run(out, to_dict(needed))) for needed in needed_runs(config)]
@@ -50,11 +93,16 @@ def train(
         typer.echo(f"Would train {config.method.name} (seed {config.seed}) into {folder}.")
     else:
         open_output(out)
-        result = _train(config, folder, learned_from, build.prepare(config, dataset), quiet=as_json)
+        with show_encoding():
+            prepared = build.prepare(config, dataset)
+        result = _train(config, folder, learned_from, prepared, quiet=as_json)
         if as_json:
             show_json({"folder": str(folder), **result})
         else:
-            _show_result(folder, result)
+            try:
+                _show_result(folder, result)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise RunError(f"{folder / 'result.json'} lacks what every run has ({error}).") from error
         if result.get("status") == "diverged":
             raise typer.Exit(1)
 
@@ -69,9 +117,14 @@ def _train(
     """Do the runs that this one learns from, then this one, and say so for each; its result."""
     # The loop brings torch's compiler, which takes as long to import as torch itself.
     from adaptive_labels.experiments.run import execute
+    from adaptive_labels.training import processes
     from adaptive_labels.training.progress import SilentReporter, make_reporter
 
     finished, say = _is_finished(folder), (lambda _: None) if quiet else prose
+    first_ones = [needed for needed, first in learned_from if not (finished or _is_finished(first))]
+    processes.from_first(lambda: ([*first_ones, config], folder.parent))
+    if processes.world() > 1:
+        say(_sharing(config, prepared, processes.world()))
     for needed, first in () if finished else learned_from:
         if _is_finished(first):
             say(f"Learns from {first}, which is finished already.")
@@ -82,6 +135,16 @@ def _train(
         say("This run is finished already; nothing was trained.")
     reporter = SilentReporter() if quiet or finished else make_reporter(sys.stdout)
     return execute(config, prepared, folder.parent, reporter, sys.argv).result or {}
+
+
+def _sharing(config: "RunConfig", prepared: "Prepared", world: int) -> str:
+    """How several processes share a batch, in a sentence or two."""
+    from adaptive_labels.experiments.build import has_batch_norm
+
+    words = f"{world} processes share each batch of {config.training.batch_size} examples."
+    if has_batch_norm(config, prepared) and not config.training.sync_batchnorm:
+        words += " Batch normalisation is by each one's share; --set sync_batchnorm=true makes it by the whole batch."
+    return words
 
 
 def _is_finished(folder: Path) -> bool:

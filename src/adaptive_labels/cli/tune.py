@@ -1,4 +1,4 @@
-"""`alr tune`: a method's main option, chosen on validation; the test figure is that of the chosen value alone."""
+"""`alr tune`: choose a method's main option on validation; only the chosen value gets a test figure."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -7,11 +7,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adaptive_labels.cli.app import app
-from adaptive_labels.cli.compare import Budget, carry_out, check_shared, parse_time
-from adaptive_labels.cli.options import Data, DryRun, Json, Out, Workers, count, option, with_config
-from adaptive_labels.cli.output import check_output, counted, prose, show_json
+from adaptive_labels.cli.compare import Budget, at_a_time, carry_out, check_shared, parse_time
+from adaptive_labels.cli.options import (
+    Data,
+    DryRun,
+    Json,
+    Out,
+    Workers,
+    count,
+    option,
+    with_config,
+    with_executor,
+)
+from adaptive_labels.cli.output import check_output, prose, show_json
+from adaptive_labels.cli.progress import show_encoding
+from adaptive_labels.words import counted
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from adaptive_labels.analysis import Summary
     from adaptive_labels.config import RunConfig
     from adaptive_labels.runs import RunFolder
@@ -19,9 +33,11 @@ if TYPE_CHECKING:
 
 @app.command()
 @with_config
+@with_executor
 def tune(
     data: Data,
     config: "RunConfig",
+    executor: "Executor | None",
     method: Annotated[str, option("NAME", "The method to tune.")],
     trials: Annotated[int, count("How many values of the method's main option to try.")] = 5,
     seeds: Annotated[int, count("How many seeds for each value.")] = 1,
@@ -39,10 +55,12 @@ def tune(
     from adaptive_labels.losses import find_method
 
     option, values = find_method(method).trials(trials)
-    plan = make_plan(config, [(method, {option: value}) for value in values], range(seeds), out, workers, budget)
+    trial = [(method, {option: value}) for value in values]
+    with show_encoding():
+        plan = make_plan(config, trial, range(seeds), out, *at_a_time(workers, budget, executor), encode=not dry_run)
     shown = ", ".join(f"{value:g}" for value in values)
     what = f"{method} with {option} = {shown}, {counted(seeds, 'seed')} each"
-    carry_out(plan, what, dry_run, as_json, lambda runs: _show(runs, option, method, as_json))
+    carry_out(plan, what, dry_run, as_json, lambda runs: _show(runs, option, method, as_json), executor)
 
 
 def _show(runs: list["RunFolder"], option: str, method: str, as_json: bool) -> None:

@@ -14,14 +14,14 @@ import copy
 import dataclasses
 import math
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 from adaptive_labels.config.checks import ConfigError as ConfigError, Rule, Section, guess, parse, typed
-from adaptive_labels.errors import did_you_mean
+from adaptive_labels.errors import UserError, did_you_mean
+from adaptive_labels.files import read_toml
 
 _POSITIVE = Rule("a finite number above 0", lambda x: 0 < x < math.inf)
 _NOT_NEGATIVE = Rule("a finite number of at least 0", lambda x: 0 <= x < math.inf)
@@ -54,6 +54,7 @@ class DataConfig(Section, prefix="data."):
     """Which examples a run sees: a data set's name or a path, how to read it, how to split and disturb it.
 
     train_fraction: the share of each class that is kept in train, once validation and test are split off.
+    ordered: whether the classes are steps of a scale; residual labels then start at a class's neighbours.
     fingerprint: a hash of the content, filled in when the data is read, so that changed data is another run.
     """
 
@@ -67,6 +68,7 @@ class DataConfig(Section, prefix="data."):
     skip_unreadable: bool = False
     drop_unlabelled: bool = False
     min_per_class: int | None = _setting(None, _AT_LEAST_ONE)
+    ordered: bool = _setting(False, later=True)
     label_noise: float = _setting(0.0, _FRACTION)
     noise_seed: int = _setting(0, _SEED)
     fingerprint: str | None = _setting(None, chosen=True)
@@ -112,8 +114,11 @@ class TrainingConfig(Section, prefix="training."):
     residual_schedule: whether the criterion's rate follows the network's schedule, or stays constant.
     channels_last: a layout in which convolutions are often faster (15 to 35% for the narrow networks on a CPU). It is
         off by default: torch 2.13 on a CPU aborts in it for images as small as 8×8.
+    log: the trackers that are told of the run while it is trained; "tensorboard" is `tensorboard = true`.
     compile: run the networks through `torch.compile` in training steps. It rounds differently, so such a run has a
         name of its own, as with channels_last. (`device` and `threads` do not count: see `runs.identity`.)
+    sync_batchnorm: with several processes, batch normalisation by the whole batch instead of by each process's share.
+    checkpoint_seconds: a checkpoint is written within an epoch when the last one is so old; it does not count either.
     """
 
     epochs: int | None = _setting(None, _AT_LEAST_ONE, chosen=True)
@@ -142,12 +147,15 @@ class TrainingConfig(Section, prefix="training."):
     residual_weight_decay: float = _setting(0.0, _NOT_NEGATIVE)
     residual_schedule: Literal["network", "constant"] = "network"
     tensorboard: bool = False
+    log: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = _setting((), later=True)
     threads: int | None = _setting(None, _AT_LEAST_ONE)
     compile: bool = _setting(False, later=True)
     bias_lr: float = _setting(1.0, _POSITIVE, later=True)
     flip: Literal["random", "alternating", "none"] = _setting("random", later=True)
     translate: int | None = _setting(None, _COUNT, later=True)
     cutout: int = _setting(0, _COUNT, later=True)
+    sync_batchnorm: bool = _setting(False, later=True)
+    checkpoint_seconds: float = _setting(60.0, _NOT_NEGATIVE, later=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -204,13 +212,13 @@ def changed(config: RunConfig, section: str, **values: Any) -> RunConfig:
 def load_toml(path: str | Path) -> RunConfig:
     """Read a run from a TOML file with the tables [data], [model], [method], [training] and the key seed."""
     try:
-        return from_dict(tomllib.loads(Path(path).read_text(encoding="utf-8")))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"the configuration file {path} is not valid TOML: {error}") from error
+        return from_dict(read_toml(path))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the configuration file {path} cannot be read: {error}") from error
-    except ConfigError as error:
+    except UserError as error:
         raise ConfigError(f"{path}: {error}") from error
+    except ValueError as error:
+        raise ConfigError(f"the configuration file {path} is not valid TOML: {error}") from error
 
 
 def unresolved(config: RunConfig) -> tuple[str, ...]:

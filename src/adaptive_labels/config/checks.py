@@ -89,7 +89,8 @@ def _words(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return ", ".join(parts)
     if get_origin(kind) is tuple:
-        return "a list of numbers" if parts[-1] is Ellipsis else f"a list of {len(parts)} numbers"
+        things = "numbers" if parts[0] in (int, float) else "names"
+        return f"a list of {things}" if parts[-1] is Ellipsis else f"a list of {len(parts)} {things}"
     return _NAMES.get(kind, "a table of settings")
 
 
@@ -121,7 +122,8 @@ def parse(text: str, kind: Any, key: str) -> Any:
     if inner in (int, float):
         return _number(text, inner)
     if get_origin(inner) is tuple:
-        return [_number(part.strip(), float) for part in text.strip("[]()").split(",") if part.strip()]
+        listed = [part.strip() for part in text.strip("[]()").split(",") if part.strip()]
+        return [_number(part, float) for part in listed] if get_args(inner)[0] in (int, float) else listed
     if get_origin(inner) is dict:
         raise ConfigError(f"{key} is a table of settings: give one of them, as in {key}.NAME={text or 'VALUE'}")
     return _unquoted(text)

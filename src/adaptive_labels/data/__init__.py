@@ -1,9 +1,14 @@
 """Data sets by name, and the user's own by path: texts in tables, images in folders."""
 
 import inspect
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
+from adaptive_labels.data.archives import unzipped
 from adaptive_labels.data.dataset import (
     DataError as DataError,
     Dataset as Dataset,
@@ -21,6 +26,13 @@ from adaptive_labels.data.encoders import (
     fit_encoder as fit_encoder,
     register_encoder as register_encoder,
 )
+from adaptive_labels.data.encoders.features import (
+    OverdueError as OverdueError,
+    Pretrained as Pretrained,
+    encoding_progress as encoding_progress,
+    encoding_until as encoding_until,
+    pretraining_notes as pretraining_notes,
+)
 from adaptive_labels.data.encoders.text import length_notes as length_notes
 from adaptive_labels.data.noise import inject_noise as inject_noise
 from adaptive_labels.data.readers import (
@@ -31,9 +43,23 @@ from adaptive_labels.data.readers import (
 )
 from adaptive_labels.data.readers.images import is_image
 from adaptive_labels.data.readers.tables import TABLE_SUFFIXES
-from adaptive_labels.data.splits import RawDataset, assemble, without_rare_classes
+from adaptive_labels.data.rows import TableRows as TableRows
+from adaptive_labels.data.splits import RawDataset, assemble, in_order, without_rare_classes
 from adaptive_labels.data.stored_texts import StoredTexts as StoredTexts
 from adaptive_labels.errors import did_you_mean
+from adaptive_labels.files import refuse_special
+
+_READ: ContextVar[dict[str, RawDataset] | None] = ContextVar("read", default=None)
+
+
+@contextmanager
+def read_once() -> Iterator[None]:
+    """A context in which the same files are read but once: another share of them costs no time."""
+    token = _READ.set({})
+    try:
+        yield
+    finally:
+        _READ.reset(token)
 
 
 def load_dataset(
@@ -41,13 +67,15 @@ def load_dataset(
     *,
     split_seed: int = 0,
     train_fraction: float = 1.0,
-    data_dir: Path | None = None,
+    data_dir: str | Path | None = None,
     text_column: str | None = None,
     label_column: str | None = None,
     image_size: int | None = None,
+    largest_size: int | None = None,
     skip_unreadable: bool = False,
     drop_unlabelled: bool = False,
     min_per_class: int | None = None,
+    ordered: bool = False,
 ) -> Dataset:
     """Load a data set by its name in `DATASETS`, or the user's own by its path.
 
@@ -61,9 +89,12 @@ def load_dataset(
         text_column: the column of the text: its name, or its number from 1; several, to be joined, with commas between.
         label_column: the column of the label: its name, or its number from 1.
         image_size: width and height of the images; chosen by the data if None.
+        largest_size: for a network that reads large images: unless `image_size` is given, those of a folder are as
+            large as most of them are, up to so many pixels.
         skip_unreadable: whether images that cannot be read are left out, and counted, instead of refused.
         drop_unlabelled: whether rows without a label are left out, and counted, instead of refused.
         min_per_class: classes with fewer training examples are left out of all splits, and counted.
+        ordered: whether the classes are steps of a scale: they are put in their order.
 
     Returns:
         The data set, with notes on what was guessed, made and counted.
@@ -72,23 +103,47 @@ def load_dataset(
         raise DataError(f"train_fraction must be above 0 and at most 1, not {train_fraction}.")
     if image_size is not None and image_size < 1:
         raise DataError(f"image_size must be 1 or more, not {image_size}.")
+    data_dir = None if data_dir is None else Path(data_dir)
     options = {"text_column": text_column, "label_column": label_column, "image_size": image_size}
     try:
-        dropped = {"skip_unreadable": skip_unreadable, "drop_unlabelled": drop_unlabelled}
-        raw = _read(name_or_path, data_dir, options, dropped)
+        others = {
+            "largest_size": largest_size,
+            "skip_unreadable": skip_unreadable,
+            "drop_unlabelled": drop_unlabelled,
+        }
+        raw = _read_once(name_or_path, data_dir, options, others)
         raw = raw if min_per_class is None else without_rare_classes(raw, min_per_class)
+        raw = (
+            in_order(raw, _find_path(name_or_path, data_dir) if name_or_path not in DATASETS else None)
+            if ordered
+            else raw
+        )
         return assemble(raw, split_seed=split_seed, train_fraction=train_fraction)
     except OSError as error:
         raise DataError(f"{error.filename or name_or_path} cannot be read: {error.strerror or error}.") from error
 
 
-def _read(name_or_path: str, data_dir: Path | None, options: dict[str, Any], dropped: dict[str, bool]) -> RawDataset:
-    """Find the reader, and call it with those options that it has; refuse the others if they were given."""
+def _read_once(name_or_path: str, data_dir: Path | None, options: dict[str, Any], others: dict[str, Any]) -> RawDataset:
+    """As `_read`; within `read_once` from what was read before, if that is the same."""
+    read = _READ.get()
+    if read is None:
+        return _read(name_or_path, data_dir, options, others)
+    any_size = json.dumps([name_or_path, str(data_dir), options, {**others, "largest_size": "any"}])
+    this_size = json.dumps([name_or_path, str(data_dir), options, others])
+    raw = read.get(any_size) or read.get(this_size) or _read(name_or_path, data_dir, options, others)
+    read[this_size if raw.resized else any_size] = raw
+    return raw
+
+
+def _read(name_or_path: str, data_dir: Path | None, options: dict[str, Any], others: dict[str, Any]) -> RawDataset:
+    """Find the reader, and call it with those options that it has; refuse the first ones if given and it lacks them."""
     named = DATASETS.get(name_or_path)
     if named is not None:
         what, given, read = f"The data set {name_or_path}", data_dir, named.read
     else:
         given = _find_path(name_or_path, data_dir)
+        if given.suffix.lower() == ".zip" and given.is_file():
+            given = unzipped(given)
         reader = next((reader for reader in READERS if reader.can_read(given)), None)
         if reader is None:
             raise DataError(_why_unreadable(given))
@@ -97,13 +152,14 @@ def _read(name_or_path: str, data_dir: Path | None, options: dict[str, Any], dro
     for name, value in options.items():
         if name not in known and value is not None:
             raise DataError(f"{what} takes no {name} (given: {value!r}).")
-    options = {**options, **dropped}
+    options = {**options, **others}
     return read(given, **{name: value for name, value in options.items() if name in known})
 
 
 def _find_path(name_or_path: str, data_dir: Path | None) -> Path:
     for path in (Path(name_or_path).expanduser(), (data_dir or Path()) / name_or_path):
         if name_or_path and path.exists():
+            refuse_special(path)
             return path
     where = f" here or in {data_dir}" if data_dir is not None else ""
     hint = did_you_mean(name_or_path.lower(), DATASETS) or f"; the names are {', '.join(DATASETS)}."
@@ -112,7 +168,11 @@ def _find_path(name_or_path: str, data_dir: Path | None) -> Path:
 
 def _why_unreadable(path: Path) -> str:
     if path.is_file():
-        return f"{path} is no table that can be read; its name must end in {', '.join(TABLE_SUFFIXES)}."
+        if path.suffix.lower() in (".xls", ".xlsb", ".ods", ".numbers"):
+            return f"{path} is a spreadsheet that cannot be read; save it as .csv or .xlsx."
+        if path.suffix.lower() == ".txt":
+            return f"{path} is no table: its lines do not begin with __label__ and a label, as fastText's do."
+        return f"{path} is no table that can be read; its name must end in {', '.join((*TABLE_SUFFIXES, '.zip'))}."
     paths = list(path.iterdir())
     if not paths:
         return f"The folder {path} is empty."

@@ -1,21 +1,28 @@
 """Random changes to whole batches of images, without a loop over the images.
 
 Shapes: `images` (N, C, H, W) of any type. Every function returns a new tensor; what is random comes from the generator.
+`among`, (place, size), means that the images are a part, from that place on, of a larger batch. Random numbers are
+drawn for the whole batch, so that processes that share it change each image as one process would.
 """
+
+import functools
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+Among = tuple[int, int] | None
 
-def random_flip(images: Tensor, generator: torch.Generator | None = None) -> Tensor:
+
+def random_flip(images: Tensor, generator: torch.Generator | None = None, among: Among = None) -> Tensor:
     """Mirror each image left to right with probability one half.
 
     >>> random_flip(torch.ones(2, 1, 1, 3)).shape
     torch.Size([2, 1, 1, 3])
     """
     _check(images)
-    return _mirrored(images, torch.rand(len(images), generator=generator) < 0.5)
+    return _mirrored(images, _drawn(lambda count: torch.rand(count, generator=generator), images, among) < 0.5)
 
 
 def alternating_flip(images: Tensor, first: Tensor, epoch: int) -> Tensor:
@@ -33,7 +40,7 @@ def _mirrored(images: Tensor, chosen: Tensor) -> Tensor:
     return images.index_copy(0, places, images.index_select(0, places).flip(-1))
 
 
-def random_cutout(images: Tensor, size: int, generator: torch.Generator | None = None) -> Tensor:
+def random_cutout(images: Tensor, size: int, generator: torch.Generator | None = None, among: Among = None) -> Tensor:
     """Set a square of `size` pixels to zero, in each image at a random place of its own, whole within the image.
 
     >>> random_cutout(torch.ones(2, 1, 4, 4), size=2).sum((1, 2, 3))
@@ -45,7 +52,7 @@ def random_cutout(images: Tensor, size: int, generator: torch.Generator | None =
         length = images.shape[axis]
         if not 0 <= size <= length:
             raise ValueError(f"size is {size}; for images of {length} pixels it must be from 0 to {length}")
-        begin = torch.randint(length - size + 1, (len(images), 1), generator=generator)
+        begin = _drawn(functools.partial(_places, length - size + 1, generator), images, among)
         places = torch.arange(length)
         inside.append((begin <= places) & (places < begin + size))  # (N, length)
     square = (inside[0][:, None, :, None] & inside[1][:, None, None, :]).to(images.device)  # (N, 1, H, W)
@@ -53,7 +60,12 @@ def random_cutout(images: Tensor, size: int, generator: torch.Generator | None =
 
 
 def random_crop(
-    images: Tensor, padding: int, generator: torch.Generator | None = None, *, reflect: bool = False
+    images: Tensor,
+    padding: int,
+    generator: torch.Generator | None = None,
+    among: Among = None,
+    *,
+    reflect: bool = False,
 ) -> Tensor:
     """Pad each image by so many pixels on all sides and cut its size out again at a random place of its own.
 
@@ -67,7 +79,8 @@ def random_crop(
         raise ValueError(f"padding is {padding}; it must be at least 0")
     examples, channels, height, width = images.shape
     padded = F.pad(images, (padding,) * 4, mode="reflect" if reflect else "constant").contiguous()
-    shift = torch.randint(0, 2 * padding + 1, (2, examples, 1), generator=generator)
+    places = 2 * padding + 1
+    shift = _drawn(lambda count: torch.randint(places, (2, count, 1), generator=generator), images, among, axis=1)
     # A row of a crop is a run of `width` values somewhere in the padded images. All runs are a view without a copy, and
     # picking whole rows among them is many times faster than gathering single values.
     runs = padded.as_strided((max(padded.numel() - width + 1, 0), width), (1, 1))
@@ -76,6 +89,16 @@ def random_crop(
     planes = torch.arange(examples * channels).view(examples, channels, 1) * (padded_height * padded_width)
     begins = (planes + in_plane[:, None]).flatten().to(images.device)  # (N · C · H)
     return runs.index_select(0, begins).view(images.shape)
+
+
+def _places(count: int, generator: torch.Generator | None, images: int) -> Tensor:
+    return torch.randint(count, (images, 1), generator=generator)
+
+
+def _drawn(draw: Callable[[int], Tensor], images: Tensor, among: Among, axis: int = 0) -> Tensor:
+    """What is drawn for a whole batch, for these images of it."""
+    begin, count = among or (0, len(images))
+    return draw(count).narrow(axis, begin, len(images))
 
 
 def _check(images: Tensor) -> None:

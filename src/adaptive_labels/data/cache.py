@@ -1,4 +1,4 @@
-"""What is worked out once and kept on the disk: a folder for each entry, whole or not there at all.
+"""Results that are computed once and stored on disk: one folder per entry, which is complete or absent.
 
 Everything in it can be made again from the data; it may be deleted at any time, by entry or as a whole.
 """
@@ -52,7 +52,7 @@ def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
                 raise
     except OSError as error:
         raise DataError(
-            f"{cache_folder()}, where texts are kept in a compact form, cannot be written: "
+            f"{cache_folder()}, where what is made of the data is kept, cannot be written: "
             f"{error.strerror or error}; name another folder by the environment variable {CACHE}."
         ) from error
     finally:

@@ -1,4 +1,4 @@
-"""What every reader gives back: a data set with three splits, class names, notes and a fingerprint."""
+"""The data set that every reader returns: three splits, class names, notes and a fingerprint."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from adaptive_labels.data.rows import TableRows
 from adaptive_labels.data.stored_texts import LineSources, StoredTexts
 from adaptive_labels.errors import UserError
 
-Kind = Literal["text", "image"]
+Kind = Literal["text", "image", "row"]
 SplitName = Literal["train", "validation", "test"]
 SPLIT_SPELLINGS: Mapping[SplitName, tuple[str, ...]] = {
     "train": ("train", "training"),
@@ -48,8 +49,8 @@ class ImageFiles:
         return self.folder / name.decode()
 
 
-Inputs = list[str] | StoredTexts | Tensor | ImageFiles
-"""Texts, a uint8 tensor of images (N, C, H, W), or what stands for them where they are too many to hold."""
+Inputs = list[str] | StoredTexts | Tensor | ImageFiles | TableRows
+"""Texts, a uint8 tensor of images (N, C, H, W), rows of a table, or what stands for them where they are too many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +130,9 @@ def fingerprint(classes: Sequence[str], splits: Iterable[tuple[str, Examples]]) 
             _add_texts(digest, [name.decode() for name in examples.inputs.names])
             _add_array(digest, examples.inputs.bytes_each)
             _add_array(digest, np.array([examples.inputs.size]))
+        elif isinstance(examples.inputs, TableRows):
+            _add_texts(digest, examples.inputs.names)
+            _add_texts(digest, examples.inputs.cells.ravel().tolist())
         else:
             _add_texts(digest, examples.inputs)
         _add_array(digest, examples.labels.numpy())
@@ -151,11 +155,6 @@ def _add_array(digest: "hashlib._Hash", array: np.ndarray) -> None:
     little_endian = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     digest.update(f"{little_endian.dtype.str}{little_endian.shape}".encode())
     digest.update(little_endian.data)
-
-
-def counted(count: int, thing: str, things: str | None = None) -> str:
-    """The number with its noun: '1 file', '1,203 files'."""
-    return f"{count:,} {thing if count == 1 else things or thing + 's'}"
 
 
 def find_splits(folder: Path, names: Mapping[Path, str]) -> dict[SplitName, Path]:

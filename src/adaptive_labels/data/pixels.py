@@ -7,6 +7,9 @@ from contextlib import suppress
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from adaptive_labels import limits
+from adaptive_labels.words import first_line
+
 _AREAS, _ASPECTS, _TRIES = (0.08, 1.0), (3 / 4, 4 / 3), 10
 
 
@@ -15,7 +18,11 @@ def open_rgb(content: bytes, at_least: int | None = None) -> Image.Image:
 
     With `at_least` a JPEG may be decoded at a fraction of its size, much faster, that is still so wide and high.
     """
+    most = limits.value(limits.PIXELS)
+    if most > limits.PIXELS.default and Image.MAX_IMAGE_PIXELS is not None:
+        Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, most)  # Pillow's own limit stands unless ours is raised
     with Image.open(io.BytesIO(content)) as image:
+        limits.check(limits.PIXELS, image.width * image.height, "it")
         if at_least is not None:
             image.draft(None, (at_least, at_least))
         image.load()  # first, so that pixels that cannot be read are not taken for broken metadata
@@ -86,4 +93,8 @@ def why_unreadable(error: Exception) -> str:
     """What Pillow says of a broken file, in words for its owner."""
     if isinstance(error, UnidentifiedImageError):
         return "it is no image of a kind that is known"
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    if isinstance(error, Image.DecompressionBombError):
+        error = limits.exceeded(limits.PIXELS, "it")
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return first_line(error).rstrip(".")

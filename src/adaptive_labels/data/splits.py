@@ -7,18 +7,23 @@ Shapes: N examples; digests are uint8 (N, 16), or (N, 32) for texts.
 
 import hashlib
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from adaptive_labels.data.dataset import DataError, Dataset, Examples, Kind, SplitName, counted, fingerprint
+from adaptive_labels.data.dataset import DataError, Dataset, Examples, Kind, SplitName, fingerprint
+from adaptive_labels.data.rows import TableRows
+from adaptive_labels.words import counted, few
 
 TEST_FRACTION = 0.2
 VALIDATION_FRACTION = 0.1
 _HASHED_AT_A_TIME = 65_536
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,7 @@ class RawDataset:
     notes: Sequence[str] = ()
     digests: Mapping[SplitName, np.ndarray] = field(default_factory=dict)  # unless they are those of texts or pixels
     validation_fraction: float = VALIDATION_FRACTION  # the share of train that becomes validation if there is none
+    resized: bool = False  # images, to a size that was chosen or asked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +63,9 @@ def _part(examples: Examples, digests: np.ndarray | None) -> _Part:
         pixels = content_digests(inputs.flatten(1).numpy())
         # A copy of a file in another format or with other metadata has another digest, but the same pixels.
         return _Part(examples, pixels, None) if digests is None else _Part(examples, digests, pixels)
+    if digests is None and isinstance(inputs, TableRows):
+        contents = ("\x1f".join(row).encode("utf-8", "surrogatepass") for row in inputs.cells)
+        return _Part(examples, content_digests(contents), None)
     if digests is None:
         assert isinstance(inputs, list)
         digests = digest_array([text_digest(text) for text in inputs])
@@ -129,13 +138,36 @@ def without_rare_classes(raw: RawDataset, least: int) -> RawDataset:
         if split in raw.digests:
             digests[split] = raw.digests[split][rows]
     rare = [name for name, stays in zip(raw.classes, kept, strict=True) if not stays]
-    shown = ", ".join(map(repr, rare[:5])) + (", …" if len(rare) > 5 else "")
     note = (
-        f"Left out {counted(len(rare), 'class', 'classes')} with fewer than {least} training examples ({shown}): "
+        f"Left out {counted(len(rare), 'class', 'classes')} with fewer than {least} training examples "
+        f"({few(map(repr, rare))}): "
         f"{counted(dropped, raw.kind)} in all."
     )
     classes = [name for name, stays in zip(raw.classes, kept, strict=True) if stays]
     return replace(raw, classes=classes, splits=splits, digests=digests, notes=[*raw.notes, note])
+
+
+def in_order(raw: RawDataset, path: Path | None) -> RawDataset:
+    """The data set with its classes as steps of a scale: by the number in each name, or as a classes.txt lists them."""
+    numbers = [_NUMBER.search(name) for name in raw.classes]
+    listed = [] if path is None else (path if path.is_dir() else path.parent).glob("classes.txt")
+    lines = [line.strip() for file in listed for line in file.read_text("utf-8-sig", "replace").splitlines()]
+    if set(lines) >= set(raw.classes):
+        order = sorted(range(len(raw.classes)), key=lambda k: lines.index(raw.classes[k]))
+    elif all(numbers) and len({found[0] for found in numbers if found}) == len(numbers):
+        order = sorted(range(len(raw.classes)), key=lambda k: float(numbers[k][0]))  # type: ignore[index]
+    else:
+        raise DataError(
+            f"data.ordered is true, but the classes ({', '.join(map(repr, raw.classes[:3]))}, …) have no numbers to be "
+            "ordered by; list their names in a file classes.txt beside the data, one per line, from low to high."
+        )
+    place = torch.empty(len(order), dtype=torch.int64)
+    place[torch.tensor(order)] = torch.arange(len(order))
+    splits = {name: replace(part, labels=place[part.labels]) for name, part in raw.splits.items()}
+    classes = [raw.classes[k] for k in order]
+    shown = " < ".join(classes if len(classes) <= 8 else [*classes[:4], "…", classes[-1]])
+    note = f"The classes are ordered: {shown}; residual labels start at a class's neighbours."
+    return replace(raw, classes=classes, splits=splits, notes=[*raw.notes, note])
 
 
 def _similar_names(classes: Sequence[str]) -> list[str]:

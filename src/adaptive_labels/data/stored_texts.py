@@ -1,4 +1,4 @@
-"""Texts that are too many to hold: their bytes are end to end in a file, and each is read when it is asked for.
+"""Texts that do not fit into memory: their bytes are in one file, and each text is read when it is needed.
 
 Shapes: N texts. A split of them is a choice of rows; all splits of a file share its arrays.
 """

@@ -1,27 +1,31 @@
 """From a configuration to objects: data, encoder, model, criterion. The only place where plain data becomes objects."""
 
-from __future__ import annotations
-
 import dataclasses
+import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from adaptive_labels.config import ConfigError, DataConfig, RunConfig, changed, from_dict, resolve
+from adaptive_labels.config import ConfigError, DataConfig, ModelConfig, RunConfig, changed, from_dict, resolve
 from adaptive_labels.data import (
     DATASETS,
     DataError,
     Dataset,
     EncodedExamples,
     Encoder as Encoder,
+    Pretrained,
+    TableRows,
     encode as encode,
     encoder_from_dict,
     encoder_options,
@@ -30,20 +34,25 @@ from adaptive_labels.data import (
     inject_noise,
     length_notes,
     load_dataset,
+    pretraining_notes,
 )
-from adaptive_labels.data.augment import alternating_flip, random_crop, random_cutout, random_flip
 from adaptive_labels.errors import did_you_mean
-from adaptive_labels.experiments import teachers as teaching
-from adaptive_labels.experiments.defaults import choose
-from adaptive_labels.files import read_json, read_npz
-from adaptive_labels.losses import Criterion, create_loss
+from adaptive_labels.experiments import teachers
+from adaptive_labels.experiments.defaults import choose, has_needless_pixels, largest_size
+from adaptive_labels.files import read_json, read_npz, refuse_special
+from adaptive_labels.losses import Criterion, create_loss, find_method
+from adaptive_labels.losses.base import options_of
+from adaptive_labels.losses.residual import labels_of_neighbours
 from adaptive_labels.models import create_model, file_hash, find_model, load_weights, match_weights
 from adaptive_labels.models.registry import ModelEntry, shapes_only as shapes_only
-from adaptive_labels.objectives import Distilled, Inputs, Mutual, Objective, Refined, Supervised
+from adaptive_labels.objectives import Distilled, Mutual, Objective, Refined, Supervised
+from adaptive_labels.pretrained import PackageError
 from adaptive_labels.runs import RunError, RunFolder
 from adaptive_labels.runs.arrays import load_residual_labels
+from adaptive_labels.words import counted
 
 _LABELS, _WEIGHTS = "method.options.initial_labels", "model.weights"
+_READING = inspect.signature(load_dataset).parameters  # the settings of data that say how it is read and split
 FITTED_EXAMPLES = 5_000  # what a network with `fit_inputs` is shown
 
 
@@ -58,20 +67,17 @@ class Prepared:
     test: EncodedExamples
 
 
-def load_data(config: DataConfig) -> Dataset:
-    """The data set that a configuration names, with label noise if it asks for it."""
-    dataset = load_dataset(
-        config.name,
-        split_seed=config.split_seed,
-        train_fraction=config.train_fraction,
-        data_dir=None if config.data_dir is None else Path(config.data_dir),
-        text_column=config.text_column,
-        label_column=config.label_column,
-        image_size=config.image_size,
-        skip_unreadable=config.skip_unreadable,
-        drop_unlabelled=config.drop_unlabelled,
-        min_per_class=config.min_per_class,
-    )
+def load_data(config: DataConfig, model: ModelConfig | str | None = None) -> Dataset:
+    """The data set that a configuration names, with label noise if it asks for it.
+
+    ``model`` is the network that it is for, if that is known: a pretrained one sees images larger than others do.
+    """
+    model = model if isinstance(model, ModelConfig) else ModelConfig(model)
+    settings = {name: value for name, value in vars(config).items() if name in _READING}
+    load = partial(load_dataset, config.name, **settings)
+    dataset = load(largest_size=largest_size(model.name, model.options))
+    if model.name is None and has_needless_pixels(dataset):
+        dataset = load()
     return inject_noise(dataset, config.label_noise, config.noise_seed) if config.label_noise > 0 else dataset
 
 
@@ -81,7 +87,7 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, tuple[s
     The data set's fingerprint becomes part of it, so that changed data is a new run. What is misspelt or impossible is
     refused here, before anything is trained.
     """
-    choice = choose(dataset, config.model.name)
+    choice = choose(dataset, config.model.name, config.model.options)
     config = resolve(config, {**choice.settings, "data.fingerprint": dataset.fingerprint})
     config = changed(config, "data", name=_place_of(config.data))
     config = changed(config, "model", options={**choice.model_options, **config.model.options})
@@ -89,15 +95,18 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, tuple[s
     encoder = make_encoder(config, dataset)
     outline = _outline(config, dataset, encoder)
     with _from_user("method"):
-        config = teaching.settle(config)
+        config = teachers.settle(config)
     options = config.method.options
     if isinstance(options.get("initial_labels"), str):
         found = _checked_hash(_LABELS, options["initial_labels"], options.get("initial_labels_hash"))
         config = changed(config, "method", options={**options, "initial_labels_hash": found})
     make_criterion(config, dataset)
     _check_other_networks(config, dataset, encoder)
-    config = teaching.check_teacher(config, dataset, encoder_to_dict(encoder))
-    reasons = (choice.reason, *length_notes(encoder, dataset.splits()))
+    config = teachers.check_teacher(config, dataset, encoder_to_dict(encoder))
+    notes = (*length_notes(encoder, dataset.splits()), *pretraining_notes(encoder, dataset.name))
+    reasons = (choice.reason, *notes)
+    if isinstance(encoder, Pretrained) and encoder.name:  # what is in the folder of that name may change
+        config = changed(config, "model", weights_hash=encoder.weights)
     if config.model.weights is not None:
         with _from_user(_WEIGHTS):
             reasons += (match_weights(outline, config.model.weights).note,)
@@ -121,7 +130,7 @@ def _check_options(config: RunConfig, dataset: Dataset) -> None:
         entry = _entry(config)
     if entry.kind != dataset.kind:
         raise ConfigError(f"model: {config.model.name!r} reads {entry.kind}s, but {dataset.name} holds {dataset.kind}s")
-    known = sorted({*entry.options, *encoder_options(entry.reads)})
+    known = sorted({*entry.options, *encoder_options(reads(config))})
     for option in config.model.options:
         if option not in known:
             raise ConfigError(
@@ -130,14 +139,14 @@ def _check_options(config: RunConfig, dataset: Dataset) -> None:
 
 
 def _check_other_networks(config: RunConfig, dataset: Dataset, encoder: Encoder) -> None:
-    own = _entry(config).reads
-    for other in (*teaching.networks(config)[1:], *(needed.model for needed in teaching.needed_runs(config))):
+    own = reads(config)
+    for other in (*teachers.networks(config)[1:], *(needed.model for needed in teachers.needed_runs(config))):
         if other != config.model:
             beside = dataclasses.replace(config, model=other)
             _check_options(beside, dataset)
-            if _entry(beside).reads != own:
+            if reads(beside) != own:
                 raise ConfigError(
-                    f"method: {config.model.name!r} reads {own} and {other.name!r} reads {_entry(beside).reads}: "
+                    f"method: {config.model.name!r} reads {own} and {other.name!r} reads {reads(beside)}: "
                     "networks that learn from one another must read the same inputs"
                 )
             _outline(beside, dataset, encoder)
@@ -159,14 +168,25 @@ def _checked_hash(key: str, path: str, stated: str | None) -> str:
 
 
 @contextmanager
-def _from_user(key: str) -> Iterator[None]:
-    """A context for calls with the user's values: what they refuse becomes a ConfigError that names the setting."""
+def _from_user(key: str, options: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """A context for calls with the user's values: what they refuse becomes a ConfigError that names the setting.
+
+    Python's own words for a text where a number belongs name no setting: then ``options`` are searched for it.
+    """
     try:
         yield
-    except (ConfigError, DataError):
+    except (ConfigError, DataError, PackageError):
         raise
     except (TypeError, ValueError) as error:
+        if "not supported between" in str(error) or "unsupported operand" in str(error):
+            texts = [f"{name} is {value!r}" for name, value in (options or {}).items() if _has_text(value)]
+            if texts:
+                raise ConfigError(f"{key}: {', '.join(texts)}: allowed is a number") from error
         raise ConfigError(f"{key}: {error}") from error
+
+
+def _has_text(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, list | tuple) and any(map(_has_text, value)))
 
 
 # ---------------------------------------------------------------------------------------------------- encoded data
@@ -180,7 +200,7 @@ def prepare(config: RunConfig, dataset: Dataset) -> Prepared:
 
 def save_prepared(prepared: Prepared, path: Path) -> bool:
     """Write prepared data for other processes of this command; False, and nothing, if it is in files already."""
-    if not isinstance(prepared.dataset.train.inputs, list | Tensor):
+    if not isinstance(prepared.dataset.train.inputs, list | Tensor | TableRows):
         return False
     torch.save(prepared, path)
     return True
@@ -197,9 +217,9 @@ def load_prepared(path: str) -> Prepared:
 
 def reading(config: RunConfig) -> str:
     """What a configuration's network reads and how, in a text: equal for networks that can share encoded data."""
-    reads = _entry(config).reads
-    known = encoder_options(reads)
-    return json.dumps([reads, {name: value for name, value in config.model.options.items() if name in known}])
+    encoder = reads(config)
+    known = encoder_options(encoder)
+    return json.dumps([encoder, {name: value for name, value in config.model.options.items() if name in known}])
 
 
 _ENCODERS: WeakKeyDictionary[Dataset, dict[str, Encoder]] = WeakKeyDictionary()
@@ -210,7 +230,7 @@ def make_encoder(config: RunConfig, dataset: Dataset) -> Encoder:
     fitted, key = _ENCODERS.setdefault(dataset, {}), reading(config)
     if key not in fitted:
         reads, settings = json.loads(key)
-        with _from_user("model.options"):
+        with _from_user("model.options", settings):
             fitted[key] = fit_encoder(reads, dataset.train, settings)
     return fitted[key]
 
@@ -223,16 +243,21 @@ def _entry(config: RunConfig) -> ModelEntry:
     return find_model(config.model.name)[0]
 
 
+def reads(config: RunConfig) -> str:
+    """The name of the encoder that the network of a configuration reads through."""
+    return _entry(config).reads_with(config.model.options)
+
+
 def kind_of_inputs(config: RunConfig) -> str:
-    """What the network of a configuration reads: ``"image"`` or ``"text"``."""
+    """What the network of a configuration reads: ``"image"``, ``"text"`` or ``"row"``."""
     return _entry(config).kind
 
 
 def make_model(config: RunConfig, num_classes: int, sizes: Mapping[str, int]) -> nn.Module:
     """The network of a configuration; ``sizes`` are those that its encoder decides (see `Encoder.sizes`)."""
-    others = encoder_options(_entry(config).reads)
+    others = encoder_options(reads(config))
     own = {name: value for name, value in config.model.options.items() if name not in others}
-    with _from_user("model"):
+    with _from_user("model", own):
         return create_model(str(config.model.name), num_classes, **{**sizes, **own})
 
 
@@ -242,11 +267,15 @@ def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
     if config.training.class_weights == "balanced":
         counts = torch.bincount(dataset.train.labels, minlength=dataset.num_classes).clamp_min(1)
         weight = len(dataset.train) / (dataset.num_classes * counts.float())
-    options = {"weight": weight, **teaching.criterion_options(config)}
+    options = {"weight": weight, **teachers.criterion_options(config)}
     if isinstance(path := options.get("initial_labels"), str):
         _checked_hash(_LABELS, path, config.method.options.get("initial_labels_hash"))  # it may have changed meanwhile
         options["initial_labels"] = _read_labels(path)
-    with _from_user("method"):
+    elif config.data.ordered:
+        is_given = options.get("initial_labels") is not None or options.get("rank") is not None
+        if not is_given and "initial_labels" in options_of(find_method(config.method.name).criterion):
+            options["initial_labels"] = labels_of_neighbours(dataset.num_classes)
+    with _from_user("method", options):
         return create_loss(config.method.name, dataset.num_classes, **options)
 
 
@@ -254,12 +283,11 @@ def _read_labels(path: str) -> Tensor:
     """A (K, K) matrix from a file: a run's residual_labels.npz (its last epoch), or any .npz with ``labels``."""
     try:
         arrays = read_npz(path)
-        labels = (arrays["labels"] if "labels" in arrays else load_residual_labels(Path(path)).matrix()).astype(
-            np.float32
-        )
-    except RunError as error:
+        labels = arrays["labels"] if "labels" in arrays else load_residual_labels(Path(path)).matrix()
+        labels = labels.astype(np.float32)
+        return torch.from_numpy(labels if labels.ndim == 2 else labels[-1])
+    except (RunError, ValueError, TypeError, IndexError) as error:
         raise ConfigError(f"{_LABELS}: {path} cannot be read as labels: {error}") from error
-    return torch.from_numpy(labels if labels.ndim == 2 else labels[-1])
 
 
 def make_objective(
@@ -274,7 +302,7 @@ def make_objective(
         torch.manual_seed(config.seed)
         models = [
             make_model(dataclasses.replace(config, model=model), dataset.num_classes, encoder.sizes)
-            for model in teaching.networks(config)
+            for model in teachers.networks(config)
         ]
         for model in models:
             _fit_inputs(model, dataset, encoder)
@@ -283,7 +311,7 @@ def make_objective(
             with _from_user(_WEIGHTS):
                 load_weights(models[0], config.model.weights)
         criterion = make_criterion(config, dataset)
-    guide = teaching.guide_of(config)
+    guide = teachers.guide_of(config)
     if guide is None:
         return Supervised(models[0], criterion)
     if guide == "peers":
@@ -294,7 +322,16 @@ def make_objective(
 
 
 def _fit_inputs(model: nn.Module, dataset: Dataset, encoder: Encoder) -> None:
-    """Show a network with `fit_inputs` encoded training examples, evenly spread and the same for every seed."""
+    """Show a network with `fit_inputs` encoded training examples, evenly spread and the same for every seed.
+
+    One with `start`, whose encoder is trained along, gets all features that the encoder makes before that.
+    """
+    start = getattr(model, "start", None)
+    if start is not None and dataclasses.is_dataclass(encoder):
+        frozen: Any = dataclasses.replace(encoder, tune=False)
+        features = frozen.encode(dataset.train.inputs)
+        start(features.batch(torch.arange(len(dataset.train))), dataset.train.labels)
+        return
     fit_inputs = getattr(model, "fit_inputs", None)
     if fit_inputs is not None:
         count = len(dataset.train)
@@ -302,52 +339,41 @@ def _fit_inputs(model: nn.Module, dataset: Dataset, encoder: Encoder) -> None:
         fit_inputs(encode(encoder, dataset.train).batch(chosen))
 
 
+def has_batch_norm(config: RunConfig, prepared: Prepared) -> bool:
+    """Whether the network of a configuration normalises by what a batch has in common."""
+    network = _outline(config, prepared.dataset, prepared.encoder)
+    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules())
+
+
 def load_network(run: RunFolder) -> tuple[nn.Module, Encoder, tuple[str, ...]]:
     """The network of a finished run with its weights, how it reads its inputs, and its classes."""
-    encoder = encoder_from_dict(read_json(run.path / "encoder.json"))
+    config, path = from_dict(run.config), run.checked("encoder.json")
+    if config.model.name is None:
+        raise RunError(f"{run.path / 'config.json'} names no model.")
+    try:
+        encoder = encoder_from_dict(read_json(path))
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise RunError(f"{path} does not say how inputs are read: {error}.") from error
     predictions = run.load_predictions()
     if predictions is None or predictions.classes is None:
         raise RunError(f"{run.path / 'predictions.npz'} is missing; the class names are in it")
     with torch.random.fork_rng(devices=[]):
-        model = make_model(from_dict(run.config), len(predictions.classes), encoder.sizes)
-    model.load_state_dict(load_file(run.path / "model.safetensors"))
+        model = make_model(config, len(predictions.classes), encoder.sizes)
+    weights = run.checked("model.safetensors")
+    try:
+        refuse_special(weights)
+        model.load_state_dict(load_file(weights))
+    except (OSError, RuntimeError, SafetensorError) as error:
+        reason = " ".join(str(error).split())
+        raise RunError(f"{weights} does not hold the weights of the run's network: {reason}") from error
     return model, encoder, tuple(predictions.classes)
-
-
-def make_augment(
-    config: RunConfig, dataset: Dataset
-) -> Callable[[Inputs, torch.Generator, int, Tensor], Inputs] | None:
-    """Flips of whole image batches where they are in colour, shifts and cutouts; or None.
-
-    Grey images are mostly writing, and a mirrored character is another one. Images that stay files are cropped and
-    flipped one by one as they are read (see `data.encoders.images`), not here.
-    """
-    training, images = config.training, dataset.train.inputs
-    if not training.augment or not isinstance(images, Tensor):
-        return None
-    flip = training.flip if images.shape[1] == 3 else "none"
-    reflect = training.translate is not None
-    padding = max(1, images.shape[3] // 8) if training.translate is None else training.translate
-    first = torch.rand(len(images), generator=torch.Generator().manual_seed(config.seed)) < 0.5
-
-    def augment(inputs: Inputs, generator: torch.Generator, epoch: int, indices: Tensor) -> Inputs:
-        assert isinstance(inputs, Tensor)
-        if flip == "random":
-            inputs = random_flip(inputs, generator)
-        elif flip == "alternating":
-            inputs = alternating_flip(inputs, first[indices], epoch)
-        if padding:
-            inputs = random_crop(inputs, padding, generator, reflect=reflect)
-        return random_cutout(inputs, training.cutout, generator) if training.cutout else inputs
-
-    return augment
 
 
 def describe(config: RunConfig) -> str:
     """The resolved recipe in a line."""
     training = config.training
     shown = [
-        f"{training.epochs} {'epoch' if training.epochs == 1 else 'epochs'}",
+        counted(training.epochs or 0, "epoch"),
         f"batch {training.batch_size}",
         f"{training.optimizer} at {training.lr:g}",
         str(training.schedule),

@@ -1,4 +1,4 @@
-"""A few test inputs that were taken for another class, small enough to keep with every run.
+"""A few test inputs that were predicted wrong, small enough to store with every run.
 
 Shapes: N test examples, K classes.
 """
@@ -13,15 +13,18 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from adaptive_labels.data import Dataset, Examples
+from adaptive_labels.data import Dataset, Examples, TableRows
 from adaptive_labels.data.encoders.images import image_at
 from adaptive_labels.data.stored_texts import StoredTexts
+from adaptive_labels.mapped import let_go
+from adaptive_labels.words import shorten
 
 PAIRS = 40
 EXAMPLES_OF_A_PAIR = 3
 LONGEST_TEXT = 200
 THUMBNAIL_SIDE = 32
 LARGEST_FILE = 180_000
+_AT_ONCE = 2**22  # logits whose probabilities are in memory together
 
 
 def example_mistakes(dataset: Dataset, logits: Tensor) -> dict[str, Any]:
@@ -30,8 +33,10 @@ def example_mistakes(dataset: Dataset, logits: Tensor) -> dict[str, Any]:
     ``logits`` (N, K) are of the test split. The result is plain data for ``examples.json``: at most 40 pairs of 3
     inputs, fewer where they would exceed 180 kB.
     """
-    test, predicted = dataset.test, logits.argmax(1)
-    confidence = logits.float().softmax(1).amax(1)
+    test, predicted, confidence = dataset.test, torch.empty(len(logits), dtype=torch.int64), torch.empty(len(logits))
+    for rows in torch.arange(len(logits)).split(max(1, _AT_ONCE // logits.shape[1])):  # type: ignore[no-untyped-call]
+        confidence[rows], predicted[rows] = logits[rows].float().softmax(1).amax(1), logits[rows].argmax(1)
+        let_go(logits)
     pairs: list[dict[str, Any]] = []
     size = 0
     for true, taken_for, count in _largest_pairs(test.labels, predicted, dataset.num_classes):
@@ -63,12 +68,13 @@ def _example(examples: Examples, index: int, confidence: float) -> dict[str, Any
     text, png = shown_input(examples, index)
     if text is None:
         return {"confidence": round(confidence, 4), "png": png}
-    short = text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
-    return {"confidence": round(confidence, 4), "text": short}
+    return {"confidence": round(confidence, 4), "text": shorten(text, LONGEST_TEXT)}
 
 
 def shown_input(examples: Examples, index: int) -> tuple[str | None, str | None]:
     """An input to be shown: its text or None, and a small picture of it (PNG in base64) or None."""
+    if isinstance(examples.inputs, TableRows):
+        return examples.inputs.shown(index), None
     if isinstance(examples.inputs, list | StoredTexts):
         return examples.inputs[index], None
     return None, base64.b64encode(thumbnail(image_at(examples, index))).decode("ascii")

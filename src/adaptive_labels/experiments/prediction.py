@@ -1,25 +1,28 @@
-"""A finished run as a classifier: texts or image files in, classes with probabilities out."""
+"""A finished run as a classifier: texts, image files or rows of a table in, classes with probabilities out."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, Self, TextIO
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from adaptive_labels.config import from_dict
+from adaptive_labels.data import TableRows
 from adaptive_labels.data.encoders.images import ImageEncoder
+from adaptive_labels.data.encoders.rows import RowEncoder
 from adaptive_labels.data.pixels import decode_image, open_rgb, resize_and_cut, why_unreadable
 from adaptive_labels.data.readers.images import is_image
 from adaptive_labels.data.readers.tables import is_table
-from adaptive_labels.data.readers.texts import read_texts_only
+from adaptive_labels.data.readers.texts import read_rows, read_texts_only
 from adaptive_labels.experiments import build
 from adaptive_labels.experiments.teachers import finished_run
+from adaptive_labels.files import read_bytes, read_text
 from adaptive_labels.runs import RunError
 from adaptive_labels.training.evaluation import predict_logits
+from adaptive_labels.words import few
 
 _FILE_SUFFIXES = {".txt", ".csv", ".tsv", ".json", ".jsonl", ".png", ".jpg", ".jpeg"}
 
@@ -38,17 +41,20 @@ class Predictor:
     text_column: str | None = None
 
     @classmethod
-    def load(cls, path: str | Path) -> Predictor:
+    def load(cls, path: str | Path) -> Self:
         """The classifier of the finished run in ``path``."""
         run = finished_run(Path(path), "predict with")
         temperature = (run.result or {})["metrics"]["test"].get("temperature", 1.0)
-        return cls(*build.load_network(run), temperature, run.config["data"].get("text_column"))
+        network = build.load_network(run)
+        return cls(*network, temperature, from_dict(run.config).data.text_column)
 
-    def read(self, inputs: Sequence[str], standard_input: TextIO) -> tuple[list[str], list[str] | Tensor]:
-        """What command-line inputs stand for: names to show, and the texts or images themselves.
+    def read(self, inputs: Sequence[str], standard_input: TextIO) -> tuple[list[str], list[str] | Tensor | TableRows]:
+        """What command-line inputs stand for: names to show, and the texts, images or rows themselves.
 
         Of a table each row is an input, empty texts included; of any other text file each line that is not empty.
         """
+        if isinstance(self.encoder, RowEncoder):
+            return self._read_rows(inputs, self.encoder)
         if isinstance(self.encoder, ImageEncoder):
             return self._read_images(inputs)
         texts: list[str] = []
@@ -68,6 +74,18 @@ class Predictor:
                 texts.append(given)
         return texts, texts
 
+    def _read_rows(self, inputs: Sequence[str], encoder: RowEncoder) -> tuple[list[str], TableRows]:
+        names: list[str] = []
+        cells = []
+        for given in inputs:
+            if not _is_file(given) or not is_table(Path(given)):
+                columns = few(map(repr, encoder.names))
+                raise RunError(f"{given} is no table; this run classifies the rows of one, with the columns {columns}")
+            rows, sources = read_rows(Path(given), encoder.names, encoder.numeric)
+            names += sources
+            cells.append(rows.cells)
+        return names, TableRows(tuple(encoder.names), tuple(encoder.numeric), np.concatenate(cells))
+
     def _read_images(self, inputs: Sequence[str]) -> tuple[list[str], Tensor]:
         assert isinstance(self.encoder, ImageEncoder)
         (height, width), resize = self.encoder.size, self.encoder.resize
@@ -76,7 +94,7 @@ class Predictor:
             if not _is_file(given):
                 raise RunError(f"{given} is no file; this run classifies image files")
             try:
-                content = Path(given).read_bytes()
+                content = read_bytes(given)
                 if resize is not None:
                     pixels = np.asarray(resize_and_cut(open_rgb(content), width, resize))  # (H, W, 3)
                 else:
@@ -90,17 +108,22 @@ class Predictor:
             images = (images * grey).sum(1, keepdim=True).round().to(torch.uint8)
         return list(inputs), images
 
-    def probabilities(self, inputs: str | Sequence[str] | Tensor) -> Tensor:
-        """The probability of every class for each input, (N, K); one text is one input."""
-        if isinstance(inputs, str):
+    def probabilities(self, inputs: Any) -> Tensor:
+        """The probability of every class for each input, (N, K): texts, a tensor of images, or a dict for each row.
+
+        One text or one dict is one input.
+        """
+        if isinstance(inputs, str | Mapping):
             inputs = [inputs]
         if len(inputs) == 0:
             return torch.zeros(0, len(self.classes), dtype=torch.float64)
-        encoded = self.encoder.encode(inputs if isinstance(inputs, Tensor) else list(inputs))
+        if isinstance(self.encoder, RowEncoder) and not isinstance(inputs, TableRows):
+            inputs = TableRows.of_records(self.encoder.names, self.encoder.numeric, inputs)
+        encoded = self.encoder.encode(inputs if isinstance(inputs, Tensor | TableRows) else list(inputs))
         return (predict_logits(self.model, encoded).double() / self.temperature).softmax(1)
 
-    def predict(self, inputs: str | Sequence[str] | Tensor, top: int = 3) -> list[list[tuple[str, float]]]:
-        """The ``top`` classes of each input with their probabilities, largest first; one text is one input."""
+    def predict(self, inputs: Any, top: int = 3) -> list[list[tuple[str, float]]]:
+        """The ``top`` classes of each input with their probabilities, largest first; see `probabilities`."""
         return self.largest(self.probabilities(inputs), top)
 
     def largest(self, probabilities: Tensor, top: int) -> list[list[tuple[str, float]]]:
@@ -115,7 +138,7 @@ class Predictor:
 def _lines_of(file: Path) -> list[str]:
     try:
         # Not splitlines(), which also breaks at characters that may stand inside a text.
-        return [line for line in file.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
+        return [line for line in read_text(file, "utf-8-sig").split("\n") if line.strip()]
     except UnicodeDecodeError as error:
         raise RunError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start})") from error
 
@@ -127,6 +150,6 @@ def _is_file_name(given: str) -> bool:
 
 def _is_file(given: str) -> bool:
     try:
-        return Path(given).is_file()
+        return Path(given).exists() and not Path(given).is_dir()
     except OSError:  # a text too long for a file name
         return False

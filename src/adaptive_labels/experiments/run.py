@@ -1,9 +1,8 @@
 """One run, from its configuration to its result: trains, tests once, and leaves a folder that never changes again."""
 
-from __future__ import annotations
-
 import functools
 import json
+import multiprocessing
 import os
 import shutil
 import threading
@@ -12,23 +11,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
 from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict
-from adaptive_labels.experiments import build, teachers as teaching
+from adaptive_labels.data import pretraining_notes
+from adaptive_labels.experiments import build, teachers
+from adaptive_labels.experiments.augment import make_augment
+from adaptive_labels.experiments.divergence import keep_evidence
 from adaptive_labels.experiments.executors import Job
+from adaptive_labels.experiments.half_precision import compact_logits, weights_file
 from adaptive_labels.experiments.mistakes import example_mistakes
-from adaptive_labels.metrics import evaluate, fit_temperature, nll, top_k_accuracy
+from adaptive_labels.experiments.trackers import tell_result, tracked
+from adaptive_labels.metrics import evaluate, fit_temperature
+from adaptive_labels.metrics.rows import Predictions
 from adaptive_labels.models import file_hash
 from adaptive_labels.objectives import Objective
-from adaptive_labels.runs import RunFolder, RunRecorder, find_run, run_id
-from adaptive_labels.training.evaluation import predict_logits
-from adaptive_labels.training.loop import FitResult, fit
+from adaptive_labels.runs import RunFolder, RunRecorder, find_run, run_id, tidy
+from adaptive_labels.training import processes
+from adaptive_labels.training.evaluation import predict_logits, predicted_batches
+from adaptive_labels.training.loop import FitResult, Interrupted, fit
 from adaptive_labels.training.progress import Reporter, SilentReporter
-from adaptive_labels.training.recorders import Recorder, TensorBoardRecorder
+from adaptive_labels.training.recorders import Recorder, SilentRecorder
 
 # Torch's random state is one per process: two threads that trained at once would draw from each other's.
 _ONE_AT_A_TIME = threading.Lock()
@@ -41,46 +45,77 @@ def execute(
 
     A run that this one learns from is done first, in silence, unless it is finished; so is what that one needs. The
     least time between two checkpoints is 5 seconds, or what the environment variable ALR_CHECKPOINT_SECONDS says.
+
+    Where several processes train, all of them call this, and the first one reads and writes the folder.
     """
-    if (find_run(out, to_dict(config)) / "result.json").exists():
+    if (done := processes.from_first(lambda: _finished(config, out))) is not None:
         reporter.close()
-        return RunFolder.create(out, to_dict(config))
-    needed = teaching.needed_run(config)
+        return done
+    needed = teachers.needed_run(config)
     if needed is not None:
         execute(needed, prepared, out, SilentReporter(), command)
-    taught_by = teaching.teacher_run(config, out)
-    run = RunFolder.create(out, to_dict(config))
-    with _ONE_AT_A_TIME, run.lock():
-        dataset = prepared.dataset
-        recorder: Recorder = RunRecorder(run, dataset.classes)
-        if config.training.tensorboard:
-            recorder = TensorBoardRecorder(recorder, run.path / "tensorboard")
-        teacher = None if taught_by is None else build.load_network(taught_by)[0]
-        run.write_environment(list(command))
-        run.write_json("encoder.json", build.encoder_to_dict(prepared.encoder))
-        objective = build.make_objective(config, dataset, prepared.encoder, teacher)
-        fitted = fit(
-            objective,
-            prepared.train,
-            dataset.train.labels,
-            (prepared.validation, dataset.validation.labels),
-            config.training,
-            config.seed,
-            recorder=recorder,
-            reporter=reporter,
-            checkpoint_dir=run.path / "checkpoint",
-            checkpoint_seconds=_checkpoint_seconds(),
-            augment=build.make_augment(config, dataset),
-        )
-        trained = time.perf_counter()
-        weights = {name: tensor.contiguous().cpu() for name, tensor in objective.model.state_dict().items()}
-        run.write_bytes("model.safetensors", safetensors_bytes(weights))
-        result = _result(config, prepared, objective, fitted, run)
-        if taught_by is not None:
-            result["teacher"] = _teacher(taught_by)
-        run.finish({**result, "seconds": fitted.seconds + time.perf_counter() - trained})
-        shutil.rmtree(run.path / "checkpoint", ignore_errors=True)  # nothing is left to resume
+    taught_by, teacher = processes.from_first(lambda: _open_teacher(config, out))
+    run = processes.from_first(lambda: RunFolder.create(out, to_dict(config)))
+    lock = run.lock()
+    with _ONE_AT_A_TIME:
+        processes.from_first(lock.acquire)
+        try:
+            recorder = _begin(run, config, prepared, command) if processes.rank() == 0 else SilentRecorder()
+            objective = build.make_objective(config, prepared.dataset, prepared.encoder, teacher)
+            fitted = fit(
+                objective,
+                prepared.train,
+                prepared.dataset.train.labels,
+                (prepared.validation, prepared.dataset.validation.labels),
+                config.training,
+                config.seed,
+                recorder=recorder,
+                reporter=reporter,
+                checkpoint_dir=run.path / "checkpoint",
+                checkpoint_seconds=_checkpoint_seconds(),
+                augment=make_augment(config, prepared.dataset),
+            )
+            trained = time.perf_counter()
+            if fitted.status == "diverged":
+                fitted = processes.from_first(lambda: keep_evidence(run, fitted, prepared))
+            learners = objective.learners if fitted.status != "diverged" else ()
+            every = [_metrics(learner, prepared, run.path) for learner in learners]
+            if processes.rank() == 0:
+                result = _result(config, prepared, objective, fitted, every, run)
+                if taught_by is not None:
+                    result["teacher"] = _teacher(taught_by)
+                run.finish({**result, "seconds": fitted.seconds + time.perf_counter() - trained})
+                shutil.rmtree(run.path / "checkpoint", ignore_errors=True)  # nothing is left to resume
+                tell_result(recorder, result)
+        finally:
+            lock.release()
+    if processes.rank() == 0:
+        tidy(run)  # what earlier sittings left that were ended in the middle of a file
     return run
+
+
+def _finished(config: RunConfig, out: Path) -> RunFolder | None:
+    """The run of a configuration if it is finished, without what a process left that was ended after the result."""
+    if not (find_run(out, to_dict(config)) / "result.json").exists():
+        return None
+    run = RunFolder.create(out, to_dict(config))
+    tidy(run)
+    return run
+
+
+def _open_teacher(config: RunConfig, out: Path) -> tuple[RunFolder | None, torch.nn.Module | None]:
+    """The run that a configuration learns from, and its network; None if it learns from none."""
+    taught_by = teachers.teacher_run(config, out)
+    return taught_by, None if taught_by is None else build.load_network(taught_by)[0]
+
+
+def _begin(run: RunFolder, config: RunConfig, prepared: build.Prepared, command: Sequence[str]) -> Recorder:
+    """Write what is known of a run before it is trained; where its history goes."""
+    recorder = tracked(RunRecorder(run, prepared.dataset.classes), config, run)
+    run.write_json("config.json", to_dict(config))  # device, threads and the like are those of this sitting
+    run.write_environment(list(command), processes=processes.world())
+    run.write_json("encoder.json", build.encoder_to_dict(prepared.encoder))
+    return recorder
 
 
 def _checkpoint_seconds() -> float:
@@ -92,10 +127,23 @@ def _checkpoint_seconds() -> float:
 
 
 def execute_job(job: Job, reporter: Reporter) -> str:
-    """`execute` for another process: plain data in, the run's path out. The data is opened once per process."""
+    """`execute` for another process: plain data in, the run's path out. The data is opened once per process.
+
+    A worker that is asked to stop ends, once its run has kept what it learnt.
+    """
     config = from_dict(job.config)
-    prepared = _prepared(job.data, json.dumps(to_dict(config.data)), json.dumps(to_dict(config.model)))
-    return str(execute(config, prepared, Path(job.out), reporter, job.command).path)
+    prepared = open_prepared(config, job.data)
+    try:
+        return str(execute(config, prepared, Path(job.out), reporter, job.command).path)
+    except Interrupted as stop:
+        if multiprocessing.parent_process() is not None:
+            os._exit(128 + stop.number)  # a pool would give the worker another job
+        raise
+
+
+def open_prepared(config: RunConfig, file: str | None = None) -> build.Prepared:
+    """The data of a resolved configuration, from a file if it is there; a `ConfigError` if it has changed since."""
+    return _prepared(file, json.dumps(to_dict(config.data)), json.dumps(to_dict(config.model)))
 
 
 @functools.lru_cache(maxsize=1)
@@ -103,16 +151,21 @@ def _prepared(file: str | None, data: str, model: str) -> build.Prepared:
     if file is not None and Path(file).exists():  # another machine does not have it
         return build.load_prepared(file)
     config = from_dict({"data": json.loads(data), "model": json.loads(model)})
-    dataset = build.load_data(config.data)
+    dataset = build.load_data(config.data, config.model)
     if config.data.fingerprint not in (None, dataset.fingerprint):
         raise ConfigError(f"data: {config.data.name} has changed since the comparison began; start it again")
     return build.prepare(config, dataset)
 
 
 def _result(
-    config: RunConfig, prepared: build.Prepared, objective: Objective, fitted: FitResult, run: RunFolder
+    config: RunConfig,
+    prepared: build.Prepared,
+    objective: Objective,
+    fitted: FitResult,
+    every: Sequence[tuple[dict[str, dict[str, float]], Tensor, Tensor]],
+    run: RunFolder,
 ) -> dict[str, Any]:
-    """What is known of a run once it is trained. The test split is read here, and only here."""
+    """What is known of a run once it is trained; ``every`` is what `_metrics` gives for each of its networks."""
     dataset = prepared.dataset
     result: dict[str, Any] = {
         "dataset": dataset.name,
@@ -129,35 +182,40 @@ def _result(
         "status": "diverged" if fitted.status == "diverged" else "finished",
         "reason": fitted.reason,
     }
+    if notes := pretraining_notes(prepared.encoder, dataset.name):
+        result["pretraining"] = notes
     if fitted.status == "diverged":
+        run.write_bytes("model.safetensors", weights_file(objective.model, ()))
         return result
-    result["metrics"], validation, test = _metrics(objective.model, prepared)
+    result["metrics"], validation, test = every[0]
+    alone = processes.world() == 1  # only then can the rounded weights be tried here
+    checks = ((prepared.test, test), (prepared.validation, validation)) if alone else ()
+    temperature = result["metrics"]["test"]["temperature"]
+    run.write_bytes("model.safetensors", weights_file(objective.model, checks, temperature))
     run.save_predictions(
-        test_logits=test.numpy().astype(np.float32),
+        test_logits=compact_logits(test, temperature),
         test_labels=dataset.test.labels.numpy(),
-        validation_logits=validation.numpy().astype(np.float32),
+        validation_logits=compact_logits(validation, temperature),
         validation_labels=dataset.validation.labels.numpy(),
         classes=dataset.classes,
     )
     run.write_json("examples.json", example_mistakes(dataset, test))
     if len(objective.learners) > 1:
-        result["peers"] = _peers(config, objective, result["metrics"], prepared)
+        result["peers"] = _peers(config, objective, [metrics for metrics, _, _ in every])
     return result
 
 
-def _metrics(model: torch.nn.Module, prepared: build.Prepared) -> tuple[dict[str, dict[str, float]], Tensor, Tensor]:
-    """Metrics of every split, and the logits of validation and test."""
+def _metrics(
+    model: torch.nn.Module, prepared: build.Prepared, folder: Path
+) -> tuple[dict[str, dict[str, float]], Tensor, Tensor]:
+    """Metrics of every split, and the logits of validation and test; in the first process. Only here test is read."""
     dataset = prepared.dataset
-    validation = predict_logits(model, prepared.validation)
-    test = predict_logits(model, prepared.test)
-    train = predict_logits(model, prepared.train)  # as given, not augmented: its distance from test is the gap
+    validation = predict_logits(model, prepared.validation, folder=folder)
+    test = predict_logits(model, prepared.test, folder=folder)
+    of_train = _train_metrics(model, prepared)
+    if processes.rank() > 0:
+        return {}, validation, test
     temperature = fit_temperature(validation, dataset.validation.labels)
-    given, true = dataset.train.labels, dataset.train.true_labels
-    of_train = {"top1": top_k_accuracy(train, given), "nll": nll(train, given)}
-    if dataset.num_classes > 5:
-        of_train["top5"] = top_k_accuracy(train, given, k=5)
-    if true is not None:
-        of_train |= _memorised(train, given, true)
     metrics = {
         "train": of_train,
         "validation": evaluate(validation, dataset.validation.labels, temperature),
@@ -166,9 +224,28 @@ def _metrics(model: torch.nn.Module, prepared: build.Prepared) -> tuple[dict[str
     return metrics, validation, test
 
 
-def _memorised(logits: Tensor, labels: Tensor, true_labels: Tensor) -> dict[str, float]:
+def _train_metrics(model: torch.nn.Module, prepared: build.Prepared) -> dict[str, float]:
+    """Metrics of the training split, not augmented: their distance from test is the gap. No logits are kept."""
+    examples = prepared.dataset.train
+    predicted, ranks = torch.empty_like(examples.labels), torch.empty_like(examples.labels)
+    losses = torch.empty(len(examples), dtype=torch.float64)
+    for indices, logits in predicted_batches(model, prepared.train):
+        if processes.rank() > 0:
+            continue
+        rows = Predictions(logits, examples.labels[indices])
+        predicted[indices], ranks[indices] = torch.from_numpy(rows.predicted), torch.from_numpy(rows.ranks)
+        losses[indices] = torch.from_numpy(rows.losses)
+    found = {"top1": float((ranks < 1).numpy().mean()), "nll": float(losses.numpy().mean())}
+    if prepared.dataset.num_classes > 5:
+        found["top5"] = float((ranks < 5).numpy().mean())
+    if examples.true_labels is not None:
+        found |= _memorised(predicted, examples.labels, examples.true_labels)
+    return found
+
+
+def _memorised(predicted: Tensor, labels: Tensor, true_labels: Tensor) -> dict[str, float]:
     """Of the training labels that injected noise made wrong: the shares predicted as given, and as true."""
-    wrong, predicted = labels != true_labels, logits.argmax(1)
+    wrong = labels != true_labels
     count = max(int(wrong.sum()), 1)
     return {
         "wrong_labels": float(wrong.sum()),
@@ -177,18 +254,15 @@ def _memorised(logits: Tensor, labels: Tensor, true_labels: Tensor) -> dict[str,
     }
 
 
-def _peers(
-    config: RunConfig, objective: Objective, first: dict[str, dict[str, float]], prepared: build.Prepared
-) -> dict[str, Any]:
+def _peers(config: RunConfig, objective: Objective, every: Sequence[dict[str, dict[str, float]]]) -> dict[str, Any]:
     """The metrics of every network that was trained, the one that predicts first, and their means."""
-    every = [first, *(_metrics(learner, prepared)[0] for learner in objective.learners[1:])]
     mean = {
         split: {name: sum(one[split][name] for one in every) / len(every) for name in figures}
-        for split, figures in first.items()
+        for split, figures in every[0].items()
     }
     networks = [
         {"model": model.name, "parameters": _count_parameters(learner), "metrics": metrics}
-        for model, learner, metrics in zip(teaching.networks(config), objective.learners, every, strict=True)
+        for model, learner, metrics in zip(teachers.networks(config), objective.learners, every, strict=True)
     ]
     return {"networks": networks, "mean": mean}
 
@@ -201,7 +275,7 @@ def _teacher(run: RunFolder) -> dict[str, Any]:
         "run": run_id(run.config),
         "model": result["model"],
         "parameters": result["parameters"]["network"],
-        "weights": file_hash(run.path / "model.safetensors"),
+        "weights": file_hash(run.checked("model.safetensors")),
         "top1": {split: result["metrics"][split]["top1"] for split in ("validation", "test")},
         "seconds": result["seconds"],
     }

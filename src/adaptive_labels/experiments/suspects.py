@@ -1,6 +1,4 @@
-"""Training examples whose label looks wrong: a finished run looks at its own training data again."""
-
-from __future__ import annotations
+"""Training examples whose label looks wrong: a finished run predicts its own training data."""
 
 import dataclasses
 from collections.abc import Callable
@@ -19,7 +17,7 @@ from adaptive_labels.analysis.suspects import (
     suggested_labels,
 )
 from adaptive_labels.config import from_dict
-from adaptive_labels.data import DataError, Dataset, Examples
+from adaptive_labels.data import DataError, Dataset, Examples, Pretrained
 from adaptive_labels.errors import UserError
 from adaptive_labels.experiments import build
 from adaptive_labels.experiments.mistakes import shown_input
@@ -62,11 +60,12 @@ def find_suspects(
 
 def training_data(run: RunFolder, data: str | Path | None = None) -> Dataset:
     """The data set that a run was trained on, read again; a `RunError` if it is gone or has changed."""
-    config = from_dict(run.config).data
+    whole = from_dict(run.config)
+    config = whole.data
     if data is not None:
         config = dataclasses.replace(config, name=str(data))
     try:
-        dataset = build.load_data(config)
+        dataset = build.load_data(config, whole.model)
     except DataError as error:
         hint = "" if data is not None else " If it has moved, say where with --data."
         raise RunError(f"the training data of {run.path} cannot be read again: {error}{hint}") from error
@@ -80,6 +79,8 @@ def training_data(run: RunFolder, data: str | Path | None = None) -> Dataset:
 
 def _logits(predictor: Predictor, examples: Examples, progress: Progress) -> np.ndarray:
     """(N, K) float32, encoded and predicted in pieces, so that long work shows that it moves."""
+    if isinstance(predictor.encoder, Pretrained):
+        build.encode(predictor.encoder, examples)  # at once, unless its features are kept: then it tells how far it is
     parts, every = [], torch.arange(len(examples))
     for start in range(0, len(every), _EXAMPLES_AT_A_TIME):
         piece = every[start : start + _EXAMPLES_AT_A_TIME]

@@ -5,8 +5,6 @@ trained, and two runs that need the same one share it. A configuration is *settl
 the user left open.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +17,7 @@ from adaptive_labels.losses.registry import METHODS, find_method
 from adaptive_labels.models import find_model
 from adaptive_labels.models.weights import file_hash
 from adaptive_labels.runs import RunError, RunFolder, find_run, run_id
+from adaptive_labels.words import few
 
 DEFAULT_PEERS = 2
 # In the original's first figure (AlexNet, 57.9, 60.0, 60.9, 61.2%) two generations bring most of what three do.
@@ -168,14 +167,18 @@ def check_teacher(config: RunConfig, dataset: Dataset, encoder: Mapping[str, Any
     run = _finished_teacher(path, f"{_TEACHER}: ")
     predictions = run.load_predictions()
     classes = () if predictions is None else predictions.classes or ()
-    stored, here = (
-        {"kind": one["kind"], **one["settings"]} for one in (read_json(run.path / "encoder.json"), plain(encoder))
-    )
+    try:
+        stored, here = (
+            {"kind": one["kind"], **one["settings"]} for one in (read_json(run.checked("encoder.json")), plain(encoder))
+        )
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"{_TEACHER}: {run.path / 'encoder.json'} does not say how inputs are read") from error
+    data = run.config.get("data")
     differing = sorted(key for key in {*stored, *here} if stored.get(key) != here.get(key))
     problem = None
     if classes != dataset.classes:
         problem = f"knows other classes ({_few(classes)}) than {dataset.name} has ({_few(dataset.classes)})"
-    elif run.config["data"].get("fingerprint") != dataset.fingerprint:
+    elif not isinstance(data, dict) or data.get("fingerprint") != dataset.fingerprint:
         problem = (
             f"was trained on other data or another split than {dataset.name} is here, so that it may have seen what "
             "the student is tested on; train a teacher on the same data"
@@ -199,6 +202,9 @@ def finished_run(path: Path, purpose: str) -> RunFolder:
         raise RunError(f"{path} is not finished; run its command again to go on")
     if result["status"] != "finished":
         raise RunError(f"{path} has nothing to {purpose}: {result['reason']}")
+    for split in ("validation", "test"):
+        if not isinstance(result["metrics"].get(split, {}).get("top1"), float | int):
+            raise RunError(f"{path / 'result.json'} has no {split} top1, as every finished run has")
     return run
 
 
@@ -224,7 +230,7 @@ def _finished_teacher(path: Path, prefix: str) -> RunFolder:
 
 def _teacher_hash(run: RunFolder, config: RunConfig) -> str:
     """The hash of a teacher's weights; a ConfigError if the configuration was made with others."""
-    found = file_hash(run.path / "model.safetensors")
+    found = file_hash(run.checked("model.safetensors"))
     if config.method.options.get("teacher_hash", found) != found:
         raise ConfigError(f"{_TEACHER}: {run.path} has changed: its weights are not those that teacher_hash says")
     return found
@@ -239,7 +245,7 @@ def _beside(model: ModelConfig, name: str, options: Mapping[str, Any]) -> ModelC
 def _reading(model: ModelConfig) -> frozenset[str]:
     """The options that say how inputs are read."""
     assert model.name is not None
-    return encoder_options(find_model(model.name)[0].reads)
+    return encoder_options(find_model(model.name)[0].reads_with(model.options))
 
 
 def _peer_models(options: Mapping[str, Any]) -> list[Any]:
@@ -258,5 +264,4 @@ def _check_name(value: Any, option: str) -> None:
 
 
 def _few(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
-    return f"{len(names)}: {shown}" if names else "none are kept"
+    return f"{len(names)}: {few(names, 3)}" if names else "none are kept"

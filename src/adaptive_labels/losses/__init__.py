@@ -1,4 +1,4 @@
-"""One criterion per method, each in the place of ``torch.nn.CrossEntropyLoss``: ``loss = criterion(logits, target)``.
+"""One criterion per method, each used like ``torch.nn.CrossEntropyLoss``: ``loss = criterion(logits, target)``.
 
 A method is one file in this folder: its function, its class and its registration. All of them are imported here.
 """

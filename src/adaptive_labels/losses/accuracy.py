@@ -1,7 +1,5 @@
 """The training accuracy that drives the weight on L_res: 1 − acc, or min(acc, 1 − acc)."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 
@@ -12,10 +10,10 @@ RESIDUAL_WEIGHTS = ("running", "batch", "epoch", "waiting")
 
 
 class TrainingAccuracy(nn.Module):
-    """Counts hits over batches and epochs, and gives the weight on L_res that follows from them.
+    """Counts correct predictions over batches and epochs, and computes the weight on L_res from them.
 
-    A batch's counts wait in ``pending_counts`` until the next step begins: so the running average always lags by one
-    step, and several micro-batches can be one step.
+    The counts of a batch stay in ``pending_counts`` until the next step begins. So the running average always lags by
+    one step, and several micro-batches can be one step.
 
     Args:
         residual_weight: ``"running"``, ``"batch"``, ``"epoch"``, ``"waiting"``, or a number at least 0.
@@ -66,7 +64,7 @@ class TrainingAccuracy(nn.Module):
         return weight
 
     def count(self, hits: Tensor | float, samples: Tensor | float) -> None:
-        """Take a batch's counts."""
+        """Add the counts of a batch."""
         pending = self.pending_counts
         if isinstance(hits, Tensor) or isinstance(samples, Tensor) or pending.device.type != "cpu":
             both = (torch.as_tensor(n, dtype=pending.dtype, device=pending.device) for n in (hits, samples))
@@ -77,7 +75,7 @@ class TrainingAccuracy(nn.Module):
             counts[1] += samples
 
     def fold(self) -> None:
-        """Take the counts of the last step into the averages; a step without samples leaves them alone."""
+        """Add the counts of the last step to the averages; a step without samples does not change them."""
         pending, running = self.pending_counts, self.running
         hits, samples = numbers(pending)
         if isinstance(samples, Tensor):

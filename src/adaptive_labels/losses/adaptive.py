@@ -1,7 +1,5 @@
 """AdaptiveLabelLoss: adaptive label regularisation as a criterion."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from numbers import Integral
@@ -59,51 +57,50 @@ class AdaptiveLabelLoss(Criterion):
 
     .. math:: L = L_{hard} + a\,L_{res} + L_{upd}
 
-    L_hard is cross entropy with the (smoothed) label; L_res draws the probabilities of the wrong classes towards the
-    class's *residual label* softmax(S_y); L_upd draws the residual label towards those probabilities. a is
-    1 − (training accuracy), unless ``residual_weight`` says otherwise. The formulas are in
-    :mod:`adaptive_labels.functional`.
+    L_hard is cross entropy with the (smoothed) label. L_res moves the probabilities of the wrong classes towards the
+    class's *residual label* softmax(S_y). L_upd moves the residual label towards those probabilities. The weight a is
+    1 − (training accuracy) by default. The formulas are in :mod:`adaptive_labels.functional`.
 
-    S is a parameter, so the optimizer must know it: ``SGD([*model.parameters(), *criterion.parameters()])``, or
-    ``SGD([{"params": model.parameters()}, *criterion.parameter_groups()])`` to keep weight decay off it; or let the
-    criterion move it with ``update="self"``.
+    S is a parameter, so give it to the optimizer:
+    ``SGD([{"params": model.parameters()}, *criterion.parameter_groups()])``, which keeps weight decay off S, or
+    ``SGD([*model.parameters(), *criterion.parameters()])``. With ``update="self"`` the criterion moves S itself.
 
     Args:
         num_classes: K.
         label_smoothing: ε of L_hard.
         weight, ignore_index, reduction, check_inputs, check_finite, synchronize: see :class:`Criterion`. Class weights
-            apply to L_hard and L_res. ``"none"`` and ``"sum"`` include L_upd, too.
+            apply to L_hard and L_res. The reductions ``"none"`` and ``"sum"`` include L_upd, too.
         residual_weight: a. ``"running"``: 1 − a running average of the accuracy of past batches; ``"batch"``: of this
-            batch; ``"epoch"``: of the epoch before the last :meth:`epoch_end`; ``"waiting"``:
-            min(acc, 1 − acc) of the running average, so that L_res waits until something is learned; or a number,
-            held constant.
+            batch; ``"epoch"``: of the epoch before the last :meth:`epoch_end`; ``"waiting"``: min(acc, 1 − acc) of the
+            running average, so that L_res counts little until the network has learned something; or a constant number.
         normalization: ``"sum"`` over classes, as in the paper's gradients; ``"literal"``, with the factors of the
             paper's equations, 1/K on L_hard and 1/(K−1) on the others; ``"hybrid"``, 1/(K−1) on the others only.
         attraction: τ. L_res aims at softmax(τ·S); 1 is the paper.
-        update: ``"optimizer"``: S is moved by the optimizer that it was given to. ``"self"``: the criterion moves S
-            itself, once in each forward with gradients on, in closed form: so micro-batches of accumulated gradients
-            and the two passes of SAM are several steps of S.
-        sparse: row-sparse gradients for S, as ``torch.nn.Embedding`` has them, for optimizers that take them.
+        update: ``"optimizer"``: your optimizer moves S. ``"self"``: the criterion moves S itself, in closed form, once
+            in each forward with gradients on. So micro-batches of accumulated gradients and the two passes of SAM are
+            several steps of S.
+        sparse: row-sparse gradients for S, as in ``torch.nn.Embedding``, for optimizers that take them.
         rank: S as a product of two (K, rank) factors, for many classes; ``None`` is the dense S.
-        fused: the value and all gradients in one pass, for class indices and ``reduction`` "mean" or "sum": ``None``
-            on the CPU where it can be; ``True`` demands it, on any device, with an error that says why it cannot be;
-            ``False`` never. It has no second derivative. It uses the compiled kernel if that was built (see
-            docs/speed.md), else torch's own operations. Inside ``torch.compile`` the compiler does the fusing.
+        fused: compute the value and all gradients in one pass, which class indices and ``reduction`` "mean" or "sum"
+            allow. ``None``: on the CPU, where possible; ``True``: on any device, with an error that says why if it is
+            not possible; ``False``: never. The fused pass has no second derivative. It uses the compiled kernel if that
+            was built (see docs/speed.md), else torch's operations. Inside ``torch.compile`` the compiler does the
+            fusing.
         smooth_over: spread the smoothing over ``"all"`` K classes, or over the K−1 ``"others"``.
         accuracy_momentum: of the running average, which starts at 0: old · m + batch · (1 − m).
-        residual_lr: the step of ``update="self"``, 0.1 unless given; the optimizer's groups have rates of their own.
-        residual_reduction: ``"batch"``: L_upd is a mean over the samples, so the gradient of a row of S shrinks as 1/K;
-            ``"class"``: a mean over the samples of each class, summed over classes, so that it does not. ``None`` is
-            ``"batch"`` with the optimizer (the paper's one total loss) and ``"class"`` with ``update="self"``.
-        initial_labels: (K, K), where S starts instead of uniform: an earlier run's residual labels, or counts of
-            confusions (row: the true class). The diagonal does not matter.
+        residual_lr: the learning rate of ``update="self"``, 0.1 by default; an optimizer's groups have their own rates.
+        residual_reduction: ``"batch"``: L_upd is a mean over the samples, so the gradient of a row of S shrinks as 1/K.
+            ``"class"``: a mean over the samples of each class, summed over classes, whose gradient does not shrink.
+            ``None``: ``"batch"`` with the optimizer (as in the paper's total loss), ``"class"`` with ``update="self"``.
+        initial_labels: (K, K), the start of S instead of uniform: residual labels of an earlier run, or counts of
+            confusions (row: the true class). The diagonal is not used.
         frozen: keep S as it is, and leave L_upd out.
 
     Attributes:
         residual_logits: the parameter S (K, K−1); not with ``rank``.
-        parts: of the last active forward, as detached scalars: ``hard``, ``residual``, ``update``, ``weight`` (a),
-            ``accuracy``.
-        fused_path: what computed it: ``"kernel"``, ``"tensors"`` (fused, by torch's operations) or ``"plain"``.
+        parts: the parts of the last training loss, as detached scalars: ``hard``, ``residual``, ``update``,
+            ``weight`` (a), ``accuracy``.
+        fused_path: what computed that loss: ``"kernel"``, ``"tensors"`` (fused, in torch's operations) or ``"plain"``.
         fused_reason: why it was not the kernel, or None.
 
     >>> criterion = AdaptiveLabelLoss(3)
@@ -206,7 +203,7 @@ class AdaptiveLabelLoss(Criterion):
 
     @property
     def learns(self) -> bool:
-        """Whether S moves: not if it is frozen, by the argument or by ``requires_grad_(False)``."""
+        """Whether S is trained: it is not if frozen by the argument or by ``requires_grad_(False)``."""
         return not self.frozen and (self.update == "self" or any(p.requires_grad for p in self.residual_parameters()))
 
     def factors(self) -> tuple[float, float]:
@@ -230,7 +227,7 @@ class AdaptiveLabelLoss(Criterion):
     def residual_labels(self, rows: Tensor | Sequence[int] | None = None) -> Tensor:
         """The residual labels as probabilities with a zero diagonal: (K, K), or (len(rows), K) for some classes.
 
-        Row k: how the probability that a sample of class k gives to other classes is divided among them.
+        Row k says what samples of class k are taken for: how their probability of other classes is divided.
         """
         self._warn_if_still()
         device = self.residual_parameters()[0].device
@@ -250,13 +247,13 @@ class AdaptiveLabelLoss(Criterion):
         return largest(self.residual_labels, self.num_classes, n, class_names)
 
     def epoch_end(self) -> None:
-        """Say that an epoch is over: ``residual_weight="epoch"`` takes its accuracy from here on."""
+        """Call this at the end of each epoch: ``residual_weight="epoch"`` uses the accuracy of the epoch that ends."""
         self.accuracy.epoch_end()
         self._warn_if_still()
 
     @contextmanager
     def accumulation(self, targets: Iterable[Tensor] | None = None) -> Iterator[Self]:
-        """Within this context several forwards are micro-batches of one step: the running weight stays as it is.
+        """In this context several forwards are micro-batches of one step, and the running weight stays constant.
 
         See :meth:`Criterion.accumulation` for ``targets``.
 

@@ -1,7 +1,5 @@
 """Checks of the criteria's arguments: each message names the argument, the value and what is allowed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The frame that all criteria share: arguments, modes, reduction, and what changes when several processes train."""
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from abc import ABC, abstractmethod
@@ -37,9 +35,9 @@ from adaptive_labels.losses.targets import cross_entropy
 class Terms:
     """A criterion's unreduced loss, in the two parts that are averaged differently.
 
-    ``prediction`` (M,) trains the network, and class weights apply to it. ``own`` (M,) trains the criterion's
-    parameters, and they do not; ``own_share`` is each sample's share in its mean, unless all count as their weights
-    say. ``parts`` are the pieces worth logging, each (M,) or a scalar.
+    ``prediction`` (M,) trains the network; class weights apply to it. ``own`` (M,) trains the criterion's parameters;
+    class weights do not apply to it. ``own_share`` is each sample's share in the mean of ``own``; by default it follows
+    from the sample weights. ``parts`` are the pieces worth logging, each (M,) or a scalar.
     """
 
     prediction: Tensor
@@ -49,23 +47,23 @@ class Terms:
 
 
 class Criterion(nn.Module, ABC):
-    """A loss that takes the place of ``torch.nn.CrossEntropyLoss``.
+    """A loss that replaces ``torch.nn.CrossEntropyLoss``.
 
-    It is active only while ``self.training and torch.is_grad_enabled()``; otherwise it is plain cross entropy with the
-    same weight, ignore_index and reduction, and changes no state.
+    The method is active only if ``self.training and torch.is_grad_enabled()``. Otherwise the loss is plain cross
+    entropy with the same weight, ignore_index and reduction, and no state changes.
 
     Args:
         num_classes: K ≥ 2.
-        weight: class weights (K,). A sample's weight multiplies its whole loss, so that it never distorts a smoothed
-            target; ``torch.nn.CrossEntropyLoss`` weighs the classes *inside* the target instead.
-        ignore_index: the label to leave out.
-        reduction: ``"mean"`` (weighted by ``weight``), ``"sum"`` or ``"none"``. A mean over nothing is 0, not NaN.
-        check_inputs: check the values of the targets. ``None``: on CPU tensors only, where it costs no synchronisation.
-            Never while compiling.
-        check_finite: look for NaN and infinite logits, and say in which rows.
+        weight: class weights (K,). The weight of a class multiplies a sample's whole loss, so that it never distorts a
+            smoothed target; ``torch.nn.CrossEntropyLoss`` weighs the classes *inside* the target instead.
+        ignore_index: samples with this label are left out.
+        reduction: ``"mean"`` (weighted by ``weight``), ``"sum"`` or ``"none"``. The mean over no samples is 0, not NaN.
+        check_inputs: check the values of the targets. ``None``: on CPU tensors only, where this needs no
+            synchronisation. Never while compiling.
+        check_finite: raise an error for NaN and infinite logits that names their rows.
         synchronize: all-reduce normalisers and counts over the processes of ``torch.distributed``, so that unequal
-            shares of a batch equal one process on the whole. ``None``: inside a ``DistributedDataParallel`` module's
-            forward, and anywhere for a method with a state of its own; then every process must call it.
+            shares of a batch equal one process with the whole batch. ``None``: only inside the forward of a
+            ``DistributedDataParallel`` module, and always for a method with state; every process must then call it.
     """
 
     #: Whether processes that do not share state would drift apart.
@@ -131,8 +129,8 @@ class Criterion(nn.Module, ABC):
         Args:
             input: logits (N, K), (N, K, d1, …) or (K,).
             target: class indices (N, d1, …), or class probabilities in the shape of ``input``.
-            sample_weight: (N, d1, …), or (N,) for all positions: a weight of 2 counts like the sample twice.
-            guide: logits of a teacher or of peers, for the criteria that follow one.
+            sample_weight: (N, d1, …), or (N,) for all positions: a weight of 2 counts the sample twice.
+            guide: logits of a teacher or of peers, for the methods that learn from them.
 
         Returns:
             A scalar, or (N, d1, …) with ``reduction="none"``; float32 unless the logits are float64.
@@ -200,7 +198,7 @@ class Criterion(nn.Module, ABC):
     def _is_usual(self, input: Tensor, target: object, sample_weight: object, guide: object) -> bool:
         """Whether this is a mean over labels that are all classes and count once, of float32 logits on the CPU.
 
-        Then torch's own operation does it, without this frame's: beside a small network they can be seen.
+        Then torch's own operation computes it: next to a small network, the operations of this class take visible time.
         """
         return (
             sample_weight is None
@@ -240,15 +238,15 @@ class Criterion(nn.Module, ABC):
         return [group]
 
     def epoch_end(self) -> None:
-        """Say that an epoch of training is over. Does nothing unless the method keeps something per epoch."""
+        """Call this at the end of each training epoch. It does nothing unless the method keeps state per epoch."""
 
     @contextmanager
     def accumulation(self, targets: Iterable[Tensor] | None = None) -> Iterator[Self]:
-        """Within this context several forwards are micro-batches of one optimizer step.
+        """In this context several forwards are micro-batches of one optimizer step.
 
         Args:
-            targets: those of all micro-batches of the step, if they are known. Then each micro-batch's loss is its
-                share in the mean over the whole step and all processes: add them up, and divide them by nothing.
+            targets: those of all micro-batches of the step, if they are known. Then the loss of each micro-batch is its
+                share of the mean over the whole step and all processes: add the losses, and do not divide them.
         """
         self._warn_if_not_synced()
         self._accumulating = True
@@ -264,8 +262,8 @@ class Criterion(nn.Module, ABC):
     def sync(self, group: dist.ProcessGroup | None = None) -> None:
         """Average the gradients of the criterion's parameters over the processes of ``group``.
 
-        For a criterion that stands beside a wrapped model: call it after ``backward()``, before the optimizer's step.
-        Inside the wrapped module DDP does it. What else there is to share, a forward shares.
+        Call it after ``backward()`` and before the optimizer's step, if the criterion is outside the wrapped module.
+        Inside the wrapped module DDP averages the gradients. A forward shares everything else.
         """
         if not (dist.is_available() and dist.is_initialized()):
             raise ValueError("sync: torch.distributed is not initialised, so there is no group to synchronise with")
@@ -289,7 +287,7 @@ class Criterion(nn.Module, ABC):
         return ", ".join(shown)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """``.half()`` and ``.bfloat16()`` of a model around it leave the criterion's numbers in float32."""
+        """``.half()`` and ``.bfloat16()`` of a surrounding model leave the criterion's parameters in float32."""
 
         def keep_wide(tensor: Tensor) -> Tensor:
             moved = fn(tensor)
@@ -310,8 +308,8 @@ class Criterion(nn.Module, ABC):
     def shares(self, batch: Batch, world: int) -> tuple[Tensor | float, Tensor | float]:
         """Each sample's share in the loss, (M,) or one number for all: in what trains the network, and in the rest.
 
-        The one place where losses are normalised. DDP averages gradients over the processes: times their number, the
-        sum of the shares is the mean of the whole batch.
+        All losses are normalised here. DDP averages gradients over the processes, so shares are multiplied by the
+        number of processes: then the averaged gradient is that of the mean over the whole batch.
         """
         if self.reduction != "mean":
             return batch.weight, batch.sample_weight
@@ -338,7 +336,7 @@ class Criterion(nn.Module, ABC):
         return counts
 
     def world(self) -> int:
-        """How many processes share this batch, as far as this call may rely on all of them taking part in it."""
+        """How many processes share this batch: 1 unless this call may rely on all processes making it, too."""
         if self.synchronize is False or not (dist.is_available() and dist.is_initialized()):
             return 1
         if torch.compiler.is_compiling() and self.synchronize is None:
@@ -353,7 +351,7 @@ class Criterion(nn.Module, ABC):
         return world if self.stateful or self.synchronize else 1
 
     def _warn_if_not_synced(self) -> None:
-        """Warn once if a step begins beside a wrapped model, and nobody called sync() in the step before."""
+        """Warn once if a step begins outside a wrapped model, and sync() was not called in the step before."""
         if self._awaits_sync and not self._warned_bare:
             self._warned_bare = True
             warnings.warn(
@@ -366,7 +364,7 @@ class Criterion(nn.Module, ABC):
 
 
 def options_of(criterion: type[Criterion]) -> dict[str, Any]:
-    """The arguments of a criterion beside ``num_classes``, the common ones included, with their defaults."""
+    """The arguments of a criterion except ``num_classes``, including the common ones, with their defaults."""
     found = {**inspect.signature(criterion).parameters, **inspect.signature(Criterion).parameters}
     return {name: p.default for name, p in found.items() if p.kind != p.VAR_KEYWORD and name != "num_classes"}
 

@@ -1,9 +1,7 @@
-"""The caller's tensors as rows with their weights, checked: what every criterion begins with.
+"""Turn the caller's tensors into checked rows with weights, the first step of every criterion.
 
 Shapes: the caller's ``input`` is (K,), (N, K) or (N, K, d1, …); inside there are M = N·d1·… rows of K logits.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -56,7 +54,7 @@ class Batch(NamedTuple):
 
 
 class WholeStep(NamedTuple):
-    """What all micro-batches of a step have together, on all ``world`` processes.
+    """Totals over all micro-batches of a step, on all ``world`` processes.
 
     ``weight``: the sum of the samples' class weights; ``samples``: their number; ``classes`` (K,): that of each class,
     if it is known.
@@ -72,7 +70,7 @@ class WholeStep(NamedTuple):
 def count_step(
     targets: Iterable[Tensor], num_classes: int, ignore_index: int, class_weight: Tensor | None, device: torch.device
 ) -> WholeStep:
-    """What the micro-batches with these targets have together, on all processes."""
+    """The totals over the micro-batches with these targets, on all processes."""
     counts = torch.zeros(num_classes, dtype=torch.float64, device=device)
     for target in targets:
         if is_index(target):
@@ -155,18 +153,18 @@ def to_rows(x: Tensor) -> Tensor:
 
 
 def widen(x: Tensor) -> Tensor:
-    """At least float32: logarithms of half-precision probabilities lose what this loss is made of."""
+    """At least float32: logarithms of half-precision probabilities are too inexact for this loss."""
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
 
 def wide_dtype() -> torch.dtype:
-    """The default dtype, or float32 where that is a half, in which what a criterion keeps would overflow."""
+    """The default dtype, or float32 if that is a half-precision type, in which a criterion's state would overflow."""
     default = torch.get_default_dtype()
     return default if default in (torch.float32, torch.float64) else torch.float32
 
 
 def full_precision(device_type: str) -> AbstractContextManager[None]:
-    """A context without autocast, which would take the matrix products of labels down to half precision."""
+    """A context without autocast, which would compute the matrix products of labels in half precision."""
     if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
         return torch.autocast(device_type, enabled=False)
     return nullcontext()
@@ -208,7 +206,7 @@ def check_shapes(input: Tensor, target: Tensor, num_classes: int) -> None:
         if target.shape == input.shape:
             raise ValueError(
                 f"target has integers in the shape of input {tuple(input.shape)}, which reads as multi-label targets. "
-                "This loss needs one distribution over the classes a sample, since the residual label is defined by "
+                "This loss needs one distribution over the classes per sample, since the residual label is defined by "
                 "the one class that is right: pass class indices "
                 f"of shape {tuple(expected)}, or class probabilities as floats whose rows sum to 1"
             )
@@ -289,7 +287,7 @@ def _sample_weights(sample_weight: Tensor, shape: torch.Size, check_values: bool
     if not isinstance(sample_weight, Tensor):
         raise TypeError(f"sample_weight must be a torch.Tensor, got {type(sample_weight).__name__}")
     if sample_weight.shape != shape:
-        if len(shape) > 1 and sample_weight.shape == shape[:1]:  # one weight an image, for all its pixels
+        if len(shape) > 1 and sample_weight.shape == shape[:1]:  # one weight per image, for all its pixels
             sample_weight = sample_weight.reshape(-1, *[1] * (len(shape) - 1)).expand(shape)
         else:
             raise ValueError(f"sample_weight must have shape {tuple(shape)}, got {tuple(sample_weight.shape)}")

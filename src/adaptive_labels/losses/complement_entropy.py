@@ -1,7 +1,5 @@
 """Complement objective training: the entropy over the wrong classes is maximised."""
 
-from __future__ import annotations
-
 from typing import Any, final
 
 import torch
@@ -56,8 +54,8 @@ class ComplementEntropy(Criterion):
     """Complement objective training: cross entropy, and the entropy over the wrong classes maximised.
 
     In one step, CE − β·H(p_res)/(K−1). The original alternates: a step of the one, then a step of the other on the same
-    batch; ``alternate=True`` makes every second forward the complement's, so call it twice a batch, with an optimizer's
-    step after each.
+    batch; ``alternate=True`` makes every second forward the complement's, so call it twice per batch, with an
+    optimizer's step after each.
 
     Args:
         num_classes: K.

@@ -1,6 +1,4 @@
-"""Confidence penalty: low entropy of the prediction costs."""
-
-from __future__ import annotations
+"""Confidence penalty: confident predictions, with low entropy, are penalised."""
 
 from typing import Any, final
 

@@ -1,6 +1,4 @@
-"""The largest residual labels, found without ever having all of them in memory."""
-
-from __future__ import annotations
+"""The largest residual labels, found without holding all of them in memory."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -12,7 +10,7 @@ LABELS_AT_ONCE = 2**24
 
 
 class Confusion(NamedTuple):
-    """An entry of the residual labels: how much of class ``label``'s other probability goes to ``taken_for``."""
+    """One residual label: the share of ``taken_for`` in the probability of wrong classes, for samples of ``label``."""
 
     label: int | str
     taken_for: int | str

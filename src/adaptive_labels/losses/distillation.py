@@ -1,7 +1,5 @@
 """Knowledge distillation: a student follows a teacher's softened output."""
 
-from __future__ import annotations
-
 from typing import Any, final
 
 import torch

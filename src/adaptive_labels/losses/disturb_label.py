@@ -1,6 +1,4 @@
-"""DisturbLabel: wrong labels on purpose."""
-
-from __future__ import annotations
+"""DisturbLabel: in each step, some labels are replaced by random ones."""
 
 from typing import Any, final
 

@@ -1,6 +1,4 @@
-"""Notices an S that was left out of the optimizer: it gets gradients and never moves."""
-
-from __future__ import annotations
+"""Warn if S was left out of the optimizer, so that it gets gradients and never changes."""
 
 import warnings
 
@@ -18,7 +16,7 @@ class GradientWatch:
         self.start: Tensor | None = None  # the sum of the parameter's sizes before the first step
 
     def notice(self, gradient: Tensor) -> None:
-        """Remember that there was a gradient, whether or not it is there when the next step begins."""
+        """Remember that there was a gradient: it may be cleared before the next step begins."""
         if self.steps is not None and not self.got_gradient and not gradient.is_meta:
             self.got_gradient = bool(gradient.any())
 
@@ -34,14 +32,14 @@ class GradientWatch:
             self.warn_if_still(parameter)
 
     def warn_if_still(self, parameter: Tensor) -> None:
-        """Warn if the parameter got gradients in several steps and is where it was."""
+        """Warn if the parameter got gradients in several steps and has not changed."""
         if self.steps is None or self.start is None or self.steps + self.got_gradient < 2:
             return
         self.steps = None
         if bool(parameter.detach().abs().sum() == self.start):
             warnings.warn(
                 "AdaptiveLabelLoss: the residual labels receive gradients but never change: their parameter was left "
-                "out of the optimizer. Give it criterion.parameter_groups() beside the model's parameters, or "
+                "out of the optimizer. Give the optimizer criterion.parameter_groups() as well, or "
                 "construct the criterion with update='self' or frozen=True.",
                 stacklevel=5,
             )

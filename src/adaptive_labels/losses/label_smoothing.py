@@ -1,7 +1,5 @@
 """Label smoothing (SLR in the paper's tables)."""
 
-from __future__ import annotations
-
 from typing import Any, final
 
 import torch

@@ -1,6 +1,4 @@
-"""Label Smoothing++: a fixed mass on the other classes, divided as learned."""
-
-from __future__ import annotations
+"""Label Smoothing++: the other classes get a fixed probability mass, and learn how to share it."""
 
 import math
 from typing import Any, final
@@ -20,7 +18,7 @@ from adaptive_labels.losses.targets import is_index, restore
 def label_smoothing_plus_plus_losses(
     logits: Tensor, target: Tensor, residual_logits: Tensor, mass: float = 0.1
 ) -> tuple[Tensor, Tensor]:
-    r"""Label Smoothing++: a fixed mass α on the other classes, divided among them as learned.
+    r"""Label Smoothing++: the other classes get a fixed mass α, and learn how to share it.
 
     .. math:: u = (1-α)\,\text{onehot}(y) + α\,\text{softmax}(C_y) \text{ elsewhere}, \qquad
         L_{net} = -\sum_i \text{stop}(u_i) \log p_i, \qquad L_C = -\sum_i \text{stop}(p_i) \log u_i
@@ -56,10 +54,10 @@ def label_smoothing_plus_plus_losses(
 @register_method("ls++", "Label Smoothing++: a fixed mass, divided as learned", main_option="mass", search=(0.02, 0.5))
 @final
 class LabelSmoothingPlusPlus(Criterion):
-    """Label Smoothing++: a fixed mass on the other classes, its division among them learned by the optimizer.
+    """Label Smoothing++: the other classes get a fixed probability mass; the optimizer learns how they share it.
 
-    See :func:`label_smoothing_plus_plus_losses`. The parameter must be given to the optimizer; as in the
-    original, the optimizer treats it like the network's parameters: the same rate, the same weight decay.
+    See :func:`label_smoothing_plus_plus_losses`. Give its parameter to the optimizer. As in the original, it has the
+    same rate and weight decay as the network's parameters.
 
     Args:
         num_classes: K.

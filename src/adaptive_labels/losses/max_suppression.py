@@ -1,7 +1,5 @@
 """MaxSup: the largest logit is suppressed."""
 
-from __future__ import annotations
-
 from typing import Any, final
 
 from torch import Tensor
@@ -16,8 +14,8 @@ from adaptive_labels.losses.targets import cross_entropy
 def max_suppression(logits: Tensor) -> Tensor:
     r"""MaxSup's penalty, :math:`\max_i z_i - \frac1K \sum_i z_i`: to be added with a weight α.
 
-    Label smoothing amounts to the same penalty on the *true* logit, which strengthens a wrong prediction; this one
-    falls on the largest, whether it is right or wrong.
+    Label smoothing is equivalent to the same penalty on the *true* logit, which strengthens wrong predictions. MaxSup
+    penalises the largest logit, whether it is right or wrong.
 
     Returns:
         (N,), at least 0.

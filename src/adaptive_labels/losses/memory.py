@@ -1,7 +1,5 @@
 """Check that a dense S or a table of residual labels fits into the free memory before it is allocated."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -48,7 +46,7 @@ def check_table_fits(rows: int, columns: int) -> None:
 
 
 def free_memory() -> int | None:
-    """Bytes of memory that could be used now, in this container; None where nobody says."""
+    """Bytes of memory that could be used now, in this container; None if unknown."""
     found = [size for size in (_of_machine(), _of_container()) if size is not None]
     return min(found) if found else None
 

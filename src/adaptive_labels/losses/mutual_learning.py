@@ -1,7 +1,5 @@
 """Deep mutual learning: networks learn from each other."""
 
-from __future__ import annotations
-
 from typing import Any, final
 
 import torch
@@ -40,7 +38,7 @@ def mutual_learning_kl(logits: Tensor, peer_logits: Tensor) -> Tensor:
 @register_method("dml", "deep mutual learning with a peer", main_option="strength", search=(0.1, 2.0), guide="peers")
 @final
 class MutualLearning(Criterion):
-    """Deep mutual learning, one network's half; the call needs ``guide``, the logits of one or more peers.
+    """The loss of one network in deep mutual learning; the call needs ``guide``, the logits of one or more peers.
 
     Cross entropy plus the mean of KL(peer ‖ network) over the peers; see :func:`mutual_learning_kl`.
 

@@ -1,7 +1,5 @@
 """Online label smoothing: soft labels are the mean correct predictions of the last epoch."""
 
-from __future__ import annotations
-
 from typing import Any, final
 
 import torch
@@ -40,12 +38,12 @@ def online_label_smoothing_loss(logits: Tensor, target: Tensor, table: Tensor, h
 
 
 def correct_prediction_sums(logits: Tensor, target: Tensor, weights: Tensor | float = 1.0) -> tuple[Tensor, Tensor]:
-    """What online label smoothing gathers for its next table: sums of correct predictions by class.
+    """Sums of correct predictions by class, from which online label smoothing makes its next table.
 
     Args:
         logits: (N, K).
-        target: class indices (N,) or class probabilities (N, K); with a mixture a prediction counts for class k as far
-            as it is right about k.
+        target: class indices (N,) or class probabilities (N, K); with a mixture, a prediction of k counts
+            for class k with its target probability.
         weights: (N,), how much each sample counts (0 where it is ignored); or one number for all.
 
     Returns:
@@ -71,8 +69,8 @@ class OnlineLabelSmoothing(Criterion):
     Args:
         num_classes: K.
         hard_share: α in [0, 1], the weight of the plain cross entropy.
-        reset_missing: what becomes of a class without a correct prediction in the epoch. False: it keeps its row; True:
-            its row becomes uniform again, as in the authors' code.
+        reset_missing: for a class without a correct prediction in the epoch: False keeps its row, True makes it uniform
+            again, as in the authors' code.
         **common: see :class:`Criterion`.
     """
 
@@ -104,7 +102,7 @@ class OnlineLabelSmoothing(Criterion):
 
     @torch.no_grad()
     def epoch_end(self) -> None:
-        """Make the next epoch's table of this epoch's correct predictions."""
+        """Compute the next epoch's table from this epoch's correct predictions."""
         seen = (self.counts > 0).unsqueeze(1)
         missing = torch.full_like(self.table, 1 / self.num_classes) if self.reset_missing else self.table
         self.table.copy_(torch.where(seen, over(self.sums, self.counts.unsqueeze(1)), missing))

@@ -1,7 +1,5 @@
 """The methods by name, as commands and configurations use them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
@@ -21,10 +19,10 @@ _NETWORK_OPTIONS = {
 
 @dataclass(frozen=True)
 class Method:
-    """A criterion with the options that its name stands for, and the one option worth tuning.
+    """A criterion, the options that its name implies, and its main option to tune.
 
     ``search``: the lowest and highest value of the main option; steps are logarithmic if the lowest is above 0.
-    ``guide``: what the network follows beside the labels.
+    ``guide``: what the network learns from besides the labels.
     """
 
     name: str
@@ -37,11 +35,11 @@ class Method:
 
     @property
     def network_options(self) -> tuple[str, ...]:
-        """The options that say which other networks there are; they are the training's, not the criterion's."""
+        """The options about other networks; they belong to training, not to the criterion."""
         return _NETWORK_OPTIONS.get(self.guide or "", ())
 
     def trials(self, count: int) -> tuple[str, list[float]]:
-        """The main option, and ``count`` values of it to try, evenly spread over what makes sense.
+        """The main option, and ``count`` values of it to try, evenly spread over the ``search`` range.
 
         >>> METHODS["slr"].trials(3)
         ('label_smoothing', [0.02, 0.1, 0.5])
@@ -69,7 +67,7 @@ def register_method(
     search: tuple[float, ...] = (),
     guide: Guide | None = None,
 ) -> Callable[[type[C]], type[C]]:
-    """A decorator that makes a criterion known by ``name``; the arguments are those of :class:`Method`."""
+    """A decorator that registers a criterion as ``name``; the arguments are those of :class:`Method`."""
 
     def register(criterion: type[C]) -> type[C]:
         METHODS[name] = Method(name, description, criterion, options or {}, main_option, search, guide)

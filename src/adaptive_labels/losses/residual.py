@@ -1,17 +1,15 @@
 r"""Adaptive label regularisation: its three losses and their gradients in closed form.
 
 Shapes: N samples, K classes; ``logits`` z (N, K); ``target`` class indices y (N,) or class probabilities t (N, K);
-``residual_logits`` S (K, K−1), row k is class k with its own column erased, so column j stands for class j + [j ≥ k].
+``residual_logits`` S (K, K−1): row k belongs to class k and has no column for it, so column j is class j + [j ≥ k].
 
     p      = softmax(z)                          (N, K)
     p_res  = softmax(z with column y erased)     (N, K−1)
     q_res  = softmax(S[y])                       (N, K−1)
 
-With probabilities as targets each loss is the mixture Σ_k t_k L(z, k): what mixup and cutmix mean by it. It is computed
+With class probabilities as targets, as in mixup and cutmix, each loss is the mixture Σ_k t_k L(z, k). It is computed
 exactly, without an (N, K, K−1) tensor.
 """
-
-from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +19,7 @@ from adaptive_labels.losses.targets import erase, is_index, logsumexp_without_ea
 
 
 def residual_loss(logits: Tensor, target: Tensor, residual_logits: Tensor, attraction: float = 1.0) -> Tensor:
-    r"""L_res: draws the probabilities of the wrong classes towards the residual label. Moves the network only.
+    r"""L_res: moves the probabilities of the wrong classes towards the residual label. It trains the network only.
 
     .. math:: L_{res} = -\sum_{i ≠ y} \text{stop}(q^{res}_i) \log p^{res}_i, \qquad q^{res} = \text{softmax}(τ S_y)
 
@@ -75,7 +73,7 @@ def residual_loss_gradient(logits: Tensor, target: Tensor, residual_logits: Tens
 
 
 def update_loss(logits: Tensor, target: Tensor, residual_logits: Tensor) -> Tensor:
-    r"""L_upd: draws the residual label towards the probabilities of the wrong classes. Moves S only.
+    r"""L_upd: moves the residual label towards the probabilities of the wrong classes. It trains S only.
 
     .. math:: L_{upd} = -\sum_{i ≠ y} \text{stop}(p^{res}_i) \log q^{res}_i
 
@@ -149,8 +147,8 @@ def residual_labels(residual_logits: Tensor, attraction: float = 1.0) -> Tensor:
 def residual_logits_from_labels(labels: Tensor, floor: float = 1e-3) -> Tensor:
     """S (K, K−1) whose residual labels are the rows of ``labels`` (K, K), the diagonal left out.
 
-    Rows are normalised, so counts of confusions will do; a share ``floor`` of each row is spread evenly, so that no
-    logit is infinite; a row without any confusion becomes uniform.
+    Rows are normalised, so ``labels`` may be counts of confusions. A share ``floor`` of each row is spread evenly, so
+    that no logit is infinite. A row without any confusion becomes uniform.
 
     >>> S = residual_logits_from_labels(torch.tensor([[9., 3., 1.], [0., 5., 0.], [2., 2., 9.]]), floor=0.0001)
     >>> residual_labels(S)[0].tolist()[1] / residual_labels(S)[0].tolist()[2] > 2.99
@@ -165,16 +163,27 @@ def residual_logits_from_labels(labels: Tensor, floor: float = 1e-3) -> Tensor:
     return logits - logits.mean(1, keepdim=True)
 
 
+def labels_of_neighbours(classes: int) -> Tensor:
+    """Residual labels (K, K) of ordered classes, such as stars: each step further away is e times less likely.
+
+    >>> labels_of_neighbours(3)[0]
+    tensor([0.0000, 0.7311, 0.2689])
+    """
+    steps = torch.arange(classes)
+    distance = (steps[:, None] - steps).abs().float()
+    return distance.neg().fill_diagonal_(-torch.inf).softmax(1)
+
+
 def _all_rows(rows: Tensor) -> Tensor:
-    """Full coordinates of one row a class, (K, K−1) → (K, K) with a zero diagonal."""
+    """Full coordinates of one row per class, (K, K−1) → (K, K) with a zero diagonal."""
     return restore(rows, torch.arange(rows.shape[0], device=rows.device))
 
 
 def _residual_parts(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What the residual probabilities of a mixture are made of.
+    """The parts from which the residual probabilities of a mixture are computed.
 
-    Had the label been k, p_res would be p / (1 − p_k) outside k; safe for all k but the predicted one, for which
-    ``p_top`` holds it (N, K). ``exclusion`` is t_k / (1 − p_k), 0 in the predicted column. Returns
+    For label k, p_res is p / (1 − p_k) outside k. This is safe for all k but the predicted one, whose p_res is
+    ``p_top`` (N, K). ``exclusion`` is t_k / (1 − p_k), 0 in the predicted column. Returns
     (p, exclusion, top, p_top).
     """
     top = logits.argmax(1, keepdim=True)

@@ -1,10 +1,8 @@
-"""What all methods share: forms of targets, the cross entropy with them, and the coordinates of residual labels.
+"""Shared by all methods: forms of targets, their cross entropy, and the coordinates of residual labels.
 
 Shapes: N samples, K classes. ``target`` is class indices (N,) or class probabilities (N, K).
-A *residual* row leaves out the sample's own class: K−1 entries, the own column erased.
+A *residual* row leaves out the sample's own class: it has K−1 entries.
 """
-
-from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
@@ -68,8 +66,8 @@ def hits(logits: Tensor, target: Tensor) -> Tensor:
 def logsumexp_without_each(logits: Tensor) -> Tensor:
     """The log-sum-exp over all classes but k, for each k: (N, K).
 
-    For all but the largest logit p_k ≤ 1/2, so lse + log(1 − p_k) loses nothing. For the largest it would lose
-    everything as p_k → 1, and the sum is taken afresh.
+    For all but the largest logit p_k ≤ 1/2, so lse + log(1 − p_k) is exact. For the largest logit it would lose all
+    digits as p_k → 1, so the sum is computed again.
     """
     top = logits.argmax(1, keepdim=True)
     log_p = F.log_softmax(logits, dim=1)

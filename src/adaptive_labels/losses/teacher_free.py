@@ -1,6 +1,4 @@
-"""Teacher-free distillation: a virtual teacher takes the teacher's place."""
-
-from __future__ import annotations
+"""Teacher-free distillation: a virtual teacher replaces the teacher."""
 
 from typing import Any, final
 
@@ -23,22 +21,22 @@ def teacher_free_loss(
     correct: float = 0.99,
     temper_student: bool = False,
 ) -> Tensor:
-    r"""Teacher-free distillation: an imagined teacher that is nearly always right takes the teacher's place.
+    r"""Teacher-free distillation: a virtual teacher that is nearly always right replaces the teacher.
 
     .. math:: L = (1-α)\,CE(z, t) + α\,KL(q^T \| p), \qquad
         q = a \text{ at the label}, (1-a)/(K-1) \text{ elsewhere}
 
-    where q^T is the softmax of the teacher's probabilities q divided by T (the authors' code takes the probabilities
-    themselves for logits), and p = softmax(z). Like their code this tempers the teacher only; their equation 9 tempers
-    the student as well, which at T = 20 leaves next to no gradient. Summed over classes: their code averages over them,
-    and makes up for it with a multiplier.
+    where q^T is the softmax of q / T (the authors' code uses the teacher's probabilities q as logits), and
+    p = softmax(z). As in their code, only the teacher is tempered; their equation 9 tempers the student as well, which
+    at T = 20 leaves almost no gradient. The loss is summed over classes; their code averages over them, and makes up
+    for it with a multiplier.
 
     Args:
         logits: (N, K).
         target: class indices (N,) or class probabilities (N, K).
         alpha: α in [0, 1].
         temperature: T > 0.
-        correct: a in [0, 1], the imagined teacher's confidence in the label.
+        correct: a in [0, 1], the virtual teacher's confidence in the label.
         temper_student: divide the student's logits by T as well.
 
     Returns:

@@ -1,12 +1,10 @@
 """The models by name: our own, each registered by a file in this folder, and those of other libraries."""
 
-import importlib
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -17,14 +15,12 @@ from adaptive_labels.errors import UserError, did_you_mean
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 
-_USUAL = {"text": "features", "image": "pixels"}  # what is read unless a model says something else
+_USUAL = {"text": "features", "image": "pixels", "row": "row"}  # what is read unless a model says something else
 _WIDTH_SUFFIX = re.compile(r"(?P<base>.+)-w(?P<width>\d+)")
 
-LIBRARIES = {
-    "timm": "any image network of timm, if that is installed: timm:resnet18, …",
-    "torchvision": "any classifier of torchvision, if that is installed: torchvision:resnet18, …",
-}
-"""Other libraries by their prefix, each with a line for a list of models; imported only if a network is asked for."""
+Finder = Callable[[str], "ModelEntry"]
+LIBRARIES: dict[str, tuple[str, Finder]] = {}
+"""Other libraries by their prefix: a line for a list of models, and what finds one of theirs by its whole name."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +28,21 @@ class ModelEntry:
     """A model that can be had by name."""
 
     name: str  # without a width suffix
-    kind: str  # what it reads: "text" or "image"
+    kind: str  # what it reads: "text", "image" or "row"
     description: str  # a line for a list of models
     build: Callable[..., nn.Module]  # called with the number of classes and the model's options
-    reads: str  # the name of its encoder: "features" (in no order), "words" or "characters" of a text, "pixels"
+    reads: str  # the name of its encoder: "features" (in no order), "words" or "characters" of a text, "pixels", "row"
+    pretrained_reads: str | None = None  # the one that it has with the option `pretrained`, if it has that option
 
     @property
     def options(self) -> dict[str, Any]:
         """Return the names of the options and their defaults."""
         parameters = list(inspect.signature(self.build).parameters.values())[1:]
         return {parameter.name: parameter.default for parameter in parameters}
+
+    def reads_with(self, options: Mapping[str, Any]) -> str:
+        """Return the name of the encoder that it has with these options."""
+        return self.pretrained_reads if self.pretrained_reads and options.get("pretrained") else self.reads
 
 
 MODELS: dict[str, ModelEntry] = {}
@@ -55,7 +56,7 @@ def register_model(name: str, kind: str, description: str, *, reads: str | None 
     the arguments; `reads` is `"features"` or `"pixels"` unless given.
     """
     if kind not in _USUAL:
-        raise UserError(f"kind is {kind!r}; it must be 'text' or 'image'")
+        raise UserError(f"kind is {kind!r}; it must be 'text', 'image' or 'row'")
 
     def enter(build: Builder) -> Builder:
         if name in MODELS:
@@ -97,7 +98,7 @@ def find_model(name: str) -> tuple[ModelEntry, int | None]:
     if name in MODELS:
         return MODELS[name], None
     if name.partition(":")[0] in LIBRARIES and ":" in name:
-        return _find_external(name), None
+        return LIBRARIES[name.partition(":")[0]][1](name), None
     match = _WIDTH_SUFFIX.fullmatch(name)
     if match and match["base"] in MODELS and "width" in MODELS[match["base"]].options:
         return MODELS[match["base"]], int(match["width"])
@@ -111,52 +112,6 @@ def check_sizes(dropout: float = 0.0, **sizes: int) -> None:
             raise ValueError(f"{name} is {size}; it must be at least 1")
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout is {dropout}; it must be at least 0 and below 1")
-
-
-def _find_external(name: str) -> ModelEntry:
-    """A network of another library. Nothing is downloaded: it starts at random or from `--weights`."""
-    library, _, own = name.partition(":")
-    try:
-        module = importlib.import_module("timm" if library == "timm" else "torchvision.models")
-    except ModuleNotFoundError as error:
-        missing = (error.name or library).partition(".")[0]
-        wanted = library if missing == library else f"{missing}, which {library} uses"
-        raise UserError(f"{name!r} needs {wanted}, and it is not installed: pip install {missing}") from error
-    except Exception as error:  # torchvision beside another build of torch: RuntimeError, ImportError, OSError, …
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(
-            f"{name!r} needs {library}, which is installed but cannot be imported ({reason}); torchvision must be of "
-            "the same release and build as torch"
-        ) from error
-    known = module.list_models()
-    # timm also takes the name of trained weights behind a dot, which choose a variant's settings.
-    if own.partition(".")[0] not in known:
-        raise UserError(f"{library} has no model {own!r}{did_you_mean(own, known, f'{library}:')}")
-    build = partial(_from_timm if library == "timm" else _from_torchvision, module, own)
-    return ModelEntry(name, "image", LIBRARIES[library], build, "pixels")
-
-
-def _from_timm(
-    module: Any,
-    own: str,
-    num_classes: int,
-    in_channels: int = 3,
-    drop_rate: float | None = None,
-    drop_path_rate: float | None = None,
-    img_size: int | None = None,
-) -> nn.Module:
-    """Build a network of timm; what is None is not passed on, since not every network has every option."""
-    given = {"drop_rate": drop_rate, "drop_path_rate": drop_path_rate, "img_size": img_size}
-    options = {name: value for name, value in given.items() if value is not None}
-    model: nn.Module = module.create_model(own, num_classes=num_classes, in_chans=in_channels, **options)
-    return model
-
-
-def _from_torchvision(module: Any, own: str, num_classes: int, in_channels: int = 3) -> nn.Module:
-    if in_channels != 3:
-        raise ValueError(f"in_channels is {in_channels}; torchvision's networks read 3 channels only")
-    model: nn.Module = module.get_model(own, num_classes=num_classes)
-    return model
 
 
 class _NothingDrawn(TorchFunctionMode):

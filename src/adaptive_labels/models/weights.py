@@ -1,7 +1,5 @@
-"""Weights from a safetensors file: what fits, what is left new, and a sentence for what does not fit."""
+"""Load weights from a safetensors file: use what fits, leave the rest new, and say what does not fit."""
 
-import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +8,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import nn
 
+from adaptive_labels import files
 from adaptive_labels.errors import UserError
+from adaptive_labels.words import listed
 
 _COUNTER = "num_batches_tracked"  # a norm counts its batches, but nothing reads the count
-_SHOWN = 3
 
 
 class WeightsError(UserError):
@@ -53,8 +52,8 @@ def match_weights(model: nn.Module, path: str | Path) -> Match:
     if missing or differing or unexpected:
         shapes = [f"{name} {_by(stored[name])} instead of {_by(own[name])}" for name in differing]
         reasons = {"it has no": missing, "the network has no": unexpected, "in another shape it has": shapes}
-        listed = "; ".join(f"{reason} {_listed(names)}" for reason, names in reasons.items() if names)
-        raise WeightsError(f"{path} does not hold the weights of this network: {listed}")
+        problems = "; ".join(f"{reason} {listed(names, 3)}" for reason, names in reasons.items() if names)
+        raise WeightsError(f"{path} does not hold the weights of this network: {problems}")
     return Match(tuple(name for name in own if name not in new), new, note)
 
 
@@ -71,20 +70,22 @@ def load_weights(model: nn.Module, path: str | Path) -> Match:
 def file_hash(path: str | Path) -> str:
     """SHA-256 of a file's content, in hexadecimal."""
     try:
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return files.file_hash(path)
     except OSError as error:
         raise WeightsError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def _shapes(path: str | Path) -> dict[str, tuple[int, ...]]:
-    if not Path(path).is_file():
+    if not Path(path).exists():
         raise WeightsError(f"there is no file {path}")
     try:
+        files.refuse_special(path)
         with safe_open(path, framework="pt") as file:
             return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise WeightsError(f"{path} is no safetensors file ({error}); no other kind is opened") from error
+        raise WeightsError(
+            f"{path} is no safetensors file ({getattr(error, 'strerror', None) or error}); no other kind is opened"
+        ) from error
 
 
 def _head(model: nn.Module) -> tuple[str, ...]:
@@ -94,10 +95,6 @@ def _head(model: nn.Module) -> tuple[str, ...]:
         if isinstance(module, nn.Linear):
             names = tuple(name for name, _ in module.named_parameters(prefix))
     return names
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else "")
 
 
 def _by(shape: tuple[int, ...]) -> str:

@@ -1,1 +1,1 @@
-"""The paper's tables and figure again: its printed figures as data, the recipes, and ours beside them."""
+"""The paper's tables and figure: the printed figures as data, the recipes that rerun them, and our figures."""

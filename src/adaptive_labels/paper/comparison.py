@@ -1,7 +1,5 @@
 """Our figures beside the paper's: from records to cells, and from cells to text, Markdown, plain data and pages."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,13 +7,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from adaptive_labels import tables
-from adaptive_labels.analysis.format import difference, parameters, percent_summary, signed
-from adaptive_labels.analysis.statistics import Summary, compare, summarise
+from adaptive_labels.analysis.format import difference, p_value, parameters, percent_summary, signed
+from adaptive_labels.analysis.statistics import Summary, compare, holm, summarise, welch_p
 from adaptive_labels.config import RunConfig
 from adaptive_labels.experiments import build
 from adaptive_labels.experiments.studies.records import Records, read_records
 from adaptive_labels.experiments.studies.tables import Row
-from adaptive_labels.paper.recipes import Column, Printed, Reproduction, all_reproductions, load_reproduction
+from adaptive_labels.paper.recipes import (
+    Column,
+    Printed,
+    Reproduction,
+    all_reproductions,
+    load_reproduction,
+    paper_tables,
+)
 
 HEADINGS = (
     *("method", "paper %", "ours %", "difference", "paper, gain", "ours, gain", "paper, top-5", "ours, top-5"),
@@ -26,6 +31,7 @@ NOTES = (
     "in points; `gain` is over the column's baseline, ours on the same seeds, with a 95% t interval from two seeds on. "
     "* the paper took the figure from Zhang et al. 2018. – is not printed in the paper; an empty cell has not been run."
 )
+PRINTED_RUNS = 5  # behind each mean ± standard deviation of the paper's
 _MARKER = re.compile(r"\{\{([\w-]+)-(\w+)\}\}")
 
 
@@ -85,7 +91,7 @@ def _compare_column(reproduction: Reproduction, task: str, name: str, records: R
     rows = {}
     for variant in study.variants_on(task):
         runs = {seed: run for (where, key, seed), run in records.items() if (where, key) == (name, variant.key)}
-        rows[variant.method] = Row(variant.method, runs)
+        rows[variant.name] = Row(variant.name, runs)
     shown = [method for method, row in rows.items() if row.runs or method in order]
     shown.sort(key=lambda method: order.index(method) if method in order else len(order))
     cells = tuple(_cell(rows[method], rows["baseline"], column) for method in shown)
@@ -186,15 +192,38 @@ def write_tables(results: Path) -> list[Path]:
 
 
 def fill_template(template: Path, results: Path) -> str:
-    """The template with `{{TABLE-SCALE}}` replaced by the columns that have been run at least in part."""
+    """The template with `{{TABLE-SCALE}}` replaced by the columns that have been run at least in part.
+
+    `{{printed-TABLE}}` is replaced by tests of the paper's own figures.
+    """
 
     def fill(match: re.Match[str]) -> str:
+        if match[1] == "printed":
+            return welch_table(match[2])
         reproduction = load_reproduction(match[1], match[2])
         compared = compare_with_paper(reproduction, read_records(results, reproduction.study))
         begun = [one for one in compared if any(cell.top1 for cell in one.cells)]
         return _render_columns(begun, markdown=True) or "Nothing of this table has been run yet."
 
     return _MARKER.sub(fill, template.read_text(encoding="utf-8"))
+
+
+def welch_table(table: str) -> str:
+    """Whether the gains that the paper prints are more than noise, by Welch's test of its means and deviations."""
+    tests: list[tuple[str, str, float, float]] = []
+    for column in paper_tables()[table].columns.values():
+        base = column.rows["baseline"]
+        for method, row in column.rows.items():
+            if row is not base and row.std is not None and base.std is not None:
+                ours, theirs = (row.top1, row.std, PRINTED_RUNS), (base.top1, base.std, PRINTED_RUNS)
+                tests.append((column.heading, method, row.top1 - base.top1, welch_p(ours, theirs)))
+    corrected = holm([p for *_, p in tests])
+    head = ["column", "method", "gain, points", "p (Welch)", "p (Holm)"]
+    rows = [
+        [column, method, _points(gain), p_value(p), p_value(holm_p)]
+        for (column, method, gain, p), holm_p in zip(tests, corrected, strict=True)
+    ]
+    return "\n".join(tables.markdown(head, rows, left=None))
 
 
 def to_plain(reproduction: Reproduction, compared: Sequence[Comparison]) -> dict[str, Any]:

@@ -1,6 +1,4 @@
-"""Whether a cell's recipe can be run: resolved and built without its data, on the meta device."""
-
-from __future__ import annotations
+"""Check that a cell's recipe can be run: resolve and build it without its data, on the meta device."""
 
 import torch
 

@@ -1,9 +1,7 @@
-"""The paper's heat maps: residual labels over the epochs, what they pair, and how early they were what they became.
+"""The paper's heat maps: residual labels over the epochs, their pairs, and how early they reach their final form.
 
 Shapes: E epochs shown, K classes.
 """
-
-from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
@@ -22,6 +20,7 @@ from adaptive_labels.report.charts import panels
 from adaptive_labels.report.figures import Figures
 from adaptive_labels.report.heatmap import heat_map
 from adaptive_labels.runs import RunFolder
+from adaptive_labels.words import counted
 
 NETWORK = "preact-resnet18"  # ours: the paper does not say which network its heat maps are of
 METHOD = "alr"  # ours as well: ALR or ALR-S
@@ -147,7 +146,7 @@ def draw(maps: HeatMaps) -> str:
     """All maps in one picture, each with its own scale of colours as in the paper, the epoch and μ under each."""
     captions = []
     for letter, epoch, accuracy in zip("abcdef", maps.epochs, maps.train_accuracy, strict=False):
-        captions.append(f"({letter}) {epoch} {'epoch' if epoch == 1 else 'epochs'} (μ = {100 * accuracy:.2f}%)")
+        captions.append(f"({letter}) {counted(epoch, 'epoch')} (μ = {100 * accuracy:.2f}%)")
     drawn = [
         heat_map(labels, maps.classes, words, "Rows are the true class.")
         for labels, words in zip(maps.labels, captions, strict=True)

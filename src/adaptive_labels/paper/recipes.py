@@ -3,8 +3,6 @@
 There is a recipe file for each of the paper's tables and scale, with a task per column.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -16,7 +14,7 @@ from typing import Any, NamedTuple
 from adaptive_labels.experiments.studies.study import Study, StudyError, Variant, load_study
 
 RECIPES = Path(__file__).parent / "recipes"
-SCALES = ("smoke", "short", "paper")
+SCALES = ("smoke", "short", "cpu", "paper")
 ALL = "all"
 
 
@@ -99,19 +97,24 @@ class Reproduction:
 
     def rows(self, task: str) -> list[Variant]:
         """The variants that the paper prints a figure for in this column."""
-        return [variant for variant in self.study.variants_on(task) if variant.method in self.column(task).rows]
+        return [variant for variant in self.study.variants_on(task) if variant.name in self.column(task).rows]
 
 
 def load_reproduction(table: str, scale: str) -> Reproduction:
     """The study of a table at a scale."""
     if scale not in SCALES:
         raise StudyError(f"scale is {scale!r}; it must be {', '.join(SCALES[:-1])} or {SCALES[-1]}")
-    return Reproduction(scale, load_study(RECIPES / f"{table}-{scale}.toml"), paper_tables()[table])
+    file = RECIPES / f"{table}-{scale}.toml"
+    if not file.exists():
+        known = [name for name in SCALES if (RECIPES / f"{table}-{name}.toml").exists()]
+        raise StudyError(f"{table} has no recipes at the scale {scale}; it has {', '.join(known[:-1])} and {known[-1]}")
+    return Reproduction(scale, load_study(file), paper_tables()[table])
 
 
 def all_reproductions() -> list[Reproduction]:
-    """Every table at every scale."""
-    return [load_reproduction(table, scale) for table in paper_tables() for scale in SCALES]
+    """Every table at every scale that it has recipes for."""
+    both = [(table, scale) for table in paper_tables() for scale in SCALES]
+    return [load_reproduction(*one) for one in both if (RECIPES / f"{one[0]}-{one[1]}.toml").exists()]
 
 
 def list_recipes() -> list[tuple[str, str]]:
@@ -119,7 +122,7 @@ def list_recipes() -> list[tuple[str, str]]:
     found: dict[str, list[str]] = {}
     for one in all_reproductions():
         for task in one.study.tasks:
-            methods = ", ".join(variant.method for variant in one.study.variants_on(task))
+            methods = ", ".join(variant.name for variant in one.study.variants_on(task))
             command = f"reproduce {one.table.name} --scale {one.scale}"
             found.setdefault(task, []).append(f"{command}: {one.column(task).heading}; {methods}")
     return [(task, " | ".join(uses)) for task, uses in found.items()]
@@ -142,13 +145,13 @@ def choose(reproduction: Reproduction, choice: Choice) -> list[tuple[str, tuple[
     columns = [study.paper_columns[task].split("/") for task in study.tasks]
     _refuse_unknown("networks", choice.networks, [network for _, network in columns])
     _refuse_unknown("data", choice.data, [data for data, _ in columns])
-    _refuse_unknown("only", [name for name in methods if name != ALL], [v.method for v in study.variants])
+    _refuse_unknown("only", [name for name in methods if name != ALL], [v.name for v in study.variants])
     found = []
     for task, (data, network) in zip(study.tasks, columns, strict=True):
         if (choice.networks and network not in choice.networks) or (choice.data and data not in choice.data):
             continue
         variants = study.variants_on(task) if methods else reproduction.rows(task)
-        if chosen := tuple(one for one in variants if not methods or ALL in methods or one.method in methods):
+        if chosen := tuple(one for one in variants if not methods or ALL in methods or one.name in methods):
             found.append((task, chosen))
     if not found:
         raise StudyError("there is no such cell: no column that is left has one of these methods")

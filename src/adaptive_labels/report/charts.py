@@ -21,11 +21,11 @@ from adaptive_labels.report.svg import (
     marker,
     nice_ticks,
     points,
-    shorten,
     stroke,
     text,
     window,
 )
+from adaptive_labels.words import shorten
 
 WIDTH, LEFT, RIGHT, TOP, PLOT = 420.0, 44.0, 12.0, 28.0, 204.0
 
@@ -106,6 +106,14 @@ class _Scale:
         whole = self.axis.whole
         found = _whole_ticks(int(self.low), int(self.high)) if whole else nice_ticks(self.low, self.high, about)
         return dict(zip(found, labelled(found, self.axis.words), strict=True))
+
+
+def _grid(x: _Scale, top: float, bottom: float, about: int = 5) -> list[str]:
+    """Lines across at the ticks of an x axis, the ticks' words below them, and the axis's label."""
+    ticks = x.ticks(about)
+    parts = [line(x(tick), top, x(tick), bottom, "grid") for tick in ticks]
+    parts += [text(x(tick), bottom + 15, words, "middle") for tick, words in ticks.items()]
+    return [*parts, text((x.start + x.end) / 2, bottom + 32, x.axis.label, "middle")]
 
 
 def _whole_ticks(first: int, last: int) -> list[float]:
@@ -257,11 +265,15 @@ def difference_chart(
     scale = Axis("points of test accuracy", scale=100, signed=True)
     x = _Scale(scale, low - 0.06 * reach, high + 0.06 * reach, left, right)
     bottom = top + step * len(found)
-    parts = [line(x(tick), top - 4, x(tick), bottom, "grid") for tick in x.ticks(4)]
-    parts += [text(x(tick), bottom + 15, words, "middle") for tick, words in x.ticks(4).items()]
+    parts = _grid(x, top - 4, bottom, about=4)
     parts.append(line(x(0), top - 8, x(0), bottom, "zero"))
-    parts.append(text(x(0), top - 12, baseline, "middle"))
-    parts.append(text((left + right) / 2, bottom + 32, scale.label, "middle"))
+
+    def within(center: float, words: str, size: int) -> float:
+        """Where words begin that stand around a place, and not beyond the chart."""
+        length = len(words) * size * LETTER
+        return min(max(center - length / 2, left), right - length)
+
+    parts.append(text(within(x(0), baseline, 12), top - 12, baseline, "start"))
     drawn = []
     for i, (name, one) in enumerate(found.items()):
         y, mean, words = top + step * (i + 0.42), x(means[name]), difference(one)
@@ -271,11 +283,32 @@ def difference_chart(
             drawn += [line(x(end), y - 5, x(end), y + 5, "interval") for end in (one.low, one.high)]
         drawn += [f'<circle class="seed" cx="{x(value):.1f}" cy="{y:.1f}" r="4"/>' for value in by_seed[name]]
         drawn.append(line(mean, y - 9, mean, y + 9, "mean"))
-        length = len(words) * 11 * LETTER
-        drawn.append(text(min(max(mean - length / 2, left), right - length), y + 20, words, "start", 11, "halo"))
+        drawn.append(text(within(mean, words, 11), y + 20, words, "start", 11, "halo"))
     parts.append(window(left, 0, right - left + 6, bottom, "".join(drawn)))
     description = "; ".join(f"{name} {difference(one)}" for name, one in found.items()) + "."
     return figure(title, description, WIDTH, bottom + 38, "".join(parts), "chart differences")
+
+
+def rank_chart(ranks: Mapping[str, float], critical: float, title: str) -> str:
+    """Mean ranks on a line, 1 at the left, with the length of the critical difference above it."""
+    room = min(12 * LETTER * (max(map(len, ranks)) + 4), 0.3 * WIDTH)  # for names at the ends
+    left, right, top, step = room, WIDTH - room, 58.0, 18.0
+    last = float(np.ceil(max(ranks.values())))
+    x = _Scale(Axis("mean rank", whole=True), 1.0, last, left, right)
+    parts = [line(left, top, right, top, "zero")]
+    for tick, words in x.ticks().items():
+        parts += [line(x(tick), top - 4, x(tick), top, "zero"), text(x(tick), top - 8, words, "middle")]
+    end = left + x(1 + critical) - x(1)
+    parts += [line(left, 28, end, 28, "interval"), *(line(at, 23, at, 33, "interval") for at in (left, end))]
+    parts.append(text(12, 16, f"mean rank; closer than {critical:.1f} is within noise"))
+    for i, (name, value) in enumerate(ranks.items()):
+        # Names stand outwards, those of the middle lowest: no stem runs through another's name.
+        to_left = value < (1 + last) / 2
+        y = top + step * (i + 1 if to_left else len(ranks) - i)
+        parts += [line(x(value), top, x(value), y, "range"), marker(i, x(value), top)]
+        parts.append(text(x(value) + (-5 if to_left else 5), y, f"{name} {value:.1f}", "end" if to_left else "start"))
+    description = ", ".join(f"{name} {value:.1f}" for name, value in ranks.items())
+    return figure(title, f"{description}.", WIDTH, top + step * (len(ranks) + 1), "".join(parts), "chart")
 
 
 def reliability_diagram(before: ReliabilityTable, after: ReliabilityTable | None, title: str) -> str:
@@ -326,10 +359,8 @@ def class_chart(
     right, top, step = WIDTH - 16, 8.0, 17.0
     bottom = top + step * len(names)
     low = min(0.9, float(np.floor(10 * min(min(figures) for figures in by_method.values()))) / 10)
-    x = _Scale(Axis("", scale=100), low, 1.0, left, right)
-    parts = [line(x(tick), top, x(tick), bottom, "grid") for tick in x.ticks()]
-    parts += [text(x(tick), bottom + 15, words, "middle") for tick, words in x.ticks().items()]
-    parts.append(text((left + right) / 2, bottom + 31, "test accuracy %", "middle"))
+    x = _Scale(Axis("test accuracy %", scale=100), low, 1.0, left, right)
+    parts = _grid(x, top, bottom)
     for i, name in enumerate(names):
         y = top + step * (i + 0.5)
         values = [figures[i] for figures in by_method.values()]

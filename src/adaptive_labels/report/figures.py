@@ -74,7 +74,7 @@ def standalone(drawing: str) -> str:
     assert size is not None
     frame = f'<svg xmlns="http://www.w3.org/2000/svg" width="{size[1]}" height="{size[2]}" '
     head, rest = drawing.removeprefix("<svg ").split(">", 1)
-    return f"{frame}{head}><style>{_light_style()}</style>{rest}\n"
+    return tables.visible(f"{frame}{head}><style>{_light_style()}</style>{rest}") + "\n"
 
 
 def _light_style() -> str:

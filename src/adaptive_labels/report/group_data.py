@@ -1,4 +1,4 @@
-"""What a report shows of a group's runs: each file is read once, and one that cannot be read becomes a sentence.
+"""The data of a group of runs for the report: each file is read once; an unreadable one becomes a sentence.
 
 Shapes: E stored epochs, K classes, N test examples.
 """
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from adaptive_labels.analysis.confusions import Confusions, count_confusions
 from adaptive_labels.analysis.records import Group, Record
-from adaptive_labels.analysis.table import Row, baseline_label, chosen, summarise_group
+from adaptive_labels.analysis.table import Row, label_of, summarise_group
+from adaptive_labels.analysis.verdict import chosen
 from adaptive_labels.runs import ResidualLabels, RunError
 
 T = TypeVar("T")
@@ -107,7 +108,7 @@ class GroupData:
     @property
     def baseline(self) -> str | None:
         """The label of the baseline."""
-        return baseline_label(self.group)
+        return label_of("baseline", self.group)
 
     @property
     def styles(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""A matrix of classes as squares, and the same as data for the page's script.
+"""A heat map of a matrix of classes, as SVG and as data for the page's script.
 
 Shapes: K classes shown, E epochs. Values are shares from 0 to 1. The squares are drawn in nine strengths of one colour,
 in proportion to the value; the squares of a strength are one path, which keeps 100 classes small.
@@ -11,7 +11,8 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_labels.report.svg import LETTER, figure, shorten, text
+from adaptive_labels.report.svg import LETTER, figure, text
+from adaptive_labels.words import shorten
 
 SIDE = 340.0  # of a map with few classes
 LARGE = 480.0  # a map with a longer side takes the whole width of the page

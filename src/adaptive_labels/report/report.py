@@ -5,7 +5,6 @@ from dataclasses import replace
 from html import escape
 from pathlib import Path
 
-from adaptive_labels.analysis.format import listed
 from adaptive_labels.analysis.records import group_records, read_records
 from adaptive_labels.analysis.suspects import Suspects
 from adaptive_labels.report.figures import Figures
@@ -13,13 +12,19 @@ from adaptive_labels.report.group_data import read_group
 from adaptive_labels.report.page import heading, page
 from adaptive_labels.report.sections import Context, all_sections
 from adaptive_labels.runs import RunError, RunFolder, write_bytes
+from adaptive_labels.words import joined
 
 # What the epochs of all maps may take: with it, 12 runs with 100 classes stay well under 2 MB.
 MAP_BYTES = 700_000
 
 
 def write_report(
-    runs: Iterable[RunFolder], path: str | Path, *, examples: bool = True, suspects: Sequence[Suspects] = ()
+    runs: Iterable[RunFolder],
+    path: str | Path,
+    *,
+    examples: bool = True,
+    suspects: Sequence[Suspects] = (),
+    references: bool = True,
 ) -> Path:
     """Write the report of ``runs`` as one HTML file that needs nothing else, and return its path.
 
@@ -28,8 +33,9 @@ def write_report(
         path: the file.
         examples: show inputs that were mistaken; leave them out where the data may not be passed on.
         suspects: rankings of training labels to show with their runs, from `read_suspects`.
+        references: show the plain classifier that was fitted on the same data.
     """
-    title, body, _ = _compose(runs, examples, suspects)
+    title, body, _ = _compose(runs, examples, suspects, references)
     write_bytes(path, page(title, body).encode("utf-8", errors="replace"))
     return Path(path)
 
@@ -46,15 +52,17 @@ def write_figures(
     return figures.write(folder)
 
 
-def _compose(runs: Iterable[RunFolder], examples: bool, suspects: Sequence[Suspects]) -> tuple[str, str, Figures]:
-    groups = group_records(read_records(runs))
+def _compose(
+    runs: Iterable[RunFolder], examples: bool, suspects: Sequence[Suspects], references: bool = True
+) -> tuple[str, str, Figures]:
+    groups = group_records(read_records(runs, references=references))
     if not groups:
         raise RunError("There are no runs to report on, so nothing was written.")
     members = [{record.run.name for record in group.records} for group in groups]
     for ranking in suspects:
         if not any(ranking.run in names for names in members):
             raise RunError(f"The suspects are of the run {ranking.run}, which is not among these runs.")
-    title = f"Label regularisation on {listed(sorted({group.dataset for group in groups}))}"
+    title = f"Label regularisation on {joined(sorted({group.dataset for group in groups}))}"
     figures = Figures()
     body = [heading(1, title)]
     for number, (group, names) in enumerate(zip(groups, members, strict=True)):

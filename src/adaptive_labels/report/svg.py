@@ -10,6 +10,8 @@ from html import escape
 
 import numpy as np
 
+from adaptive_labels.words import shorten
+
 STYLES = 7
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 3", "5 2", "1 2")
 LETTER = 0.6  # the width of a letter in font sizes, on average
@@ -109,8 +111,3 @@ def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
     step = next(float(power * factor) for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
     start = int(np.ceil(low / step - 1e-9))
     return [round(step * i, 10) for i in range(start, int(np.floor(high / step + 1e-9)) + 1)]
-
-
-def shorten(name: str, longest: int = 20) -> str:
-    """A name that fits beside a figure."""
-    return name if len(name) <= longest else f"{name[: longest - 1]}…"

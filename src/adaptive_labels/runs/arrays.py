@@ -81,6 +81,8 @@ def save_residual_labels(path: Path, epochs: ArrayLike, labels: ArrayLike, class
 
 def truncate_residual_labels(path: Path, epoch: int) -> None:
     """Drop the matrices after ``epoch``, before a run goes on from there."""
+    if epoch == 0:
+        path.unlink(missing_ok=True)
     if not path.exists():
         return
     arrays = read_npz(path)
@@ -94,8 +96,23 @@ def load_residual_labels(path: Path) -> ResidualLabels:
     arrays = read_npz(path)
     if not {"epochs", "classes"} <= arrays.keys() or not ("labels" in arrays or {"indices", "values"} <= arrays.keys()):
         raise RunError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; these are not residual labels.")
+    size, count = arrays["classes"].size, arrays["epochs"].size
+    shapes: dict[str, tuple[str, tuple[int | None, ...]]] = {
+        "epochs": ("iu", (count,)),
+        "classes": ("U", (size,)),
+        "labels": ("f", (count, size, size)),
+        "indices": ("iu", (count, size, None)),
+        "values": ("f", (count, size, None)),
+    }
+    _check_arrays(path, arrays, shapes)
     dense_or_largest = {key: arrays.get(key) for key in ("labels", "indices", "values")}
     return ResidualLabels(arrays["epochs"], tuple(arrays["classes"].tolist()), **dense_or_largest)
+
+
+def without_classes(stored: ResidualLabels) -> dict[str, NDArray[Any]]:
+    """The numbers of residual labels, by the names they have in ``residual_labels.npz``."""
+    every = {name: getattr(stored, name) for name in ("epochs", "labels", "indices", "values")}
+    return {name: array for name, array in every.items() if array is not None}
 
 
 def save_predictions(
@@ -126,6 +143,10 @@ def load_predictions(path: Path) -> Predictions:
     arrays = read_npz(path)
     if not {"test_logits", "test_labels"} <= arrays.keys():
         raise RunError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; these are not predictions.")
+    shapes: dict[str, tuple[str, tuple[int | None, ...]]] = {"classes": ("U", (None,))}
+    for split in ("test", "validation"):
+        shapes |= {f"{split}_logits": ("f", (None, None)), f"{split}_labels": ("iu", (None,))}
+    _check_arrays(path, arrays, shapes)
     return Predictions(
         test_logits=arrays["test_logits"],
         test_labels=arrays["test_labels"],
@@ -133,6 +154,19 @@ def load_predictions(path: Path) -> Predictions:
         validation_labels=arrays.get("validation_labels"),
         classes=tuple(arrays["classes"].tolist()) if "classes" in arrays else None,
     )
+
+
+def _check_arrays(
+    path: Path, arrays: dict[str, NDArray[Any]], shapes: dict[str, tuple[str, tuple[int | None, ...]]]
+) -> None:
+    """Refuse arrays of another kind (numpy's letters) or shape; None stands for any length."""
+    for name, (kinds, shape) in shapes.items():
+        if name not in arrays:
+            continue
+        found = arrays[name]
+        fits = len(found.shape) == len(shape) and all(n in (None, m) for n, m in zip(shape, found.shape, strict=True))
+        if found.dtype.kind not in kinds or not fits:
+            raise RunError(f"{path} is odd: its '{name}' has the shape {found.shape} and the type {found.dtype}.")
 
 
 def _split(name: str, logits: ArrayLike, labels: ArrayLike) -> dict[str, NDArray[Any]]:

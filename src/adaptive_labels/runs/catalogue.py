@@ -1,5 +1,6 @@
 """Many runs: find them, check them, remove them."""
 
+import functools
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -7,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from adaptive_labels.files import RunError
-from adaptive_labels.runs.folder import RESULT_KEYS, STATUSES, RunFolder
+from adaptive_labels.runs import integrity
+from adaptive_labels.runs.folder import RunFolder
 
 
 def list_runs(dirs: str | Path | Iterable[str | Path]) -> list[RunFolder]:
@@ -25,33 +27,59 @@ def list_runs(dirs: str | Path | Iterable[str | Path]) -> list[RunFolder]:
 
 
 def check(run: RunFolder) -> list[str]:
-    """Say what is wrong with a run, a sentence each; an empty list means that it is whole."""
+    """Say what is wrong with a run, a sentence each; an empty list means that every byte is what was written.
+
+    Of a run that an earlier version wrote without hashes, only what can be read is known.
+    """
     problems: list[str] = []
 
     def read(of: Callable[[], Any]) -> Any:
         try:
             return of()
         except RunError as error:
-            problems.append(str(error))
+            problems.append(str(error).replace(f"{run.path}{os.sep}", ""))
 
     names, history, result = read(lambda: run.names), read(run.history), read(lambda: run.result)
     for of in (lambda: run.environment, run.load_residual_labels, run.load_predictions, lambda: run.examples):
         read(of)
     if not (run.path / "environment.json").exists():
         problems.append("environment.json is missing.")
-    holder = run.lock().holder()
+    litter = left_over(run)
     if not run.finished:
-        epochs = len(history or [])
-        kept = (run.path / "checkpoint" / "state.json").exists()
-        again = f"the same command {'goes on from its checkpoint' if kept else 'starts it again'}"
-        state = f"it is being written by {holder}" if holder else again
-        problems.append(f"unfinished after {epochs} {'epoch' if epochs == 1 else 'epochs'}: {state}.")
+        problems.append(_unfinished(run, len(history or [])))
+        for manifest in integrity.checkpoint_manifests(run.path / "checkpoint"):
+            read(functools.partial(integrity.verify_checkpoint, manifest))
     elif result is not None:
         problems.extend(_result_problems(run, result, names and names.epochs, history))
-    leftovers = sorted(path.name for path in run.path.glob(".*.tmp"))
-    if leftovers and holder is None:
-        problems.append(f"{', '.join(leftovers)}: left over from a crash, can be deleted.")
-    return problems
+        for name in sorted(run.hashes or {}):
+            read(functools.partial(run.checked, name))
+    if litter:
+        listed = ", ".join(str(path.relative_to(run.path)) for path in litter)
+        problems.append(f"{listed}: left over from a crash; `alr runs check --fix` removes it.")
+    return list(dict.fromkeys(problems))
+
+
+def left_over(run: RunFolder) -> list[Path]:
+    """What a process that was ended left behind, and nothing needs: empty while another one writes to the folder."""
+    if run.lock().holder() is not None:
+        return []
+    found = [*run.path.glob(".*.tmp"), *run.path.glob("checkpoint/.*.tmp")]
+    if run.finished:
+        found = [*run.path.glob(".*.tmp"), *run.path.glob("checkpoint")]
+    return sorted(found)
+
+
+def tidy(run: RunFolder) -> list[Path]:
+    """Remove what `left_over` finds, and return it; a run that is being written is left alone."""
+    found = left_over(run)
+    if found:
+        with run.lock():
+            for path in found:
+                try:
+                    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+                except OSError as error:
+                    raise RunError(f"Cannot remove {path}: {error.strerror}.") from error
+    return found
 
 
 def remove(run: RunFolder) -> None:
@@ -69,18 +97,21 @@ def remove(run: RunFolder) -> None:
         raise RunError(f"Cannot remove {error.filename or run.path}: {error.strerror}.") from error
 
 
+def _unfinished(run: RunFolder, epochs: int) -> str:
+    holder, checkpoints = run.lock().holder(), run.path / "checkpoint"
+    kept = integrity.checkpoint_manifests(checkpoints) or (checkpoints / "state.json").exists()
+    again = f"the same command {'goes on from its checkpoint' if kept else 'starts it again'}"
+    state = f"it is being written by {holder}" if holder else again
+    return f"unfinished after {epochs} {'epoch' if epochs == 1 else 'epochs'}: {state}."
+
+
 def _result_problems(
     run: RunFolder, result: dict[str, Any], epochs: int | None, history: list[dict[str, Any]] | None
 ) -> Iterator[str]:
-    missing = [key for key in RESULT_KEYS if key not in result]
-    if missing:
-        yield f"result.json has no {', '.join(missing)}."
-    status = result.get("status", "finished")
-    if status not in STATUSES:
-        yield f"result.json has the status {status!r}, which is not one of {', '.join(STATUSES)}."
+    status = result["status"]
     if status != "finished":
         return
-    if not (run.path / "model.safetensors").exists():
+    if run.hashes is None and not (run.path / "model.safetensors").exists():
         yield "model.safetensors is missing, although the run is finished."
     if epochs is not None and isinstance(result.get("epochs"), int):
         epochs = min(epochs, result["epochs"])  # a run may stop early on purpose, and then says so

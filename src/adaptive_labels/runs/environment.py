@@ -1,4 +1,4 @@
-"""Where and with what a run was made."""
+"""The environment of a run: versions, hardware, command, date and commit."""
 
 import os
 import platform

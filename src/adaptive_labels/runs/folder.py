@@ -1,6 +1,5 @@
 """One run, as a folder."""
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,14 +8,52 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from adaptive_labels.files import RunError, json_bytes, read_json, write_bytes, write_error, write_json
-from adaptive_labels.runs import arrays
+from adaptive_labels.files import (
+    RunError,
+    file_hash,
+    json_bytes,
+    parse_json,
+    plain,
+    read_bytes,
+    write_bytes,
+    write_error,
+    write_json,
+    write_npz,
+)
+from adaptive_labels.runs import arrays, integrity
 from adaptive_labels.runs.environment import describe_environment
 from adaptive_labels.runs.identity import RunNames, counted, find_run, names_of
 from adaptive_labels.runs.lock import RunLock
 
 RESULT_KEYS = ("dataset", "model", "method", "seed", "epochs", "parameters", "metrics", "seconds")
 STATUSES = ("finished", "diverged")
+
+_RESULT_TYPES: dict[str, type | tuple[type, ...]] = {
+    "dataset": str,
+    "model": str,
+    "method": str,
+    "seed": int,
+    "epochs": int,
+    "parameters": dict,
+    "metrics": dict,
+    "seconds": (int, float),
+    "reason": (str, type(None)),
+}
+
+
+def result_problems(result: Mapping[str, Any]) -> list[str]:
+    """What a result lacks, or has of the wrong kind."""
+    problems, missing = [], [key for key in RESULT_KEYS if key not in result]
+    if missing:
+        problems.append(f"has no {', '.join(missing)}")
+    if result["status"] not in STATUSES:
+        problems.append(f"has the status {result['status']!r}, which is not one of {', '.join(STATUSES)}")
+    for key, kind in _RESULT_TYPES.items():
+        if key in result and (not isinstance(result[key], kind) or isinstance(result[key], bool)):
+            problems.append(f"has a {type(result[key]).__name__} as its {key}")
+    if isinstance(metrics := result.get("metrics"), dict) and not all(isinstance(m, dict) for m in metrics.values()):
+        problems.append("has metrics that are not of splits")
+    return problems
 
 
 class RunFolder:
@@ -39,6 +76,8 @@ class RunFolder:
         if not (path / "config.json").exists():
             write_json(path / "config.json", config)
         run = cls(path)
+        if not run.finished and (environment := run.environment) is not None:
+            integrity.check_format(path / "environment.json", environment.get("format"))
         if counted(run.config) != counted(config):
             raise RunError(f"{path / 'config.json'} was changed: it is not the configuration the run is named by.")
         return run
@@ -53,8 +92,14 @@ class RunFolder:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The whole resolved configuration."""
-        return self._object("config.json")
+        """The whole resolved configuration; also of a run whose result is damaged, so that it can be named."""
+        try:
+            path = self.checked("config.json")
+        except RunError:
+            if self._result_is_whole():
+                raise
+            path = self.path / "config.json"
+        return integrity.read_object(path)
 
     @property
     def names(self) -> RunNames:
@@ -78,8 +123,29 @@ class RunFolder:
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """The content of ``result.json``, or None while the run is unfinished."""
-        return self._perhaps("result.json")
+        """The content of ``result.json`` without its seal, or None while the run is unfinished."""
+        if not self.finished:
+            return None
+        result = {"status": "finished", "reason": None, **self._sealed().content}
+        problems = result_problems(result)
+        if problems:
+            raise RunError(f"{self.path / 'result.json'} {' and '.join(problems)}.")
+        return result
+
+    @property
+    def hashes(self) -> dict[str, str] | None:
+        """The SHA-256 of each file; None while the run is unfinished, or if an earlier version wrote it."""
+        return self._sealed().files if self.finished else None
+
+    def checked(self, name: str) -> Path:
+        """The path of a file of the run, which is what was written: otherwise a `RunError` names it."""
+        hashes = self.hashes
+        if hashes is not None:
+            try:
+                integrity.verify(self.path / name, hashes.get(name))
+            except integrity.DamagedError as error:
+                raise self._with_advice(error) from None
+        return self.path / name
 
     def lock(self) -> RunLock:
         """A lock to hold while writing: ``with run.lock(): ...``."""
@@ -87,7 +153,7 @@ class RunFolder:
 
     def history(self) -> list[dict[str, Any]]:
         """One dict per epoch; a last line torn by a crash is left out, any other broken line is a `RunError`."""
-        path = self.path / "history.jsonl"
+        path = self.checked("history.jsonl")
         found = []
         for number, line in enumerate(_whole_lines(path), start=1):
             record = _json_object(line)
@@ -107,7 +173,7 @@ class RunFolder:
             raise RunError(f"{path} already reaches epoch {before[-1]['epoch']}; epoch {epoch} cannot follow it.")
         whole = _joined(_whole_lines(path))
         try:
-            if path.exists() and path.read_bytes() != whole:
+            if path.exists() and read_bytes(path) != whole:
                 write_bytes(path, whole)
             with path.open("ab") as file:
                 file.write(_joined([json_bytes(line)]))
@@ -116,16 +182,17 @@ class RunFolder:
         except OSError as error:  # half a line may be there: it is left out and repaired as one torn by a crash
             raise write_error(path, error) from error
 
-    def rewind(self, epoch: int) -> None:
-        """Forget the history and residual labels after ``epoch``, before the run goes on from there."""
-        path = self._writable("history.jsonl")
-        if path.exists():
-            write_bytes(path, _joined([json_bytes(line) for line in self.history() if line["epoch"] <= epoch]))
-        arrays.truncate_residual_labels(self._writable("residual_labels.npz"), epoch)
+    def rewind(self, history: Sequence[Mapping[str, Any]]) -> None:
+        """Keep the history and residual labels of these epochs only, before the run goes on after the last of them."""
+        path, lines = self._writable("history.jsonl"), _joined([json_bytes(line) for line in history])
+        if lines or path.exists():
+            write_bytes(path, lines)
+        arrays.truncate_residual_labels(self.path / "residual_labels.npz", len(history))
 
-    def write_environment(self, command: str | Sequence[str]) -> None:
-        """Record versions, hardware, command, date and commit; what cannot be found out is null."""
-        self.write_json("environment.json", describe_environment(command))
+    def write_environment(self, command: str | Sequence[str], processes: int = 1) -> None:
+        """Record versions, hardware, processes, command, date and commit; what cannot be found out is null."""
+        found = {**describe_environment(command), "processes": processes}
+        self.write_json("environment.json", {"format": integrity.FORMAT, **found})
 
     def write_json(self, name: str, data: Any) -> None:
         """Write a further JSON file into the folder, atomically."""
@@ -137,13 +204,22 @@ class RunFolder:
         _make_folder(path.parent)
         write_bytes(path, data)
 
+    def write_npz(self, name: str, /, **given: Any) -> None:
+        """Write further arrays into the folder, atomically."""
+        write_npz(self._writable(name), **given)
+
     def save_residual_labels(self, epochs: ArrayLike, labels: ArrayLike, classes: Sequence[str]) -> None:
         """Add later epochs to ``residual_labels.npz``: (E,), (E, K, K) and K names."""
         arrays.save_residual_labels(self._writable("residual_labels.npz"), epochs, labels, classes)
 
+    def put_residual_labels(self, stored: Mapping[str, Any], classes: Sequence[str]) -> None:
+        """Write ``residual_labels.npz`` anew from what `arrays.without_classes` gave."""
+        names = np.asarray(list(classes), dtype=np.str_)
+        write_npz(self._writable("residual_labels.npz"), **stored, classes=names)
+
     def load_residual_labels(self) -> arrays.ResidualLabels | None:
         """Read ``residual_labels.npz``, or None if the method has none."""
-        path = self.path / "residual_labels.npz"
+        path = self.checked("residual_labels.npz")
         return arrays.load_residual_labels(path) if path.exists() else None
 
     def save_predictions(self, **given: Any) -> None:
@@ -152,7 +228,7 @@ class RunFolder:
 
     def load_predictions(self) -> arrays.Predictions | None:
         """Read ``predictions.npz``, or None if none were kept."""
-        path = self.path / "predictions.npz"
+        path = self.checked("predictions.npz")
         return arrays.load_predictions(path) if path.exists() else None
 
     def finish(self, result: Mapping[str, Any]) -> None:
@@ -168,7 +244,14 @@ class RunFolder:
             raise RunError(f"status is {complete['status']!r}; it must be one of {', '.join(STATUSES)}.")
         if complete["status"] == "diverged" and not complete["reason"]:
             raise RunError(f"The result of {self.name} is diverged and needs a reason.")
-        self.write_json("result.json", complete)
+        if self.finished:
+            self._writable("result.json")
+        written = sorted(path for path in self.path.iterdir() if path.is_file() and not path.name.startswith("."))
+        try:
+            hashes = {path.name: file_hash(path) for path in written}
+        except OSError as error:
+            raise RunError(f"Cannot read {error.filename}: {error.strerror}.") from error
+        self.write_json("result.json", integrity.seal(plain(complete), hashes))
 
     def _writable(self, name: str) -> Path:
         if self.finished:
@@ -176,13 +259,38 @@ class RunFolder:
         return self.path / name
 
     def _perhaps(self, name: str) -> dict[str, Any] | None:
-        return self._object(name) if (self.path / name).exists() else None
+        return self._object(name) if self.checked(name).exists() else None
 
     def _object(self, name: str) -> dict[str, Any]:
-        content = read_json(self.path / name)
-        if not isinstance(content, dict):
-            raise RunError(f"{self.path / name} holds a {type(content).__name__}; it must hold a JSON object.")
-        return content
+        return integrity.read_object(self.checked(name))
+
+    def _sealed(self) -> integrity.Sealed:
+        try:
+            found = integrity.read_sealed(self.path / "result.json")
+            if found.files is None and self._has_hashes():
+                raise integrity.DamagedError(f"{self.path / 'result.json'} is damaged: its seal is gone.")
+        except integrity.DamagedError as error:
+            raise self._with_advice(error) from None
+        return found
+
+    def _result_is_whole(self) -> bool:
+        try:
+            self._sealed()
+        except RunError:
+            return False
+        return True
+
+    def _has_hashes(self) -> bool:
+        """Whether the version that began this run writes hashes at its end."""
+        path = self.path / "environment.json"
+        try:
+            return path.exists() and "format" in integrity.read_object(path)
+        except RunError:
+            return False
+
+    def _with_advice(self, error: RunError) -> RunError:
+        words = f"Run its command again after `alr runs rm {self.path}`, or put the file back from a copy."
+        return integrity.DamagedError(f"{error} {words}")
 
 
 class RunRecorder:
@@ -200,9 +308,16 @@ class RunRecorder:
         """Keep the (K, K) residual labels after an epoch."""
         self.run.save_residual_labels([epoch], matrix[None], self.classes)
 
-    def rewind(self, epoch: int) -> None:
-        """Forget what was kept of later epochs: the run goes on after this one."""
-        self.run.rewind(epoch)
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The residual labels so far, without the classes' names."""
+        found = self.run.load_residual_labels()
+        return {} if found is None else arrays.without_classes(found)
+
+    def rewind(self, history: Sequence[Mapping[str, Any]], stored: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Keep these epochs and no others; residual labels as they were ``stored``, if they were."""
+        if stored:
+            self.run.put_residual_labels(stored, self.classes)
+        self.run.rewind(history)
 
 
 def _make_folder(path: Path) -> None:
@@ -218,7 +333,7 @@ def _joined(lines: Sequence[bytes]) -> bytes:
 
 def _whole_lines(path: Path) -> list[bytes]:
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -233,7 +348,7 @@ def _whole_lines(path: Path) -> list[bytes]:
 
 def _json_object(line: bytes) -> dict[str, Any] | None:
     try:
-        parsed = json.loads(line)
+        parsed = parse_json(line)
     except ValueError:
         return None
     return parsed if isinstance(parsed, dict) else None

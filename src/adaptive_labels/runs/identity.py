@@ -1,25 +1,24 @@
-"""Which run a configuration is: the one place that says what counts.
+"""Which run a configuration is: only this module decides which settings count.
 
-Data counts by its content (`data.fingerprint`) and its short name, a file by the hash that stands beside its path
-(`weights` and `weights_hash`). Where a run is computed, where its files lie and what only watches it do not count.
+Data counts by its content (`data.fingerprint`) and its short name, a file by the hash stored beside its path
+(`weights` and `weights_hash`). The machine, the places of files, logs and checkpoints do not count.
 """
 
 import glob
-import hashlib
-import json
 import re
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from adaptive_labels.files import RunError, plain, read_json
+from adaptive_labels.runs.integrity import digest
 
-_DATA_SUFFIXES = {".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt", ".gz"}
+_DATA_SUFFIXES = {".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt", ".gz", ".xlsx", ".zip"}
 _LONGEST_PART = 40
 # Threads and devices round differently, but the experiment is the same. How a table is read shows in its content.
 _NOT_COUNTED = {
     "data": ("data_dir", "text_column", "label_column", "skip_unreadable", "drop_unlabelled", "min_per_class"),
-    "training": ("device", "threads", "tensorboard"),
+    "training": ("device", "threads", "tensorboard", "checkpoint_seconds", "log"),
 }
 
 
@@ -62,7 +61,7 @@ def run_id(config: Mapping[str, Any]) -> str:
     """
     names = names_of(config)
     parts = [_slug(names.dataset, "dataset"), _slug(names.model, "model"), _slug(names.method, "method")]
-    return "-".join([*parts, f"s{names.seed}", _digest(counted(config))[:8]])
+    return "-".join([*parts, f"s{names.seed}", digest(counted(config))[:8]])
 
 
 def counted(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,7 +94,7 @@ def recipe_hash(config: Mapping[str, Any]) -> str:
     kept = {key: value for key, value in counted(config).items() if key not in ("seed", "dataset")}
     data = kept.get("data")
     kept["data"] = {k: v for k, v in data.items() if k not in ("name", "fingerprint")} if isinstance(data, dict) else {}
-    return _digest(_without_nulls(kept))[:16]
+    return digest(_without_nulls(kept))[:16]
 
 
 def find_run(out: str | Path, config: Mapping[str, Any]) -> Path:
@@ -127,10 +126,6 @@ def _by_content(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
     return {k: _without_nulls(v) if isinstance(v, dict) else v for k, v in values.items() if v is not None}
-
-
-def _digest(values: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode("ascii")).hexdigest()
 
 
 def _last_part(name: str) -> str:

@@ -1,7 +1,7 @@
-"""Examples as the loop sees them, and how an order of them is cut into optimizer steps and pieces of steps."""
+"""Examples in the form the loop needs, and how their order is cut into optimizer steps and micro-batches."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -12,9 +12,24 @@ from adaptive_labels.objectives import Inputs
 # stay different from epoch to epoch.
 _WINDOW = 50
 
-Augment = Callable[[Inputs, torch.Generator, int, Tensor], Inputs]
-"""A change of whole batches in training: it draws only from the given generator, and knows the epoch (from 1) and the
-indices of the batch's examples."""
+
+class Share(NamedTuple):
+    """What one process computes of a piece of a batch.
+
+    piece: the indices of all examples of the piece, for which all processes draw random numbers alike.
+    begin, indices: where this process's examples begin in the piece, and which they are.
+    sizes: how many each process has. One that has none computes two of another's, and they do not count.
+    """
+
+    piece: Tensor
+    begin: int
+    indices: Tensor
+    sizes: tuple[int, ...]
+
+
+Augment = Callable[[Inputs, torch.Generator, int, Share], Inputs]
+"""A change of the inputs of a share in training: it draws only from the given generator, for all of the share's piece,
+and knows the epoch (from 1)."""
 
 
 class Encoded(Protocol):
@@ -85,3 +100,12 @@ def pieces(batch: Tensor, count: int) -> tuple[Tensor, ...]:
     if count == 1:
         return (batch,)
     return batch.tensor_split(max(1, min(count, len(batch) // 2)))
+
+
+def share_of(piece: Tensor, world: int, rank: int) -> Share:
+    """The share of a process in a piece. Shares are nearly equal; none is a single example, as batch norm needs two."""
+    parts = pieces(piece, world)
+    sizes = [len(part) for part in parts] + [0] * (world - len(parts))
+    if rank >= len(parts):
+        return Share(piece, 0, piece[:2], tuple(sizes))
+    return Share(piece, sum(sizes[:rank]), parts[rank], tuple(sizes))

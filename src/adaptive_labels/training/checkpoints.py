@@ -1,11 +1,12 @@
-"""What resuming needs, in a folder: tensors in safetensors, the rest in plain JSON; no code runs when it is opened.
+"""Checkpoints: tensors in safetensors, the rest in plain JSON; no code runs when they are opened.
 
-`state.json` names the tensor file it belongs to and is replaced in one step after that file is complete, so that a
-process ended at any moment leaves the last whole checkpoint.
+A checkpoint is `epoch-N.safetensors` and `epoch-N.json`, which is written last and holds the hash of the former and its
+own (`runs.integrity`); within the next epoch it is `epoch-N-step-M`. The last two are kept, so that a process ended at
+any moment and a damaged file leave one.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +15,12 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from adaptive_labels.errors import UserError
-from adaptive_labels.files import RunError, write_bytes
+from adaptive_labels.files import RunError, read_json, refuse_special, write_bytes
+from adaptive_labels.runs import integrity
 
-FORMAT = 1
-STATE_FILE = "state.json"
+KEPT = 2
+OLD_FORMAT, OLD_FILE = 1, "state.json"  # of earlier versions: one checkpoint, without hashes
+DAMAGED = ".damaged"
 
 
 class CheckpointError(UserError):
@@ -31,46 +34,99 @@ class Checkpoint(NamedTuple):
     tensors: Mapping[str, Tensor]
     plain: Mapping[str, Any]
 
+    @property
+    def step(self) -> int:
+        """How many steps of the next epoch are done, too."""
+        within = self.plain.get("within")
+        return int(within["step"]) if isinstance(within, dict) else 0
 
-def write_checkpoint(folder: Path, epoch: int, tensors: Mapping[str, Tensor], plain: Mapping[str, Any]) -> None:
-    """Put a checkpoint in the place of the one before it."""
-    tensor_file = f"epoch-{epoch}.safetensors"
-    state = {"format": FORMAT, "epoch": epoch, "tensors": tensor_file, "plain": plain}
+
+def write_checkpoint(
+    folder: Path, epoch: int, tensors: Mapping[str, Tensor], plain: Mapping[str, Any], step: int = 0
+) -> None:
+    """Add a checkpoint after so many epochs, and steps of the next one, and remove all but the one before it."""
+    name = f"epoch-{epoch}-step-{step}" if step else f"epoch-{epoch}"
+    tensor_file = f"{name}.safetensors"
+    content = json.loads(json.dumps({"epoch": epoch, "tensors": tensor_file, "plain": plain}, allow_nan=False))
+    data = save(dict(_separate(tensors)))
+    sealed = integrity.seal(content, {tensor_file: integrity.bytes_hash(data)})
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_bytes(folder / tensor_file, save(dict(_separate(tensors))))
-        write_bytes(folder / STATE_FILE, json.dumps(state, allow_nan=False).encode())
+        write_bytes(folder / tensor_file, data)
+        write_bytes(folder / f"{name}.json", json.dumps(sealed).encode())
+        kept = {path.stem for path in integrity.checkpoint_manifests(folder)[:KEPT]}
         for old in folder.iterdir():  # also what a process that was killed had begun to write
-            if old.name not in (tensor_file, STATE_FILE):
+            if old.stem not in kept and old.suffix != DAMAGED:
                 old.unlink()
     except (OSError, RunError) as error:
-        raise CheckpointError(f"the checkpoint of epoch {epoch} cannot be written to {folder}: {error}") from error
-
-
-def read_checkpoint(folder: Path) -> Checkpoint | None:
-    """The checkpoint in a folder, or None if there is none."""
-    if not (folder / STATE_FILE).exists():
-        return None
-    try:
-        state = json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))
-        if state["format"] != FORMAT:
-            raise CheckpointError(
-                f"the checkpoint in {folder} has format {state['format']}, this version reads format {FORMAT}"
-            )
-        return Checkpoint(state["epoch"], load_file(folder / state["tensors"]), state["plain"])
-    except (OSError, SafetensorError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"the checkpoint in {folder} cannot be read ({type(error).__name__}: {error}): "
-            "remove the folder to start again"
+            f"the checkpoint of {_place(epoch, step)} cannot be written to {folder}: {error}"
         ) from error
 
 
-def kept_epochs(folder: Path) -> int:
-    """After how many epochs the checkpoint in a folder was written; 0 if there is none that can be read."""
+def read_checkpoint(folder: Path, note: Callable[[str], None] = lambda words: None) -> Checkpoint | None:
+    """The last whole checkpoint in a folder, or None if there is none.
+
+    Damaged ones are set aside: their files get another name, and ``note`` is given a sentence about each.
+    """
+    old = [folder / OLD_FILE] if (folder / OLD_FILE).exists() else []
+    problems, found = [], None
+    for path in [*integrity.checkpoint_manifests(folder), *old]:
+        try:
+            found = _read(path)
+            break
+        except integrity.LaterFormatError as error:
+            raise CheckpointError(str(error)) from error
+        except (RunError, OSError, SafetensorError, KeyError, TypeError) as error:
+            problems.append(f"the checkpoint {path} cannot be used ({_reason(error)}): it was set aside")
+            _set_aside(path)
+    then = "the run starts again" if found is None else f"the run goes on after {_place(found.epoch, found.step)}"
+    for problem in problems:
+        note(f"{problem}, and {then}")
+    return found
+
+
+def kept_up_to(folder: Path) -> str | None:
+    """Up to where the last checkpoint in a folder goes, in words; None if there is none that can be read."""
+    for path in integrity.checkpoint_manifests(folder):
+        return _place(*integrity.checkpoint_place(path))
     try:
-        return int(json.loads((folder / STATE_FILE).read_text(encoding="utf-8"))["epoch"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0
+        return _place(int(read_json(folder / OLD_FILE)["epoch"]), 0)
+    except (RunError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _place(epoch: int, step: int) -> str:
+    return f"step {step} of epoch {epoch + 1}" if step else f"epoch {epoch}"
+
+
+def _read(path: Path) -> Checkpoint:
+    if path.name == OLD_FILE:
+        content = integrity.read_object(path)
+        if content["format"] != OLD_FORMAT:
+            integrity.check_format(path, content["format"])
+            raise RunError(f"{path} has format {content['format']!r}, which there never was.")
+    else:
+        content = integrity.verify_checkpoint(path)
+    refuse_special(path.parent / content["tensors"])
+    tensors = load_file(path.parent / content["tensors"])
+    if not isinstance(content["plain"], dict):
+        raise RunError(f"{path} holds no state of a run.")
+    return Checkpoint(content["epoch"], tensors, content["plain"])
+
+
+def _set_aside(path: Path) -> None:
+    tensors = path.with_suffix(".safetensors")
+    try:
+        for one in (path, tensors):
+            if one.exists():
+                one.rename(one.with_name(one.name + DAMAGED))
+    except OSError as error:
+        raise CheckpointError(f"{path} is damaged and cannot be set aside: {error.strerror}") from error
+
+
+def _reason(error: Exception) -> str:
+    return str(error).rstrip(".") if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:

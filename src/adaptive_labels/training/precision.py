@@ -1,4 +1,4 @@
-"""Which device, number format and compiler a run can use here, answered with a sentence where it cannot."""
+"""Which device, number format and compiler a run can use on this machine, with an error message if it cannot."""
 
 import functools
 import os
@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from adaptive_labels.config import ConfigError
+from adaptive_labels.training import processes
 
 _BF16_PROBE = """
 import torch
@@ -25,7 +26,12 @@ _COMPILERS = ("g++", "clang++", "c++", "cl")
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of a name; "auto" takes CUDA, then MPS, then the CPU."""
+    """The device of a name; "auto" takes CUDA, then MPS, then the CPU. Several processes take one GPU each."""
+    if processes.world() > 1:
+        if name not in ("auto", "cpu", "cuda"):
+            raise ConfigError(f"training.device is {name!r}: several processes take a GPU each (cuda), or the cpu")
+        cuda = name == "cuda" or (name == "auto" and torch.cuda.is_available())
+        name = f"cuda:{processes.local_rank()}" if cuda else "cpu"
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda", 0)

@@ -1,4 +1,4 @@
-"""How a run shows that it is moving: a bar on a terminal, plain lines elsewhere, or any object with these methods."""
+"""The progress of a run: a bar on a terminal, plain lines elsewhere, or any object with these methods."""
 
 import sys
 import time
@@ -120,6 +120,11 @@ def make_reporter(stream: TextIO) -> Reporter:
     from rich.console import Console
 
     return BarReporter(Console(file=stream))
+
+
+def warn(words: str) -> None:
+    """Say what the user must know even of a run that is silent otherwise: on standard error, above a bar."""
+    print(f"alr: {words}", file=sys.stderr, flush=True)
 
 
 def _left(now: Progress) -> str:

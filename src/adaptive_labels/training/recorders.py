@@ -1,12 +1,9 @@
-"""Where a run's history goes: what the loop asks of a recorder, and one that writes for TensorBoard too."""
+"""Recorders of a run's history: the interface that the loop needs, and one that keeps nothing."""
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-
-from adaptive_labels.config import ConfigError
 
 
 class Recorder(Protocol):
@@ -20,43 +17,26 @@ class Recorder(Protocol):
         """Keep the criterion's class similarities (K, K) after an epoch."""
         ...
 
-    def rewind(self, epoch: int) -> None:
-        """Forget what was kept of later epochs: the run goes on after this one."""
+    def arrays(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        """What a checkpoint must hold beside the history for `rewind` to bring back all that was kept."""
+        ...
+
+    def rewind(self, history: Sequence[Mapping[str, Any]], arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Keep these epochs and no others: the run goes on after the last of them.
+
+        `arrays` are what `arrays` gave at that time; empty where the checkpoint holds none.
+        """
         ...
 
 
-class TensorBoardRecorder:
-    """Passes a run's history on to another recorder, and writes it as TensorBoard events into a folder too."""
+class SilentRecorder:
+    """Keeps nothing."""
 
-    def __init__(self, recorder: Recorder, folder: str | Path) -> None:
-        try:
-            from torch.utils.tensorboard.writer import SummaryWriter
-        except ImportError as error:
-            raise ConfigError(
-                "training.tensorboard is true, but TensorBoard is not installed: "
-                "pip install 'adaptive-labels[tensorboard]', or set it to false"
-            ) from error
-        self._recorder, self._folder = recorder, str(folder)
-        self._make_writer: Any = SummaryWriter
-        self._writer: Any = None
+    def epoch(self, *given: Any, **named: Any) -> None:
+        """Nothing."""
 
-    def epoch(self, record: Mapping[str, Any]) -> None:
-        """Write every number of the record, the loss parts under `parts/`."""
-        self._recorder.epoch(record)
-        scalars = {name: value for name, value in record.items() if name not in ("epoch", "parts")}
-        scalars |= {f"parts/{name}": value for name, value in record["parts"].items()}
-        for name, value in scalars.items():
-            self._writer.add_scalar(name, value, record["epoch"])
-        self._writer.flush()
+    residual_labels = rewind = epoch
 
-    def residual_labels(self, epoch: int, matrix: np.ndarray[Any, np.dtype[np.float32]]) -> None:
-        """Write the class similarities as a picture, the largest value white."""
-        self._recorder.residual_labels(epoch, matrix)
-        picture = matrix / max(float(matrix.max()), 1e-12)
-        self._writer.add_image("residual labels", picture, epoch, dataformats="HW")
-        self._writer.flush()
-
-    def rewind(self, epoch: int) -> None:
-        """Tell TensorBoard to hide what it has of later epochs."""
-        self._recorder.rewind(epoch)
-        self._writer = self._make_writer(self._folder, purge_step=epoch + 1)
+    def arrays(self) -> dict[str, Any]:
+        """None."""
+        return {}

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from adaptive_labels.data import DATASETS, DataError, load_dataset
-from adaptive_labels.data.published import ARCHIVE_SUFFIXES
+from adaptive_labels.data.archives import ARCHIVE_SUFFIXES
 from adaptive_labels.data.readers.cifar import CIFAR10, CIFAR100, read_pickle
 from adaptive_labels.data.splits import assemble
 from cifar_files import BOTH, CLASSES, make_cifar, python2_pickle, write_archive, write_folder
@@ -163,12 +163,12 @@ def test_archives_that_cannot_be_used(tmp_path):
 
 def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):
     small, files, _ = make_cifar(CIFAR100)
-    folder = write_folder(small.folder, files, tmp_path)
+    write_folder(small.folder, files, tmp_path)
 
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(type(folder), "read_bytes", refuse)
+    monkeypatch.setattr("adaptive_labels.data.readers.cifar.read_bytes", refuse)
     with pytest.raises(DataError, match="train cannot be read: Permission denied"):
         load_dataset("cifar100", data_dir=tmp_path)
 

@@ -229,10 +229,11 @@ def test_the_committed_tables_are_what_the_records_give() -> None:
         assert (root / "results" / "tables" / f"{study.name}.md").read_text(encoding="utf-8") == expected, study.name
 
 
-def test_the_committed_page_is_what_the_records_give() -> None:
+@pytest.mark.parametrize("page", ["ablations.md", "choosing.md"])
+def test_the_committed_page_is_what_the_records_give(page: str) -> None:
     root = Path(__file__).parents[3]
-    expected = fill_template(root / "studies" / "ablations.md", root / "studies", root / "results")
-    assert (root / "docs" / "ablations.md").read_text(encoding="utf-8") == expected
+    expected = fill_template(root / "studies" / page, root / "studies", root / "results")
+    assert (root / "docs" / page).read_text(encoding="utf-8") == expected
     assert "{{" not in expected
 
 
@@ -318,3 +319,11 @@ def test_gains_by_class_are_measured_on_other_seeds_than_the_ranking(tmp_path: P
         + [with_classes(alr, s, right) for s, right in enumerate([[0, 0, 0], [0, 0, 0], [7, 7, 6]])]
     )
     assert gains_table(rows_of(study, "b", records)).splitlines()[2:] == ["| alr | +30.0 | +10.0 | −20.0 |"]
+
+
+def test_the_rise_of_the_validation_loss_is_from_its_lowest_epoch_to_the_last(tmp_path: Path) -> None:
+    study = load_study(write(tmp_path / "s.toml", 'columns = ["loss_rise"]\n' + HEAD + BASELINE))
+    course = {"validation_loss": [2.0, 1.5, 1.75]}
+    records = by_key([record(study.variants[0], 0, 0.5, 0.5) | {"course": course}])
+    assert "| rise of validation NLL |" in study_page(study, records)
+    assert "| 0.250 |" in study_page(study, records)

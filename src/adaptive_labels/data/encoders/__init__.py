@@ -1,4 +1,4 @@
-"""Encoders: what a network reads, made from texts or images, as whole batches of tensors.
+"""Encoders: texts, images or rows → batches of tensors that a network reads.
 
 A new encoder is a file in this folder that registers its class by what a network reads.
 """
@@ -76,7 +76,9 @@ def encoder_options(reads: str) -> frozenset[str]:
 
 def fit_encoder(reads: str, examples: Examples, settings: Mapping[str, Any]) -> Encoder:
     """Return the encoder for a network that reads features, words, characters or pixels, fitted on these examples."""
-    return _find(reads).fit(examples.inputs, **settings)
+    _, _, name = reads.partition(":")  # of a network of a library: hf-text:NAME
+    named = {"name": name} if name else {}
+    return _find(reads).fit(examples.inputs, **named, **settings)
 
 
 def encode(encoder: Encoder, examples: Examples) -> EncodedExamples:
@@ -100,9 +102,10 @@ def encoder_from_dict(stored: Mapping[str, Any]) -> Encoder:
 
 
 def _find(reads: str) -> type[Encoder]:
-    if reads not in ENCODERS:
+    kind = reads.partition(":")[0]
+    if kind not in ENCODERS:
         raise UserError(f"no encoder makes {reads!r}, only {', '.join(ENCODERS)}{did_you_mean(reads, ENCODERS)}")
-    return ENCODERS[reads]
+    return ENCODERS[kind]
 
 
 for _module in pkgutil.iter_modules(__path__):

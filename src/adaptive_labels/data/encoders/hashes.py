@@ -1,4 +1,4 @@
-"""Where the words of many texts are, and their hashes, without a loop over words or characters.
+"""Find and hash the words of many texts without a loop over words or characters.
 
 Letters, marks and digits that stand together are a word; every other visible character, and every Chinese or Japanese
 one (those scripts put no space between words), is a word by itself; spaces and control characters only separate. With

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from adaptive_labels.data.dataset import DataError, Examples, ImageFiles
 from adaptive_labels.data.encoders import register_encoder
 from adaptive_labels.data.pixels import open_rgb, random_view, resize_and_cut, resize_for, why_unreadable
+from adaptive_labels.files import read_bytes
 from adaptive_labels.machine import usable_cores
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # as the field has them
@@ -179,7 +180,7 @@ class _Views(Dataset[Tensor | str]):
         path, size, resize = self.files.path(index), self.encoder.size[0], self.encoder.resize
         assert resize is not None
         try:
-            image = open_rgb(path.read_bytes())
+            image = open_rgb(read_bytes(path))
         except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
             return f"The image {path} cannot be read ({why_unreadable(error)})."
         if self.seed is None:
@@ -211,4 +212,4 @@ def image_at(examples: Examples, index: int, size: int = 64) -> Tensor:
     if isinstance(examples.inputs, Tensor):
         return examples.inputs[index]
     assert isinstance(examples.inputs, ImageFiles)
-    return _tensor(resize_and_cut(open_rgb(examples.inputs.path(index).read_bytes()), size, size))
+    return _tensor(resize_and_cut(open_rgb(read_bytes(examples.inputs.path(index))), size, size))

@@ -1,4 +1,4 @@
-"""What the text encoders share: lists of numbers as batches, the cache, and notes on texts that are too long.
+"""Shared by the text encoders: batches of lists of numbers, the cache, and notes on texts that are too long.
 
 Shapes: N texts, M numbers in all of them; n texts of a batch.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any, ClassVar, Self, TypeGuard
+from typing import IO, Any, ClassVar, Protocol, Self, TypeGuard, runtime_checkable
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from torch import Tensor
 from adaptive_labels.data.cache import hash_of, kept, mapped
 from adaptive_labels.data.dataset import Examples, SplitName
 from adaptive_labels.data.stored_texts import Int64s, StoredTexts, text_lengths
+from adaptive_labels.words import joined
 
 _FORMAT = 1  # of the entries in the cache: another number makes all of them anew
 _CHUNK = 1_000_000  # characters worked on at a time: bounds the memory, and keeps the arrays near the CPU's cache
@@ -86,6 +87,16 @@ class PaddedIds(RaggedIds):
         return padded.view(-1, longest), lengths.clamp_min(1)
 
 
+@runtime_checkable
+class Limited(Protocol):
+    """An encoder that reads only the beginning of a text that is too long."""
+
+    limits: ClassVar[Mapping[str, str]]
+
+    def count_cut(self, limit: str, texts: Sequence[str]) -> tuple[int, bool]:
+        """How many texts are longer than one of the `limits`, and whether that number is exact."""
+
+
 class TextEncoder(ABC):
     """Texts to lists of numbers. A subclass is a frozen dataclass whose fields are its settings.
 
@@ -131,13 +142,13 @@ class TextEncoder(ABC):
 
     def encode(self, inputs: Sequence[str]) -> RaggedIds:
         """Return the numbers of every text, from the cache if they were made before."""
-        if not _is_kept(inputs):
-            values, offsets = BytesIO(), BytesIO()
-            _write(self.encode_chunks(inputs), values, offsets, "<i4")
-            arrays = np.frombuffer(values.getbuffer(), "<i4"), np.frombuffer(offsets.getbuffer(), "<i8")
-            return self.lists(*map(torch.from_numpy, arrays))
         numbers = next(iter(self.sizes.values()))
         dtype = "|u1" if numbers <= 2**8 else "<i2" if numbers <= 2**15 else "<i4"
+        if not _is_kept(inputs):
+            values, offsets = BytesIO(), BytesIO()
+            _write(self.encode_chunks(inputs), values, offsets, dtype)
+            arrays = np.frombuffer(values.getbuffer(), dtype), np.frombuffer(offsets.getbuffer(), "<i8")
+            return self.lists(*map(torch.from_numpy, arrays))
 
         def make(folder: Path) -> None:
             with (folder / "values.bin").open("wb") as values, (folder / "offsets.bin").open("wb") as offsets:
@@ -205,7 +216,7 @@ def _write(encoded: Iterable[Chunk], values: IO[bytes], offsets: IO[bytes], dtyp
 
 def length_notes(encoder: object, splits: Iterable[tuple[SplitName, Examples]]) -> list[str]:
     """A sentence for each limit of the encoder that cuts texts off: how many of which split, and by which option."""
-    if not isinstance(encoder, TextEncoder):
+    if not isinstance(encoder, Limited):
         return []
     texts = {"training" if name == "train" else name: examples.inputs for name, examples in splits}
     notes = []
@@ -219,9 +230,8 @@ def length_notes(encoder: object, splits: Iterable[tuple[SplitName, Examples]]) 
                 parts.append(f"{number} of {len(inputs):,} {name}")
                 total += count
         if parts:
-            listed = ", ".join(parts[:-1]) + " and " + parts[-1] if len(parts) > 1 else parts[0]
             notes.append(
-                f"{listed} texts {'is' if total == 1 else 'are'} longer than {getattr(encoder, limit):,} {unit}; only "
-                f"the beginning is read (model.options.{limit})."
+                f"{joined(parts)} texts {'is' if total == 1 else 'are'} longer than {getattr(encoder, limit):,} "
+                f"{unit}; only the beginning is read (model.options.{limit})."
             )
     return notes

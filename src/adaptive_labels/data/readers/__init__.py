@@ -1,6 +1,6 @@
 """Readers: the user's own files by path, and data sets by name. A new one is a file in this folder.
 
-What reads is called with the folder of the data or the path, and with those of `load_dataset`'s options that it has.
+A reader is called with the folder of the data or the path, and with those options of `load_dataset` that it takes.
 """
 
 import importlib
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from adaptive_labels.data.published import Progress
+from adaptive_labels.data.downloads import Progress
 from adaptive_labels.data.splits import RawDataset
 
 Read = TypeVar("Read", bound=Callable[..., RawDataset])

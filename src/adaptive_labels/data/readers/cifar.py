@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from adaptive_labels.data import published
+from adaptive_labels.data import archives, downloads
 from adaptive_labels.data.dataset import DataError, Examples, SplitName
 from adaptive_labels.data.readers import register_dataset
 from adaptive_labels.data.splits import RawDataset
-from adaptive_labels.files import write_bytes
+from adaptive_labels.files import read_bytes, write_bytes
 
 _SITE = "https://www.cs.toronto.edu/~kriz/"
 
@@ -27,6 +27,7 @@ _ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
     ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
 }
+LARGEST_MEMBER = 2**28  # bytes; the largest file of CIFAR has 155 MB
 
 
 class _ArraysOnly(pickle.Unpickler):
@@ -78,13 +79,13 @@ class Cifar:
         note = "Images are RGB, 32×32 pixels; the files are those that were published (MD5)."
         return RawDataset(self.name, "image", classes, splits, [note])
 
-    def fetch(self, data_dir: Path, progress: published.Progress) -> list[str]:
+    def fetch(self, data_dir: Path, progress: downloads.Progress) -> list[str]:
         """Download and unpack what is not in `data_dir` yet; what was done, in sentences."""
         done: list[str] = []
         archive = self._find(data_dir)
         if archive is None:
             archive = data_dir / f"{self.archive}.tar.gz"
-            published.download(self.url, archive, self.archive_md5, progress)
+            downloads.download(self.url, archive, self.archive_md5, progress)
             done.append(f"Downloaded {archive} from {self.url}.")
         if archive.is_file() and archive != data_dir:
             folder = data_dir / self.folder
@@ -95,14 +96,14 @@ class Cifar:
         return done
 
     def _find(self, root: Path) -> Path | None:
-        return published.find(root, self.folder, self.archive, lambda folder: not self._absent(folder))
+        return downloads.find(root, self.folder, self.archive, lambda folder: not self._absent(folder))
 
     def _absent(self, folder: Path) -> list[str]:
         return [name for name in self.md5 if not (folder / name).is_file()]
 
     def _files(self, data_dir: Path | None) -> dict[str, Mapping[bytes, Any]]:
         """What the pickles hold, by their names; from the binary files if only these are there."""
-        root, where = published.place_of(data_dir)
+        root, where = downloads.place_of(data_dir)
         folder, binary = root / self.folder, self.binary_folder
         if binary is not None and (root / binary).is_dir() and not folder.is_dir():
             contents = self._contents(root / binary, binary, self.binary_md5)
@@ -113,14 +114,14 @@ class Cifar:
             absent = self._absent(folder if folder.is_dir() else root)
             if len(absent) < len(self.md5):
                 where += f" ({folder if folder.is_dir() else root} lacks {', '.join(absent)})"
-            raise published.not_found(self.name, f"{self.folder}/", self.archive, where, self.url)
+            raise downloads.not_found(self.name, f"{self.folder}/", self.archive, where, self.url)
         contents = self._contents(path, self.folder, self.md5)
         return {name: read_pickle(contents.pop(name), str(path / name)) for name in self.md5}
 
     def _contents(self, path: Path, folder: str, md5: Mapping[str, str]) -> dict[str, bytes]:
         """The content of each file in the folder or the archive at `path`; a DataError if one is not as published."""
         if path.is_dir():
-            contents = {name: (path / name).read_bytes() for name in md5}
+            contents = {name: read_bytes(path / name) for name in md5}
         else:
             contents = _read_archive(path, folder, list(md5))
         for name, expected in md5.items():
@@ -150,13 +151,17 @@ class Cifar:
 def _read_archive(path: Path, folder: str, names: list[str]) -> dict[str, bytes]:
     contents: dict[str, bytes] = {}
     try:
-        for member, file in published.members(path):
+        for member, file in archives.members(path):
             if member.name in names and member.parent.name == folder:
-                contents[member.name] = file.read()
+                contents[member.name] = file.read(LARGEST_MEMBER + 1)
+                if len(contents[member.name]) > LARGEST_MEMBER:
+                    raise DataError(
+                        f"The archive {path} is not CIFAR's: {member} takes more than {LARGEST_MEMBER:,} bytes."
+                    )
             if len(contents) == len(names):  # what follows need not be decompressed
                 return contents
-    except published.BROKEN_ARCHIVE as error:
-        raise DataError(f"The archive {path} cannot be read: {error}.") from error
+    except archives.BROKEN_ARCHIVE as error:
+        raise DataError(f"The archive {path} cannot be read: {archives.why_broken(error)}.") from error
     lacking = next(name for name in names if name not in contents)
     raise DataError(f"The archive {path} has no {folder}/{lacking}.")
 

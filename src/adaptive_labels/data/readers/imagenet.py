@@ -1,6 +1,5 @@
 """`imagenet`: photographs of 1,000 kinds of things (Russakovsky et al. 2015), from the usual folders train/, val/."""
 
-import json
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -10,11 +9,12 @@ import numpy as np
 import torch
 
 from adaptive_labels.data.dataset import DataError, Examples, ImageFiles, SplitName
+from adaptive_labels.data.downloads import place_of
 from adaptive_labels.data.pixels import resize_for
-from adaptive_labels.data.published import place_of
 from adaptive_labels.data.readers import register_dataset
 from adaptive_labels.data.readers.images import is_image
 from adaptive_labels.data.splits import RawDataset, content_digests
+from adaptive_labels.files import parse_json, read_text
 
 SIZE = 224
 VALIDATION_FRACTION = 0.02  # of train is held out: about 25 images per class
@@ -110,14 +110,14 @@ def _class_names(folder: Path, root: Path, synsets: Sequence[str]) -> tuple[list
 
 def _read_mapping(file: Path) -> dict[str, str]:
     """Lines such as ``n01440764 tench, Tinca tinca``: the first of the names."""
-    pairs = (line.split(maxsplit=1) for line in file.read_text(encoding="utf-8").splitlines() if line.strip())
+    pairs = (line.split(maxsplit=1) for line in read_text(file).splitlines() if line.strip())
     return {pair[0]: pair[-1].split(",")[0].strip() for pair in pairs}
 
 
 def _read_index(file: Path) -> dict[str, str]:
     """JSON such as ``{"0": ["n01440764", "tench"], …}``."""
     try:
-        entries = json.loads(file.read_text(encoding="utf-8")).values()
+        entries = parse_json(read_text(file)).values()
         return {str(synset): str(name).replace("_", " ") for synset, name in entries}
     except (ValueError, TypeError, AttributeError) as error:
         raise DataError(f'{file} is not of the form {{"0": ["n01440764", "tench"], …}}: {error}.') from error

@@ -11,12 +11,14 @@ import numpy as np
 import torch
 from PIL import Image
 
-from adaptive_labels.data.dataset import DataError, Examples, SplitName, counted, find_splits
+from adaptive_labels.data.dataset import DataError, Examples, SplitName, find_splits
 from adaptive_labels.data.pixels import decode_image, why_unreadable
 from adaptive_labels.data.readers import register_reader
 from adaptive_labels.data.readers.tables import tables_in
 from adaptive_labels.data.splits import RawDataset, content_digest, digest_array
+from adaptive_labels.files import open_regular, read_bytes
 from adaptive_labels.machine import usable_cores
+from adaptive_labels.words import counted, few, listed
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 LARGEST_NATIVE_SIZE = 64
@@ -24,6 +26,7 @@ DEFAULT_SIZE = 32
 _ORIENTATION = 0x0112  # the EXIF tag; 5 to 8 swap width and height
 _CHUNK = 64
 _SMALL_AREA = 128 * 128
+_MOST_BYTES = 2e9  # of all images in memory, where their size is chosen for a network that reads large ones
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Pixels:
     digests: list[bytes]  # of the files
     readable: list[int]  # which of the files they are
     note: str
+    resized: bool  # unless they all had this size, and it is small
 
 
 def is_image(path: Path) -> bool:
@@ -53,7 +57,9 @@ def _can_read(path: Path) -> bool:
 
 
 @register_reader("image folder", _can_read)
-def read_images(folder: Path, *, image_size: int | None = None, skip_unreadable: bool = False) -> RawDataset:
+def read_images(
+    folder: Path, *, image_size: int | None = None, largest_size: int | None = None, skip_unreadable: bool = False
+) -> RawDataset:
     """Read a folder of images by class, or train/, val/ and test/ folders of such."""
     splits, notes = _find_images(folder)
     classes = sorted({name for _, name in splits["train"]}, key=lambda name: (name.casefold(), name))
@@ -65,7 +71,8 @@ def read_images(folder: Path, *, image_size: int | None = None, skip_unreadable:
             )
     # All splits are decoded in one go, so that they come out in one size and one number of channels.
     flat = [(split, file, name) for split, files in splits.items() for file, name in files]
-    pixels = decode_files([file for _, file, _ in flat], image_size=image_size, skip_unreadable=skip_unreadable)
+    paths = [file for _, file, _ in flat]
+    pixels = decode_files(paths, image_size=image_size, largest_size=largest_size, skip_unreadable=skip_unreadable)
     kept = [flat[i] for i in pixels.readable]
     left = {name for split, _, name in kept if split == "train"}
     for name in classes:
@@ -85,9 +92,9 @@ def read_images(folder: Path, *, image_size: int | None = None, skip_unreadable:
     read = {file for _, file, _ in kept}
     skipped = [f"{file.parent.name}/{file.name}" for _, file, _ in flat if file not in read]
     if skipped:
-        shown = skipped[:3] + ["…"] * (len(skipped) > 3)
-        notes.append(f"Skipped {counted(len(skipped), 'unreadable image')}: {', '.join(shown)}.")
-    return RawDataset(folder.resolve().name, "image", classes, examples, [pixels.note, *notes], digests)
+        notes.append(f"Skipped {counted(len(skipped), 'unreadable image')}: {few(skipped, 3)}.")
+    notes = [pixels.note, *notes]
+    return RawDataset(folder.resolve().name, "image", classes, examples, notes, digests, resized=pixels.resized)
 
 
 def _find_images(folder: Path) -> tuple[dict[SplitName, list[tuple[Path, str]]], list[str]]:
@@ -113,14 +120,17 @@ def _find_images(folder: Path) -> tuple[dict[SplitName, list[tuple[Path, str]]],
             raise DataError(f"{root} has no class folders with images in them.")
     sentences = {
         f"Ignored {counted(others, 'file')} of other kinds than images.": others,
-        f"Class folders without images were ignored: {', '.join(sorted(empty))}.": empty,
-        f"Folders beside train/ that are no split were ignored: {', '.join(unused)}.": unused,
+        f"Class folders without images were ignored: {listed(sorted(empty))}.": empty,
+        f"Folders beside train/ that are no split were ignored: {listed(unused)}.": unused,
     }
     return splits, [sentence for sentence, found in sentences.items() if found]
 
 
 def _find_splits(folder: Path, subfolders: Sequence[Path]) -> dict[SplitName, Path]:
-    return find_splits(folder, {path: path.name.lower() for path in subfolders})
+    found = find_splits(folder, {path: path.name.lower() for path in subfolders})
+    if len(found) < len(subfolders):  # a folder train/ of pictures among others is a class: that of trains
+        found = {split: path for split, path in found.items() if _subfolders(path)}
+    return found
 
 
 def _subfolders(folder: Path) -> list[Path]:
@@ -148,14 +158,22 @@ def _span(folder: Path, split: str, kept: Sequence[tuple[str, Path, str]]) -> sl
     return slice(rows[0], rows[-1] + 1)
 
 
-def decode_files(files: Sequence[Path], *, image_size: int | None = None, skip_unreadable: bool = False) -> Pixels:
+def decode_files(
+    files: Sequence[Path],
+    *,
+    image_size: int | None = None,
+    largest_size: int | None = None,
+    skip_unreadable: bool = False,
+) -> Pixels:
     """Decode all files to one size; greyscale (C = 1) if all of them are, else RGB (C = 3).
 
-    The size is `image_size` squared; or that of the images if they all have the same, not above 64; or 32×32. A file
-    that cannot be decoded is an error that names it, unless `skip_unreadable`.
+    The size is `image_size` squared; or that of the images if they all have the same, not above 64; or 32×32, or with
+    `largest_size` as many pixels as the shorter side of most images has, up to that. A file that cannot be decoded is
+    an error that names it, unless `skip_unreadable`.
     """
     sizes = _sizes(files)
-    size, note = _target_size(sizes, image_size)
+    size, note = _target_size(sizes, image_size, largest_size)
+    native = image_size is None and set(sizes) == {size} and max(size) <= LARGEST_NATIVE_SIZE
     decoded = np.zeros((len(files), 3, size[1], size[0]), dtype=np.uint8)
     starts = range(0, len(files), _CHUNK)
     with ThreadPoolExecutor(_workers(sizes)) as pool:
@@ -176,6 +194,7 @@ def decode_files(files: Sequence[Path], *, image_size: int | None = None, skip_u
         digests=[digest for digest, _ in good.values()],
         readable=list(good),
         note=f"Images are {'greyscale' if is_grey else 'RGB'}, {note}",
+        resized=not native,
     )
 
 
@@ -191,7 +210,7 @@ def _decode_chunk(files: Sequence[Path], out: np.ndarray, size: tuple[int, int])
     results: list[tuple[bytes, bool] | str] = []
     for i, file in enumerate(files):
         try:
-            content = file.read_bytes()
+            content = read_bytes(file)
             pixels = decode_image(content, size)
         except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
             results.append(why_unreadable(error))
@@ -206,7 +225,7 @@ def _sizes(files: Sequence[Path]) -> list[tuple[int, int]]:
     sizes: list[tuple[int, int]] = []
     for file in files:
         try:
-            with Image.open(file) as image:
+            with open_regular(file) as content, Image.open(content) as image:
                 size = image.size
                 # Pillow decodes a whole PNG to find its EXIF data, so they are read only where they can matter.
                 if size[0] != size[1] and max(size) <= LARGEST_NATIVE_SIZE:
@@ -218,7 +237,9 @@ def _sizes(files: Sequence[Path]) -> list[tuple[int, int]]:
     return sizes
 
 
-def _target_size(sizes: Sequence[tuple[int, int]], image_size: int | None) -> tuple[tuple[int, int], str]:
+def _target_size(
+    sizes: Sequence[tuple[int, int]], image_size: int | None, largest_size: int | None
+) -> tuple[tuple[int, int], str]:
     if image_size is not None:
         return (image_size, image_size), f"{image_size}×{image_size} pixels as asked for."
     distinct = set(sizes)
@@ -228,4 +249,9 @@ def _target_size(sizes: Sequence[tuple[int, int]], image_size: int | None) -> tu
         if max(width, height) <= LARGEST_NATIVE_SIZE:
             return (width, height), f"{width}×{height} pixels as in the files."
         before = f"{width}×{height}"
-    return (DEFAULT_SIZE, DEFAULT_SIZE), f"resized from {before} to {DEFAULT_SIZE}×{DEFAULT_SIZE} pixels."
+    side = DEFAULT_SIZE
+    if largest_size is not None and sizes:
+        # The median, so that a few large or tiny images decide nothing; and all of them must fit into memory.
+        fitting = int((_MOST_BYTES / 3 / len(sizes)) ** 0.5)
+        side = max(DEFAULT_SIZE, min(largest_size, fitting, int(np.median([min(size) for size in sizes]))))
+    return (side, side), f"resized from {before} to {side}×{side} pixels."

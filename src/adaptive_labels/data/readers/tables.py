@@ -1,28 +1,35 @@
-"""Reading a table of texts from a file: CSV, TSV, JSON Lines, Parquet or TREC's labels; text formats also gzipped."""
+"""Reading a table from a file: CSV, TSV, JSON Lines, Parquet, Excel, TREC's or fastText's lines; text also gzipped."""
 
 import csv
 import gzip
 import io
-import json
 import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
-from adaptive_labels.data.dataset import DataError, counted
+from adaptive_labels import limits
+from adaptive_labels.data.dataset import DataError
+from adaptive_labels.data.readers.excel import read_sheet
+from adaptive_labels.data.readers.parquet import read_parquet
+from adaptive_labels.files import open_regular, parse_json, read_bytes
+from adaptive_labels.words import counted
 
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 _TEXT_SUFFIXES = (".csv", ".tsv", *JSON_SUFFIXES, ".label")
-TABLE_SUFFIXES = (*_TEXT_SUFFIXES, *(suffix + ".gz" for suffix in _TEXT_SUFFIXES), ".parquet")
+TABLE_SUFFIXES = (*_TEXT_SUFFIXES, *(suffix + ".gz" for suffix in _TEXT_SUFFIXES), ".parquet", ".xlsx")
+LABEL_MARK = "__label__"  # fastText's, at the beginning of a line; such files may have any of these names
+_MARKED_SUFFIXES = (".txt", ".train", ".valid", ".test", ".dev", ".val")
 
 LABEL_NAMES = (
     "label_text", "label_name", "label", "labels", "category", "class", "intent", "stars", "target", "sentiment",
     "topic", "rating", "genre", "class_name", "class_index", "class_label", "tag", "emotion", "language", "score", "y",
-    "coarse",
+    "coarse", "species", "diagnosis", "outcome", "survived", "income", "quality", "churn",
 )  # fmt: skip
 # A column of one of these names is the whole text …
 WHOLE_TEXT_NAMES = (
@@ -36,7 +43,9 @@ PART_TEXT_NAMES = (
 )  # fmt: skip
 
 _SNIFFED_RECORDS, _COMPARED_ROWS = 50, 2_000
+_PART = re.compile(r"-\d+-of-\d+")
 _LABELLED = re.compile(r"([^\s:]+):(\S+)(.*)")
+_LINE = re.compile(r"[^\r\n]*+(?:\r\n?|\n)|[^\r\n]++")  # with its end, as `csv` wants it
 _NUMBER = re.compile(r"[-+]?\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
 # The ways quotes are written, the standard first; a later one is tried only if the file does not parse otherwise.
 _QUOTING: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -67,10 +76,13 @@ class Table:
 
     def texts(self, column: int) -> list[str]:
         """A column as strings without spaces around them; a missing value is the empty string."""
-        return [
+        texts = [
             (value if isinstance(value, str) else self._to_text(value, column, row)).strip()
             for row, value in enumerate(self.columns[column])
         ]
+        longest = max(range(len(texts)), key=lambda row: len(texts[row]))
+        limits.check(limits.FIELD, len(texts[longest]), self.where(longest))
+        return texts
 
     def _to_text(self, value: object, column: int, row: int) -> str:
         if value is None:
@@ -86,8 +98,19 @@ class Table:
 
 
 def is_table(path: Path) -> bool:
-    """Whether the file's name says that it is a table this module reads."""
-    return path.name.lower().endswith(TABLE_SUFFIXES)
+    """Whether this module reads the file, by its name; or, of some names, by how it begins."""
+    return path.name.lower().endswith(TABLE_SUFFIXES) or is_marked(path)
+
+
+def is_marked(path: Path) -> bool:
+    """Whether the lines of a file begin with labels as fastText marks them."""
+    if path.suffix.lower() not in _MARKED_SUFFIXES:
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(len(LABEL_MARK)).decode("ascii", "replace") == LABEL_MARK
+    except OSError:
+        return False
 
 
 def tables_in(folder: Path) -> list[Path]:
@@ -105,7 +128,12 @@ def read_table(
     """
     name = path.name.lower().removesuffix(".gz")
     if name.endswith(".parquet"):
-        table = _read_parquet(path)
+        names, columns = read_parquet(path)
+        table = Table(path, names, columns, list(range(1, len(columns[0]) + 1)), unit="row")
+    elif name.endswith(".xlsx"):
+        table = _with_names(path, *read_sheet(path), header, known_names, unit="row")
+    elif is_marked(path):
+        table = _parse_marked_lines(path, *_read_text(path, "cp1252"))
     elif name.endswith(".label"):
         # TREC's files are Latin-1, which is nothing to remark on.
         table = _parse_label_lines(path, _read_text(path, "latin-1")[0])
@@ -119,21 +147,43 @@ def read_table(
     return table
 
 
+def read_parts(paths: Sequence[Path], *, header: bool | None = None, known_names: Sequence[str] = ()) -> Table:
+    """Read a table that is in several files, whose rows are counted through; or in one."""
+    tables = [read_table(path, header=header, known_names=known_names) for path in paths]
+    first = tables[0]
+    if len(tables) == 1:
+        return first
+    for table in tables[1:]:
+        if table.names != first.names:
+            raise DataError(f"{table.path} has other columns than {first.path.name}, of which it is a part.")
+    columns = [[value for table in tables for value in table.columns[i]] for i in range(len(first.names))]
+    notes = list(dict.fromkeys(note for table in tables for note in table.notes))
+    places = list(range(1, sum(map(len, tables)) + 1))
+    path = first.path.with_name(_PART.sub("-*", first.path.name))
+    return Table(path, first.names, columns, places, first.has_header, "row", notes)
+
+
 def _read_text(path: Path, other_encoding: str) -> tuple[str, list[str]]:
     """The file's text, and notes on how it was decoded; what is not UTF-8 is read in the other encoding."""
     try:
-        raw = path.read_bytes()
-        if path.name.lower().endswith(".gz"):
-            raw = gzip.decompress(raw)
+        raw = _decompressed(path) if path.name.lower().endswith(".gz") else read_bytes(path)
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path} cannot be read: {error}.") from error
+        raise DataError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
     text, notes = _decode(path, raw, other_encoding)
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise DataError(f"{path} holds NUL characters at line {line}: it is no text file.")
-    if not text.strip():
+    if not text or text.isspace():
         raise DataError(f"{path} is empty.")
     return text, notes
+
+
+def _decompressed(path: Path) -> bytes:
+    most = limits.value(limits.FILE)
+    with open_regular(path) as packed, gzip.open(packed) as file:
+        raw = file.read(most + 1)
+    limits.check(limits.FILE, len(raw), path)
+    return raw
 
 
 def _decode(path: Path, raw: bytes, other_encoding: str) -> tuple[str, list[str]]:
@@ -165,20 +215,33 @@ def _parse_delimited(
         try:
             rows, places = _parse_rows(path, text, delimiter, options)
         except DataError as error:
-            errors.append(error)
+            errors.append(DataError(str(error)))  # without its traceback, which holds what was read so far
         else:
             notes += [f"{path.name} does not parse with standard quotes: {quoting}."] if quoting else []
             break
     else:
         raise errors[0]
-    if header is None:
-        header = looks_like_header(rows[0], rows[1:], known_names)
-    names = [cell.strip() for cell in rows[0]] if header else [str(i + 1) for i in range(len(rows[0]))]
-    if header:
+    return _with_names(path, rows, places, notes, header, known_names)
+
+
+def _with_names(
+    path: Path,
+    rows: Sequence[Sequence[Any]],
+    places: list[int],
+    notes: list[str],
+    header: bool | None,
+    known_names: Sequence[str],
+    unit: str = "line",
+) -> Table:
+    """The table of these rows, of which the first may name the columns (see `read_table`)."""
+    first, *rest = [["" if cell is None else str(cell).strip() for cell in row] for row in rows[: _COMPARED_ROWS + 1]]
+    has_header = looks_like_header(first, rest, known_names) if header is None else header
+    names = first if has_header else [str(i + 1) for i in range(len(first))]
+    if has_header:
         rows, places = rows[1:], places[1:]
     if not rows:
         raise DataError(f"{path} has a header line and no rows.")
-    return Table(path, names, list(zip(*rows, strict=True)), places, has_header=header, notes=notes)
+    return Table(path, names, list(zip(*rows, strict=True)), places, has_header, unit, notes)
 
 
 def _parse_rows(path: Path, text: str, delimiter: str, options: dict[str, Any]) -> tuple[list[list[str]], list[int]]:
@@ -186,11 +249,14 @@ def _parse_rows(path: Path, text: str, delimiter: str, options: dict[str, Any]) 
     rows: list[list[str]] = []
     places: list[int] = []
     place = 1
-    with fields_of_any_size(len(text)):
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, **options)
+    with long_fields():
+        # Line by line: an io.StringIO would be another copy of the text, with four bytes for each character.
+        reader = csv.reader(map(re.Match.group, _LINE.finditer(text)), delimiter=delimiter, **options)
         try:
             for row in reader:
                 if row:  # an empty line is no row
+                    if not rows:
+                        limits.check(limits.COLUMNS, len(row), path)
                     if rows and len(row) != len(rows[0]):
                         raise DataError(
                             f"{path} line {place} has {counted(len(row), 'field')} "
@@ -200,15 +266,17 @@ def _parse_rows(path: Path, text: str, delimiter: str, options: dict[str, Any]) 
                     places.append(place)
                 place = reader.line_num + 1  # a quoted field may hold line breaks, so a row may span several lines
         except csv.Error as error:
+            if "field limit" in str(error):
+                raise DataError(str(limits.exceeded(limits.FIELD, f"{path} line {place}"))) from error
             reason = "a quoted field that is never closed" if "unexpected end" in str(error) else str(error)
             raise DataError(f"{path} line {place} cannot be parsed: {reason}.") from error
     return rows, places
 
 
 @contextmanager
-def fields_of_any_size(limit: int) -> Iterator[None]:
-    """Let `csv` read fields of up to so many characters; its limit is put back for whoever else uses it here."""
-    before = csv.field_size_limit(max(limit, 131_072))
+def long_fields() -> Iterator[None]:
+    """Let `csv` read fields of up to our own limit; its limit is put back for whoever else uses it here."""
+    before = csv.field_size_limit(limits.value(limits.FIELD))
     try:
         yield
     finally:
@@ -218,10 +286,13 @@ def fields_of_any_size(limit: int) -> Iterator[None]:
 def _sniff_delimiter(text: str) -> str:
     """The first of , ; tab | that cuts the first records into the same number of fields, more than one."""
     start = text[:200_000]
-    with fields_of_any_size(len(start)):
+    with long_fields():
         for delimiter in (",", ";", "\t", "|"):
             reader = csv.reader(io.StringIO(start, newline=""), delimiter=delimiter)
-            rows = list(islice(filter(None, reader), _SNIFFED_RECORDS))
+            try:
+                rows = list(islice(filter(None, reader), _SNIFFED_RECORDS))
+            except csv.Error:  # a field that is too long, of which the parser that follows speaks
+                continue
             if len(start) < len(text) and len(rows) < _SNIFFED_RECORDS:
                 del rows[-1:]  # cut off in the middle
             widths = {len(row) for row in rows}
@@ -266,19 +337,23 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 def _parse_json_lines(path: Path, text: str, notes: list[str]) -> Table:
     records: list[dict[str, object]] = []
     places: list[int] = []
+    names: dict[str, None] = {}
     for place, line in _lines(text):
         try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
+            record = parse_json(line)
+        except JSONDecodeError as error:
             raise DataError(f"{path} line {place} is not valid JSON: {error.msg} at column {error.colno}.") from error
+        except ValueError as error:
+            raise DataError(f"{path} line {place} is not a row of a table: {error}.") from None
         if not isinstance(record, dict):
             raise DataError(f"{path} line {place} is not a JSON object but a {type(record).__name__}.")
+        names.update(dict.fromkeys(record))
+        limits.check(limits.COLUMNS, len(names), path)
         records.append(record)
         places.append(place)
-    names = list(dict.fromkeys(key for record in records for key in record))
     if not names:
         raise DataError(f"{path} has no columns: its JSON objects are empty.")
-    return Table(path, names, [[record.get(name) for record in records] for name in names], places, notes=notes)
+    return Table(path, list(names), [[record.get(name) for record in records] for name in names], places, notes=notes)
 
 
 def _parse_label_lines(path: Path, text: str) -> Table:
@@ -300,17 +375,17 @@ def _parse_label_lines(path: Path, text: str) -> Table:
     return Table(path, ["coarse", "fine", "text"], list(zip(*rows, strict=True)), places)
 
 
-def _read_parquet(path: Path) -> Table:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise DataError(f'Reading {path} needs pyarrow: pip install "adaptive-labels[parquet]".') from error
-    try:
-        content = pyarrow.parquet.read_table(path)
-    except (OSError, pyarrow.ArrowException) as error:
-        raise DataError(f"{path} is no readable Parquet file: {str(error).splitlines()[0]}.") from error
-    if content.num_rows == 0 or content.num_columns == 0:
-        raise DataError(f"{path} has no rows.")
-    columns = [column.to_pylist() for column in content.columns]
-    return Table(path, list(content.column_names), columns, list(range(1, content.num_rows + 1)), unit="row")
+def _parse_marked_lines(path: Path, text: str, notes: list[str]) -> Table:
+    """Read lines such as "__label__NUM How far is it ?"; of several labels the first counts."""
+    rows, places, several = [], [], 0
+    for place, line in _lines(text):
+        labels, rest = [], line.strip()
+        while rest.startswith(LABEL_MARK):
+            label, _, rest = rest.partition(" ")
+            labels.append(label.removeprefix(LABEL_MARK))
+        several += len(labels) > 1
+        rows.append((labels[0] if labels else "", rest))
+        places.append(place)
+    if several:
+        notes.append(f"Of {counted(several, 'line')} of {path.name} with several labels, the first is read.")
+    return Table(path, ["label", "text"], list(zip(*rows, strict=True)), places, notes=notes)

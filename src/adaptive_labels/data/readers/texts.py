@@ -12,8 +12,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from adaptive_labels.data.dataset import DataError, Examples, SplitName, counted, find_splits
+from adaptive_labels.data.dataset import DataError, Examples, Kind, SplitName
 from adaptive_labels.data.readers import register_reader
+from adaptive_labels.data.readers.features import (
+    FeatureColumns,
+    feature_columns,
+    features_note,
+    is_text,
+    measures,
+    rows_of,
+)
+from adaptive_labels.data.readers.split_files import find_files, tables_of
 from adaptive_labels.data.readers.tables import (
     LABEL_NAMES,
     PART_TEXT_NAMES,
@@ -21,47 +30,56 @@ from adaptive_labels.data.readers.tables import (
     Table,
     is_table,
     normalise_name,
+    read_parts,
     read_table,
-    tables_in,
 )
+from adaptive_labels.data.rows import TableRows
 from adaptive_labels.data.splits import RawDataset
 from adaptive_labels.data.stored_texts import LineSources
+from adaptive_labels.files import read_text
+from adaptive_labels.words import counted, few, listed
 
-_TREC_FILE = re.compile(r"(train|trec)_\d+\.label")  # train_5500.label and TREC_10.label, which is the test split
 _WHOLE_NUMBER = re.compile(r"-?\d+(\.0+)?")
 _SAMPLED_ROWS = 5_000
+NO_TEXT = "none"
+_FEW_CLASSES = 50
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """The non-empty texts of a table with their labels, as read, and the table's row of each."""
+    """What is read of a table's rows, empty ones left out, with their labels, as read, and the table's row of each."""
 
     table: Table
-    texts: list[str]
+    inputs: list[str] | TableRows
     labels: list[str]
     kept: list[int]
     unlabelled: int  # rows that were left out because they have no label
 
 
 def _can_read(path: Path) -> bool:
-    return is_table(path) if path.is_file() else bool(tables_in(path))
+    return is_table(path) if path.is_file() else bool(tables_of(path))
 
 
-@register_reader("text data", _can_read)
+@register_reader("table", _can_read)
 def read_texts(
     path: Path, *, text_column: str | None = None, label_column: str | None = None, drop_unlabelled: bool = False
 ) -> RawDataset:
-    """Read a table of texts, or a folder of tables named by their split."""
+    """Read a table, or a folder of tables named by their split: texts, or numbers and categories where there are none.
+
+    A ``text_column`` of none reads numbers and categories although there is a text.
+    """
     notes: list[str] = []
-    files: Mapping[SplitName, Path] = {"train": path} if path.is_file() else _find_files(path, notes)
+    files: Mapping[SplitName, Sequence[Path]] = {"train": [path]} if path.is_file() else find_files(path, notes)
     splits = _read_splits(files, text_column, label_column, notes, drop_unlabelled)
     if all(_WHOLE_NUMBER.fullmatch(label) for rows in splits.values() for label in set(rows.labels)):
         for rows in splits.values():
             rows.labels[:] = [label.partition(".")[0] for label in rows.labels]  # 4.0 is written as 4
     keys = _in_order(set(splits["train"].labels))
-    class_names = _class_names(keys, files["train"].parent / "classes.txt", notes)
-    examples = {name: _to_examples(rows, keys, files["train"]) for name, rows in splits.items()}
-    return RawDataset(path.resolve().name, "text", class_names, examples, notes)
+    first = files["train"][0]
+    class_names = _class_names(keys, first.parent / "classes.txt", notes)
+    examples = {name: _to_examples(rows, keys, first) for name, rows in splits.items()}
+    kind: Kind = "row" if isinstance(splits["train"].inputs, TableRows) else "text"
+    return RawDataset(path.resolve().name, kind, class_names, examples, notes)
 
 
 def read_texts_only(path: Path, text_column: str | None = None) -> list[str]:
@@ -76,58 +94,71 @@ def read_texts_only(path: Path, text_column: str | None = None) -> list[str]:
     if text_column is not None:
         columns = _given_text(table, text_column)
     else:
-        columns = _guess_text(table, _by_name(table, LABEL_NAMES, range(len(table.names))))
+        label = _by_name(table, LABEL_NAMES, range(len(table.names)))
+        columns = _guess_text(table, label) or (_longest(table, label),)
     return _joined(table, columns)
 
 
-def _find_files(folder: Path, notes: list[str]) -> dict[SplitName, Path]:
-    tables = tables_in(folder)
-    files = find_splits(folder, {path: _stem(path) for path in tables})
-    if "train" not in files:
-        if len(tables) != 1 or files:
-            names = ", ".join(path.name for path in tables)
-            raise DataError(f"{folder} has no table named train.*, only {names}.")
-        files = {"train": tables[0]}
-    unused = [path.name for path in tables if path not in files.values()]
-    notes += [f"Not used: {', '.join(unused)}."] if unused else []
-    return files
+def read_rows(path: Path, names: Sequence[str], numeric: Sequence[bool]) -> tuple[TableRows, list[str]]:
+    """The rows of a table with the columns of these names, and where each is; it needs no label column.
 
-
-def _stem(path: Path) -> str:
-    name = path.name.lower().removesuffix(".gz")
-    if (trec := _TREC_FILE.fullmatch(name)) is not None:
-        return {"train": "train", "trec": "test"}[trec[1]]
-    return name[: name.rindex(".")]
+    Of a table without a header that has these columns and no others, they are read in their order.
+    """
+    table = read_table(path, known_names=names, least_columns=1)
+    in_order = not table.has_header and len(table.names) == len(names)
+    columns = range(len(names)) if in_order else [_find(table, name) for name in names]
+    return rows_of(table, columns, numeric, names), [f"{path.name}:{place}" for place in table.places]
 
 
 def _read_splits(
-    files: Mapping[SplitName, Path],
+    files: Mapping[SplitName, Sequence[Path]],
     text_column: str | None,
     label_column: str | None,
     notes: list[str],
     drop_unlabelled: bool,
 ) -> dict[SplitName, _Rows]:
-    train = read_table(files["train"], known_names=[*_given_names(text_column), *_given_names(label_column)])
+    train = read_parts(files["train"], known_names=[*_given_names(text_column), *_given_names(label_column)])
     text, label = _choose_columns(train, text_column, label_column)
+    found = feature_columns(train, label)
     notes += [_columns_note(train, text, label, text_column, label_column), *train.notes]
-    splits: dict[SplitName, _Rows] = {"train": _rows(train, text, label, drop_unlabelled)}
-    for name, file in files.items():
+    features = None if text else found
+    if features is not None and not features.columns:
+        raise DataError(f"{train.path} has no column of numbers or categories beside {train.names[label]!r}.")
+    columns = text if features is None else features.columns
+    names = [train.names[i] for i in columns]
+    splits: dict[SplitName, _Rows] = {"train": _rows(train, columns, label, drop_unlabelled, features, names)}
+    for name, files_of_split in files.items():
         if name != "train":
             header = None if train.has_header else False
-            table = read_table(file, header=header, known_names=train.names if train.has_header else ())
-            *own_text, own_label = (_same_column(i, train, table) for i in (*text, label))
-            splits[name] = _rows(table, own_text, own_label, drop_unlabelled)
+            table = read_parts(files_of_split, header=header, known_names=train.names if train.has_header else ())
+            *own, own_label = (_same_column(i, train, table) for i in (*columns, label))
+            splits[name] = _rows(table, own, own_label, drop_unlabelled, features, names)
             notes += table.notes
+    if features is not None:
+        assert isinstance(splits["train"].inputs, TableRows)
+        notes += features_note(train, features, splits["train"].inputs)
+    elif others := [train.names[i] for i in found.columns if i not in text]:
+        shown = few(map(repr, others))
+        notes.append(f"Not read beside the text: {shown}; --text-column none reads numbers and categories instead.")
     for rows in splits.values():
         if rows.unlabelled:
             notes.append(f"Left out {counted(rows.unlabelled, 'row')} of {rows.table.path.name} without a label.")
-        empty = len(rows.table) - len(rows.texts) - rows.unlabelled
-        notes += [f"Left out {counted(empty, 'empty text')} of {rows.table.path.name}."] if empty else []
+        empty = len(rows.table) - len(rows.inputs) - rows.unlabelled
+        thing = "empty text" if features is None else "empty row"
+        notes += [f"Left out {counted(empty, thing)} of {rows.table.path.name}."] if empty else []
     return splits
 
 
-def _rows(table: Table, text: Sequence[int], label: int, drop_unlabelled: bool) -> _Rows:
-    joined = _joined(table, text)
+def _rows(
+    table: Table,
+    columns: Sequence[int],
+    label: int,
+    drop_unlabelled: bool,
+    features: FeatureColumns | None,
+    names: Sequence[str],
+) -> _Rows:
+    """What is read of a table: texts, or the features of columns that the training table has under these names."""
+    joined = _joined(table, columns)
     labels = table.texts(label)
     if "" in labels and not drop_unlabelled:
         many = labels.count("")
@@ -138,9 +169,12 @@ def _rows(table: Table, text: Sequence[int], label: int, drop_unlabelled: bool) 
         )
     kept = [row for row, text in enumerate(joined) if text and labels[row]]
     if not kept:
-        names = ", ".join(repr(table.names[i]) for i in text)
-        raise DataError(f"All texts in {table.path} are empty (column {names}).")
-    return _Rows(table, [joined[row] for row in kept], [labels[row] for row in kept], kept, labels.count(""))
+        listed = ", ".join(repr(table.names[i]) for i in columns)
+        raise DataError(f"All texts in {table.path} are empty (column {listed}).")
+    inputs: list[str] | TableRows = [joined[row] for row in kept]
+    if features is not None:
+        inputs = rows_of(table, columns, features.numeric, names)[np.array(kept)]
+    return _Rows(table, inputs, [labels[row] for row in kept], kept, labels.count(""))
 
 
 def _joined(table: Table, columns: Sequence[int]) -> list[str]:
@@ -157,7 +191,7 @@ def _class_names(keys: Sequence[str], path: Path, notes: list[str]) -> Sequence[
     """The names in a classes.txt beside the table, one per line, for labels that are its line numbers from 0 or 1."""
     if not path.is_file() or not all(key.isdecimal() for key in keys):
         return keys
-    names = [line.strip() for line in path.read_text("utf-8-sig", errors="replace").splitlines() if line.strip()]
+    names = [line.strip() for line in read_text(path, "utf-8-sig", errors="replace").splitlines() if line.strip()]
     numbers = [int(key) for key in keys]
     first, last = min(*numbers, 1), max(numbers)
     if len(set(names)) == len(names) and last - first < len(names) and (first == 0 or last == len(names)):
@@ -179,7 +213,7 @@ def _to_examples(rows: _Rows, keys: Sequence[str], train_path: Path) -> Examples
         )
     labels = torch.tensor([index[label] for label in rows.labels], dtype=torch.int64)
     sources = LineSources(rows.table.path.name, np.array(rows.table.places)[rows.kept])
-    return Examples(rows.texts, labels, sources=sources)
+    return Examples(rows.inputs, labels, sources=sources)
 
 
 def _given_names(argument: str | None) -> list[str]:
@@ -188,10 +222,14 @@ def _given_names(argument: str | None) -> list[str]:
 
 
 def _choose_columns(table: Table, text_column: str | None, label_column: str | None) -> tuple[tuple[int, ...], int]:
-    """The text columns, to be joined, and the label column; each is given by name or number from 1, or guessed."""
-    text = () if text_column is None else _given_text(table, text_column)
+    """The text columns, to be joined, and the label column; each is given by name or number from 1, or guessed.
+
+    There is no text column where the table has none, or the user wants none.
+    """
+    none = text_column is not None and text_column.lower() == NO_TEXT and NO_TEXT not in map(str.lower, table.names)
+    text = () if text_column is None or none else _given_text(table, text_column)
     label = _guess_label(table, text) if label_column is None else _find(table, label_column, " (label_column)")
-    text = text or _guess_text(table, label)
+    text = text or (() if none else _guess_text(table, label))
     if label in text:
         raise DataError(f"Column {table.names[label]!r} of {table.path} cannot be both the text and the label.")
     return text, label
@@ -200,6 +238,11 @@ def _choose_columns(table: Table, text_column: str | None, label_column: str | N
 def _columns_note(
     table: Table, text: tuple[int, ...], label: int, text_column: str | None, label_column: str | None
 ) -> str:
+    if not text:
+        how = " (guessed)" if label_column is None else ""
+        others = _label_candidates(table, (label,))[:3] if label_column is None else []
+        hint = f" Other columns that could be it: {', '.join(map(repr, others))}." if others else ""
+        return f"The label is read from column {table.names[label]!r}{how}.{hint}"
     guessed = [what for what, given in {"text ": text_column, "label ": label_column}.items() if given is None]
     how = {0: "", 1: f" ({''.join(guessed)}guessed)", 2: " (guessed)"}[len(guessed)]
     names = " and ".join(repr(table.names[i]) for i in text)
@@ -242,14 +285,14 @@ def _find(table: Table, name: str, argument: str = "") -> int:
 
 def _listing(table: Table) -> str:
     if table.has_header:
-        return f"the columns {', '.join(map(repr, table.names))}"
+        return f"the columns {listed(map(repr, table.names))}"
     return f"no header line and {len(table.names)} columns, numbered from 1"
 
 
 def _guess_label(table: Table, taken: Sequence[int]) -> int:
     free = [i for i in range(len(table.names)) if i not in taken]
     by_name = _by_name(table, LABEL_NAMES, free)
-    if by_name is not None:
+    if by_name is not None and not (len(free) > 1 and measures(table, by_name)):
         return by_name
     if not taken:
         text = _by_name(table, WHOLE_TEXT_NAMES, free)
@@ -258,10 +301,16 @@ def _guess_label(table: Table, taken: Sequence[int]) -> int:
         return free[0]
     counts = _distinct(table, free)
     candidates = [i for i in free if 2 <= counts[i] <= min(len(table), _SAMPLED_ROWS) / 2]
+    if not candidates and by_name is not None:
+        return by_name
     if not candidates:
         raise DataError(
             f"The label column of {table.path} cannot be guessed; give label_column (it has {_listing(table)})."
         )
+    if not taken and not any(is_text(table, i) for i in free):  # numbers and categories have the label at an end
+        for end in (free[-1], free[0]):
+            if end in candidates and counts[end] <= _FEW_CLASSES:
+                return end
     return min(candidates, key=lambda i: counts[i])
 
 
@@ -272,23 +321,32 @@ def _distinct(table: Table, columns: Sequence[int]) -> dict[int, int]:
 def _label_candidates(table: Table, taken: Sequence[int]) -> list[str]:
     """Columns with few enough values to be labels, beside those that are taken; the fewest values first."""
     counts = _distinct(table, [i for i in range(len(table.names)) if i not in taken])
+    counts = {i: count for i, count in counts.items() if not measures(table, i)}
     most = min(len(table), _SAMPLED_ROWS) / 2
     return [table.names[i] for i in sorted(counts, key=counts.__getitem__) if 2 <= counts[i] <= most][:5]
 
 
 def _guess_text(table: Table, label: int | None) -> tuple[int, ...]:
     free = [i for i in range(len(table.names)) if i != label]
-    whole = _by_name(table, WHOLE_TEXT_NAMES, free)
+    texts = [i for i in free if is_text(table, i)]
+    whole = _by_name(table, WHOLE_TEXT_NAMES, texts)
     if whole is not None:
         return (whole,)
-    parts = tuple(i for i in free if normalise_name(table.names[i]) in PART_TEXT_NAMES)
+    parts = tuple(i for i in texts if normalise_name(table.names[i]) in PART_TEXT_NAMES)
     if parts:
         return parts
-    longest = max(free, key=lambda i: sum(map(len, _sample(table, i))))
+    if not texts and feature_columns(table, label).columns:
+        return ()
+    longest = _longest(table, label) if not texts else max(texts, key=lambda i: sum(map(len, _sample(table, i))))
     if table.has_header:
         return (longest,)
     # Files without a header are mostly of the form label, title, body: all that reads like a text is one.
     return tuple(i for i in free if i == longest or _reads_like_text(table, i))
+
+
+def _longest(table: Table, label: int | None) -> int:
+    free = [i for i in range(len(table.names)) if i != label]
+    return max(free, key=lambda i: sum(map(len, _sample(table, i))))
 
 
 def _by_name(table: Table, names: Sequence[str], free: Sequence[int]) -> int | None:

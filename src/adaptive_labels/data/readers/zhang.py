@@ -21,18 +21,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from adaptive_labels.data import published
+from adaptive_labels import limits
+from adaptive_labels.data import archives, downloads
 from adaptive_labels.data.cache import CACHE, cache_folder, hash_of, kept, mapped
-from adaptive_labels.data.dataset import DataError, Examples, SplitName, counted
+from adaptive_labels.data.dataset import DataError, Examples, SplitName
 from adaptive_labels.data.readers import register_dataset
-from adaptive_labels.data.readers.tables import fields_of_any_size
+from adaptive_labels.data.readers.tables import long_fields
 from adaptive_labels.data.splits import RawDataset, text_digest
 from adaptive_labels.data.stored_texts import LineSources, StoredTexts
+from adaptive_labels.files import open_regular
+from adaptive_labels.words import counted
 
 # A mirror: the makers' own archives are on Google Drive, which asks a question before it gives out a large file.
 _MIRROR = "https://s3.amazonaws.com/fast-ai-nlp/"
 _FORMAT = 1  # of the entries in the cache: another number makes all of them anew
-_LONGEST_FIELD = 1 << 30
 _SPLITS: tuple[SplitName, ...] = ("train", "test")
 
 
@@ -66,11 +68,11 @@ class ZhangTexts:
 
     def read(self, data_dir: Path | None = None) -> RawDataset:
         """The official test split, and a validation split made from train; the texts stay on the disk."""
-        root, where = published.place_of(data_dir)
+        root, where = downloads.place_of(data_dir)
         sources = self._find(root)
         if not sources:
             url = self._url(next(iter(self.files)))
-            raise published.not_found(self.name, f"{self.folder}/ (train.csv and test.csv)", self.folder, where, url)
+            raise downloads.not_found(self.name, f"{self.folder}/ (train.csv and test.csv)", self.folder, where, url)
         rows, splits = {}, {}
         for split, source in sources.items():
             found = stored_rows(source, self.text_columns, self.line_ends, partial(self._check, split, source))
@@ -80,13 +82,13 @@ class ZhangTexts:
         digests = {split: found.digests for split, found in rows.items()}
         return RawDataset(self.name, "text", self.classes, splits, self._notes(rows), digests)
 
-    def fetch(self, data_dir: Path, progress: published.Progress) -> list[str]:
+    def fetch(self, data_dir: Path, progress: downloads.Progress) -> list[str]:
         """Download what is not in `data_dir` yet; what was done, in sentences."""
         done = []
         for place, checksum in self.files.items() if not self._find(data_dir) else ():
             path = data_dir / place
             if not path.is_file():
-                published.download(self._url(place), path, checksum, progress)
+                downloads.download(self._url(place), path, checksum, progress)
                 done.append(f"Downloaded {path} from {self._url(place)}.")
         return done
 
@@ -95,7 +97,7 @@ class ZhangTexts:
 
     def _find(self, root: Path) -> dict[SplitName, Path]:
         """Where train and test are: in the folder, in `root` itself, or in an archive; empty if they are not there."""
-        found = published.find(root, self.folder, self.folder, lambda folder: len(_files(folder)) == len(_SPLITS))
+        found = downloads.find(root, self.folder, self.folder, lambda folder: len(_files(folder)) == len(_SPLITS))
         if found is None:
             return {}
         return _files(found) if found.is_dir() else {split: found / f"{split}.csv" for split in _SPLITS}
@@ -164,7 +166,7 @@ def stored_rows(source: Path, columns: int, line_ends: str, check: Callable[[Sto
     """
     archived = source.parent.is_file()
     path = source.parent if archived else source
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         md5 = hashlib.file_digest(file, "md5").hexdigest()
     key = hash_of([_FORMAT, path.stat().st_size, md5, source.name if archived else None, columns, line_ends])
 
@@ -212,7 +214,7 @@ def _rows(source: Path, columns: int, line_ends: str, md5: "hashlib._Hash") -> I
     """Yield label, text and line of each row; the digest gets what is read."""
     place = 1
     try:
-        with _content(source) as content, fields_of_any_size(_LONGEST_FIELD):
+        with _content(source) as content, long_fields():
             reader = csv.reader(_decoded(content, md5))
             for row in reader:
                 if row:
@@ -221,11 +223,13 @@ def _rows(source: Path, columns: int, line_ends: str, md5: "hashlib._Hash") -> I
                     yield label, " ".join(part for part in parts if part), place
                 place = reader.line_num + 1
     except csv.Error as error:
+        if "field limit" in str(error):
+            raise limits.exceeded(limits.FIELD, f"{source} line {place}") from error
         raise DataError(f"{source} line {place} cannot be parsed: {error}.") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{source} is not UTF-8 text ({error.reason}, after line {place}).") from error
-    except published.BROKEN_ARCHIVE as error:
-        raise DataError(f"{source} cannot be read: {error}.") from error
+    except archives.BROKEN_ARCHIVE as error:
+        raise DataError(f"{source} cannot be read: {archives.why_broken(error)}.") from error
 
 
 def _label(row: list[str], columns: int, source: Path, place: int) -> int:
@@ -251,12 +255,12 @@ def _decoded(content: Iterable[bytes], md5: "hashlib._Hash") -> Iterator[str]:
 def _content(source: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
     """The bytes of the CSV, decompressed as they are read."""
     if source.parent.is_file():
-        for member, file in published.members(source.parent):
+        for member, file in archives.members(source.parent):
             if member.name == source.name:
                 yield file
                 return
         raise DataError(f"The archive {source.parent} has no {source.name}.")
-    with gzip.open(source) if source.suffix.lower() == ".gz" else source.open("rb") as own:
+    with open_regular(source) as file, gzip.open(file) if source.suffix.lower() == ".gz" else file as own:
         yield own
 
 

@@ -1,26 +1,33 @@
 """Where runs are done: any `concurrent.futures.Executor`, or this process.
 
-An executor of one's own is one file: a function that makes it, under `@register_executor("name")`. It may also have
+An executor of one's own is one file: its class, or a function that makes it, under `@register_executor("name")`. It
+may also have
 
-- ``listen(listener)``: a context in which `tell` reaches the listener from inside the executor's workers;
-- ``restart()``: new workers in the place of dead ones, so that their jobs can be tried again.
+- ``listen(listener)``: a context in which `tell` reaches the listener from inside the executor's workers; without it
+  they write what they tell into a folder beside the runs (`notes`);
+- ``restart()``: new workers in the place of dead ones, so that their jobs can be tried again;
+- ``prepare(folder)``: refuse, before any run, what would make runs in this folder fail.
 
 This package never imports torch: a worker sets its number of threads before torch starts.
 """
 
-from __future__ import annotations
-
 import concurrent.futures as futures
 import importlib
+import inspect
 import os
 import pkgutil
+import threading
+import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from adaptive_labels.config.checks import parse, typed
 from adaptive_labels.errors import UserError, did_you_mean
+from adaptive_labels.runs import LockedError
+from adaptive_labels.training.progress import Progress, Reporter
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,8 @@ class Job:
     """A run to do: its whole configuration, the folder that run folders go into, and the command to record.
 
     data: a file with the encoded data, so that workers need not read it again; None if there is none.
+    allowed: the seconds that it may take; a run that would take longer stops as soon as that is clear.
+    latest: when it stops however far it is, in seconds since the epoch.
     """
 
     name: str
@@ -35,34 +44,49 @@ class Job:
     out: str
     command: tuple[str, ...]
     data: str | None = None
+    allowed: float | None = None
+    latest: float | None = None
 
 
 @dataclass(frozen=True)
 class Event:
     """What happens to a job: it begins, it moves on, it ends.
 
-    data: of "progress" where the run is, of "done" the run's folder, of "failed" the reason.
+    data: of "progress" where the run is, of "waiting" what for, of "done" the run's folder, of "failed" and "late" why.
     """
 
     job: int
-    kind: Literal["start", "progress", "done", "failed"]
+    kind: Literal["start", "progress", "waiting", "done", "failed", "late"]
     data: Any = None
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job ended: the run's folder, or why there is none."""
+    """How a job ended: the run's folder, or why there is none.
+
+    late: the seconds that it would have taken, if it was stopped because they are too many; 0 if its time was up.
+    """
 
     job: Job
     path: str | None
     error: str | None
+    late: float | None = None
+
+
+class LateError(Exception):
+    """A run that cannot end in its time; ``seconds`` are what it would take, 0 if that time is up."""
+
+    def __init__(self, words: str, seconds: float) -> None:
+        super().__init__(words)
+        self.seconds = seconds
 
 
 Listener = Callable[[Event], None]
-Task = Callable[[Job, Any], str]
+Do = Callable[[Job, Any], str]
 """Does a job, tells a reporter of it, and returns the run's folder."""
 
-_SILENT_END = "its process ended without a word: out of memory, or a crash in a library"
+SEEN = 0.05  # the share of its steps, or of its time, before a run is judged by its speed
+WAIT_SECONDS = 2.0  # between two looks at a run that another process is writing
 EXECUTORS: dict[str, Callable[..., futures.Executor]] = {}
 
 
@@ -86,20 +110,42 @@ def find_executor(name: str) -> Callable[..., futures.Executor]:
     return EXECUTORS[name]
 
 
-class _Teller:
-    """A reporter that passes on where the run is."""
+def make_executor(name: str, workers: int | None, options: Iterable[str] = ()) -> futures.Executor:
+    """The executor called ``name``, for so many runs at a time, with options of its own given as ``key=value``."""
+    make = find_executor(name)
+    _, *known = inspect.signature(make, eval_str=True).parameters.values()
+    kinds = {parameter.name: parameter.annotation for parameter in known}
+    given = {}
+    for option in options:
+        key, equals, text = option.partition("=")
+        if not equals or key not in kinds:
+            raise UserError(
+                f"executor-option is {option!r}: {name} takes {', '.join(f'{known}=…' for known in kinds)}"
+                f"{did_you_mean(key, kinds)}"
+            )
+        given[key] = typed(parse(text, kinds[key], key), kinds[key], f"executor-option {key}")
+    return make(workers, **given)
 
-    def __init__(self, job: int, tell: Listener) -> None:
-        self._job, self._tell = job, tell
 
-    def progress(self, now: Any) -> None:
-        self._tell(Event(self._job, "progress", now))
+class Teller(Reporter):
+    """A reporter that passes on where the run is, and stops one that takes too long."""
 
-    def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
-        pass
+    def __init__(self, number: int, job: Job, tell: Listener, clock: Callable[[], float] = time.time) -> None:
+        self._number, self._job, self._tell, self._clock, self._began = number, job, tell, clock, clock()
 
-    def close(self) -> None:
-        pass
+    def progress(self, now: Progress) -> None:
+        """Take note of where the run is; a `LateError` if it cannot end in its time."""
+        self._tell(Event(self._number, "progress", now))
+        taken, allowed, latest = self._clock() - self._began, self._job.allowed, self._job.latest
+        if latest is not None and self._clock() > latest:
+            raise LateError("the time budget is used up: stopped", 0.0)
+        if allowed is None or now.seconds_left is None:
+            return
+        seen = now.steps_done >= SEEN * now.steps or taken >= SEEN * allowed  # the first steps say little
+        if seen and taken + now.seconds_left > allowed:
+            expected = taken + now.seconds_left
+            words = f"about {expected:.3g} s instead of the {allowed:.3g} s that are left: there are fewer epochs now"
+            raise LateError(words, expected)
 
 
 # What a worker tells of its job goes here; an executor that can carry it sets it in its workers.
@@ -112,7 +158,7 @@ def in_this_process(executor: futures.Executor | None) -> bool:
 
 
 def run_jobs(
-    jobs: Sequence[Job], task: Task, listener: Listener, executor: futures.Executor | None = None
+    jobs: Sequence[Job], do: Do, listener: Listener, executor: futures.Executor | None = None
 ) -> list[Outcome]:
     """Do all jobs and say how each ended; one that fails does not stop the others.
 
@@ -121,46 +167,68 @@ def run_jobs(
     not begun go on as before.
     """
     if executor is None:
-        return [_ended(number, _do(number, job, task, listener), listener) for number, job in enumerate(jobs)]
+        return [_ended(number, _do(number, job, do, listener), listener) for number, job in enumerate(jobs)]
     restart = getattr(executor, "restart", None)
     outcomes: dict[int, Outcome] = {}
+    heard = _Heard(listener)
     left = dict(enumerate(jobs))
     while left:
-        begun: set[int] = set()
-
-        def hear(event: Event, begun: set[int] = begun) -> None:
-            begun.add(event.job)
-            listener(event)
-
-        outcomes |= _submit(left, task, hear, executor)
+        outcomes |= _submit(left, do, heard, executor)
         lost = [number for number in left if number not in outcomes]
-        again = [number for number in lost if number in begun] or lost
+        again = [number for number in lost if number in heard.begun] or lost
         for number in again:
             if restart is not None:
                 restart()
-                outcomes |= _submit({number: jobs[number]}, task, listener, executor)
+                outcomes |= _submit({number: jobs[number]}, do, heard, executor)
             if number not in outcomes:
-                outcomes[number] = _ended(number, Outcome(jobs[number], None, _SILENT_END), listener)
+                outcomes[number] = _ended(number, Outcome(jobs[number], None, _silent_end(jobs[number])), heard)
         left = {number: jobs[number] for number in lost if number not in again}
         if left and restart is not None:
             restart()
     return [outcomes[number] for number in sorted(outcomes)]
 
 
-def _submit(jobs: Mapping[int, Job], task: Task, listener: Listener, executor: futures.Executor) -> dict[int, Outcome]:
+def _silent_end(job: Job) -> str:
+    """What is known of a job whose process is gone."""
+    size = job.config.get("training", {}).get("batch_size")
+    tried = "" if size is None else f" (batch size {size})"
+    return f"its process ended without a word: out of memory{tried}, or a crash in a library"
+
+
+class _Heard:
+    """A listener that remembers which jobs have begun, and which have ended."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener, self._lock = listener, threading.Lock()
+        self.begun: set[int] = set()
+        self._ended: set[int] = set()
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            self.begun.add(event.job)
+            if event.kind in ("done", "failed", "late"):
+                self._ended.add(event.job)
+            self._listener(event)
+
+    def from_afar(self, event: Event) -> None:
+        """Hear it unless the job has ended: it may come late, or from a worker that was thought dead."""
+        if event.job not in self._ended:
+            self(event)
+
+
+def _submit(jobs: Mapping[int, Job], do: Do, listener: _Heard, executor: futures.Executor) -> dict[int, Outcome]:
     """Outcomes by number, without the jobs whose worker died, or that waited for one that did."""
-    listen = getattr(executor, "listen", None)
     outcomes: dict[int, Outcome] = {}
     waiting: dict[futures.Future[Outcome], int] = {}
-    with nullcontext() if listen is None else listen(listener):
+    with _heard_from(executor, next(iter(jobs.values())).out, listener) as say:
         try:
             with suppress(futures.BrokenExecutor):
                 for number, job in jobs.items():
-                    call = executor.submit(_do, number, job, task, listener if in_this_process(executor) else None)
-                    waiting[call] = number
+                    waiting[executor.submit(_do, number, job, do, say)] = number
             for done in futures.as_completed(waiting):
-                if not isinstance(done.exception(), futures.BrokenExecutor):
-                    outcomes[waiting[done]] = _ended(waiting[done], done.result(), listener)
+                number = waiting[done]
+                if (outcome := _outcome(done, jobs[number])) is not None:
+                    outcomes[number] = _ended(number, outcome, listener)
         except BaseException:
             for call in waiting:
                 call.cancel()
@@ -168,21 +236,60 @@ def _submit(jobs: Mapping[int, Job], task: Task, listener: Listener, executor: f
     return outcomes
 
 
+def _heard_from(executor: futures.Executor, out: str, listener: _Heard) -> Any:
+    """A context in which the listener hears the workers; it gives what a job is to be told with, if it can be sent."""
+    if in_this_process(executor):
+        return nullcontext(listener)
+    if (listen := getattr(executor, "listen", None)) is not None:
+        return listen(listener)
+    from adaptive_labels.experiments.executors.notes import hear_notes
+
+    return hear_notes(out, listener.from_afar)
+
+
+def _outcome(done: futures.Future[Outcome], job: Job) -> Outcome | None:
+    """How a job ended, also where its executor failed it; None if its worker died."""
+    try:
+        return done.result()
+    except futures.BrokenExecutor:
+        return None
+    except futures.CancelledError:
+        return Outcome(job, None, "its executor has given it up: is the scheduler gone?")
+    except Exception as error:  # of the executor, since `_do` raises none
+        return Outcome(job, None, _words(error))
+
+
 def _ended(number: int, outcome: Outcome, listener: Listener) -> Outcome:
     """Tell how a job ended. It is told here and not by the worker, whose words may come late or be lost."""
     if outcome.error is None:
         listener(Event(number, "done", outcome.path))
+    elif outcome.late is not None:
+        listener(Event(number, "late", outcome.error))
     else:
         listener(Event(number, "failed", outcome.error))
     return outcome
 
 
-def _do(number: int, job: Job, task: Task, listener: Listener | None) -> Outcome:
+def _do(number: int, job: Job, do: Do, listener: Listener | None) -> Outcome:
     say = listener or tell or (lambda event: None)
-    say(Event(number, "start"))
     try:
-        return Outcome(job, task(job, _Teller(number, say)), None)
+        say(Event(number, "start"))
+        while True:
+            try:
+                return Outcome(job, do(job, Teller(number, job, say)), None)
+            except LockedError as error:
+                if not getattr(say, "waits", False):
+                    raise
+                # A machine that was thought dead, or that an earlier command has asked, is at it: it may finish.
+                say(Event(number, "waiting", str(error)))
+                time.sleep(WAIT_SECONDS)
+    except LateError as error:
+        return Outcome(job, None, str(error), error.seconds)
     except Exception as error:
         if os.environ.get("ALR_DEBUG"):
             traceback.print_exc()
-        return Outcome(job, None, str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
+        return Outcome(job, None, _words(error))
+
+
+def _words(error: Exception) -> str:
+    return str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"

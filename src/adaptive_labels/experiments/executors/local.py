@@ -1,6 +1,4 @@
-"""Processes of this machine that share its cores and tell of their progress."""
-
-from __future__ import annotations
+"""Processes on this machine that share its cores and report their progress."""
 
 import concurrent.futures as futures
 import multiprocessing as mp
@@ -23,20 +21,24 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 class LocalExecutor(futures.Executor):
     """A pool of processes that can be restarted when one of them is killed, and whose progress can be heard.
 
-    The workers share ``cores``: all that this process may use unless given.
+    The workers share ``cores``: all that this process may use unless given. Of ``gpus`` each sees one.
     """
 
-    def __init__(self, workers: int, cores: int | None = None) -> None:
-        self.workers = workers
-        self.threads = max(1, (cores or usable_cores()) // workers)
+    def __init__(self, workers: int | None, *, cores: int | None = None, gpus: tuple[str, ...] = ()) -> None:
+        self.workers = workers or len(gpus) or usable_cores()
+        self.threads = max(1, (cores or usable_cores()) // self.workers)
+        self._gpus = gpus
         self._start()
 
     def _start(self) -> None:
         context = mp.get_context("spawn")  # a forked copy of torch's threads would hang
         # A simple queue has what a worker told before the worker's result is there; another one's thread may be late.
         self._events: Any = context.SimpleQueue()
+        places: Any = context.SimpleQueue()  # each worker takes one
+        for number in range(self.workers if self._gpus else 0):
+            places.put(self._gpus[number % len(self._gpus)])
         self._pool = futures.ProcessPoolExecutor(
-            self.workers, context, initializer=_start_worker, initargs=(self._events,)
+            self.workers, context, initializer=_start_worker, initargs=(self._events, places)
         )
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
@@ -80,8 +82,10 @@ def _pass_on(events: Any, listener: Listener, stop: threading.Event) -> None:
             listener(events.get())
 
 
-def _start_worker(events: Any) -> None:
+def _start_worker(events: Any, places: Any) -> None:
     executors.tell = events.put
+    if not places.empty():
+        os.environ["CUDA_VISIBLE_DEVICES"] = places.get()
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

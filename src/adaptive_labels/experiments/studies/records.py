@@ -1,12 +1,10 @@
-"""A run in a few kilobytes: configuration, environment, metrics, what it confuses, its final residual labels.
+"""A run in a few kilobytes: configuration, environment, metrics, confusions, and final residual labels.
 
 A record never holds a path of the machine it was made on. Records of a task are lines of one file, so that runs that
 several studies share are kept once. A task on other data than its own is another task, TASK@DATA.
 
 Shapes: N examples, K classes; z are logits, y labels.
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import Mapping
@@ -19,9 +17,12 @@ from numpy.typing import NDArray
 from adaptive_labels.analysis.residual_labels import agreement, row_entropy, top_confusions
 from adaptive_labels.analysis.suspects import mean_residual_labels
 from adaptive_labels.experiments.studies.study import Study, Variant
+from adaptive_labels.files import parse_json, read_text
+from adaptive_labels.metrics import confusion_matrix
 from adaptive_labels.runs import RunError, RunFolder, recipe_hash
 
 KEPT_PER_ROW = 5
+COURSE = ("train_accuracy", "validation_accuracy", "validation_loss")  # kept of every epoch
 Record = dict[str, Any]
 Records = Mapping[tuple[str, str, int], Record]  # by task, variant and seed
 
@@ -54,14 +55,15 @@ def make_record(run: RunFolder, task: str, variant: Variant) -> Record:
     }
     if result["reason"]:
         record["reason"] = result["reason"]
+    history = run.history()
+    kept = [key for key in COURSE if all(epoch.get(key) is not None for epoch in history)]
+    record["course"] = {key: [float(f"{epoch[key]:.4g}") for epoch in history] for key in kept}
     predictions, labels = run.load_predictions(), run.load_residual_labels()
     if labels is not None:
         record["residual_labels"] = _largest(labels.matrix())
     if predictions is not None:
-        true, predicted = predictions.test_labels, predictions.test_logits.argmax(1)
-        counts = np.zeros(2 * predictions.test_logits.shape[1:], dtype=np.int64)  # (K, K)
-        np.add.at(counts, (true, predicted), 1)
-        record["mechanism"] = _rounded(describe_margins(predictions.test_logits, true))
+        counts = confusion_matrix(predictions.test_logits, predictions.test_labels)  # (K, K)
+        record["mechanism"] = _rounded(describe_margins(predictions.test_logits, predictions.test_labels))
         record["right_by_class"] = counts.diagonal().tolist()
         record["test_by_class"] = counts.sum(axis=1).tolist()
         found = None if labels is None else agreement(labels.matrix(), counts, pairs=0)
@@ -160,8 +162,14 @@ def read_lines(path: Path) -> list[Record]:
     """The records of one file as they are; none if it does not exist."""
     if not path.exists():
         return []
-    found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    return [{"task": one.get("bench"), **one} for one in found]  # the earliest records call their task "bench"
+    found = []
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        try:
+            one = parse_json(line) if line.strip() else None
+            found += [{"task": one.get("bench"), **one}] if one is not None else []  # how the earliest call their task
+        except (ValueError, AttributeError) as error:
+            raise RunError(f"{path} line {number} is no record: {error}.") from None
+    return found
 
 
 def read_records(results: Path, study: Study) -> Records:

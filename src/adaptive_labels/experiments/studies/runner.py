@@ -1,7 +1,6 @@
-"""Do what a study asks for on one task: its runs, and a record of each as soon as it is finished."""
+"""Do the runs of a study on one task, and write a record of each as soon as it is finished."""
 
-from __future__ import annotations
-
+import concurrent.futures as futures
 import dataclasses
 import hashlib
 import sys
@@ -34,19 +33,26 @@ Listening = Callable[[Plan], Any]  # a context manager that gives something to t
 
 @dataclass(frozen=True)
 class Work:
-    """Where runs and records go; ``stand_ins``: the data in the place of a task's, by the name of what it replaces."""
+    """Where runs are done, and where they and their records go.
+
+    stand_ins: the data in the place of a task's, by the name of what it replaces.
+    executor: what does the runs, in the place of ``workers`` processes; log: the trackers that are told of them.
+    """
 
     out: Path
     results: Path
     data_dir: str | None = None
     workers: int = 1
     stand_ins: Mapping[str, str] = field(default_factory=dict)
+    executor: futures.Executor | None = None
+    log: tuple[str, ...] = ()
 
     def config(self, study: Study, task: str) -> RunConfig:
         """A task's configuration with the data of this work."""
         config = study.config(task)
         name = self.stand_ins.get(config.data.name, config.data.name)
-        return changed(config, "data", name=name, data_dir=self.data_dir)
+        config = changed(config, "data", name=name, data_dir=self.data_dir)
+        return changed(config, "training", log=self.log)
 
     def recorded_as(self, study: Study, task: str) -> str:
         """What a task's runs are recorded under: on other data than its own it is another task."""
@@ -57,7 +63,7 @@ class Work:
 def run_study(study: Study, task: str, work: Work, listening: Listening) -> list[Outcome]:
     """Run every variant × seed that is missing on a task; returns the failures."""
     config, name = work.config(study, task), work.recorded_as(study, task)
-    dataset = build.load_data(config.data)
+    dataset = build.load_data(config.data, config.model.name)
     if name != task:
         _check_stand_in(name, dataset, read_records(work.results, study))
 
@@ -110,7 +116,7 @@ def count_runs(study: Study, task: str, work: Work) -> tuple[int, int]:
 
 def run_variant(config: RunConfig, variant: Variant, out: Path, listening: Listening) -> RunFolder:
     """One run of a variant on a task's configuration, trained unless it is there already; nothing is recorded."""
-    dataset = build.load_data(config.data)
+    dataset = build.load_data(config.data, config.model.name)
     resolved, _ = build.resolve_for(with_variant(config, variant), dataset)
     plan = plan_runs(dataset, [resolved], out)
     with listening(plan) as tell:
@@ -163,7 +169,7 @@ def _run(
             if event.kind == "done":
                 record(RunFolder(Path(event.data)))
 
-        runs, failed = run_plan(plan, hear, sys.argv)
+        runs, failed = run_plan(plan, hear, sys.argv, work.executor)
     for run in runs:  # those that had been finished before
         record(run)
     return runs, failed

@@ -1,22 +1,20 @@
-"""A study as plain data: a question, the tasks it is put to, and the variants compared.
+"""A study as plain data: a question, its tasks, and the variants to compare.
 
-It is one TOML file; studies/README.md says what may stand in it.
+It is one TOML file; studies/README.md describes its keys.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import itertools
 import json
 import statistics
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from adaptive_labels.config import ConfigError, RunConfig, from_dict, load_toml
 from adaptive_labels.errors import UserError, did_you_mean
+from adaptive_labels.files import read_toml
 from adaptive_labels.losses import find_method
 
 TUNE_SEEDS = 2  # seeds that every trial is run with; the chosen one gets the study's others as well
@@ -31,6 +29,7 @@ COLUMNS = {
     "aurc": ("AURC", 4, 1.0),
     "worst_class": ("worst class %", 1, 100.0),
     "train_top1": ("train %", 1, 100.0),
+    "loss_rise": ("rise of validation NLL", 3, 1.0),  # from its lowest epoch to the last
     "residual_entropy": ("entropy of confusions", 3, 1.0),
     "rival_margin": ("margin to rival", 3, 1.0),
     "confused_margin": ("to most confused", 3, 1.0),
@@ -73,7 +72,7 @@ class Variant:
             settings["fixed_to_confusions"] = True
         return json.dumps(settings, sort_keys=True, separators=(",", ":"))
 
-    def trials(self) -> list[Variant]:
+    def trials(self) -> list[Self]:
         """A variant with ``tune = n`` at n values of its method's main option, the ones that `alr tune` tries."""
         option, values = find_method(self.method).trials(self.tune or 0)
         return [
@@ -83,7 +82,7 @@ class Variant:
             for value in values
         ]
 
-    def best_trial(self, task: str, records: Mapping[tuple[str, str, int], Mapping[str, Any]]) -> Variant | None:
+    def best_trial(self, task: str, records: Mapping[tuple[str, str, int], Mapping[str, Any]]) -> Self | None:
         """The trial with the highest mean validation accuracy over the tuning seeds (the first of equals).
 
         None while a trial is missing. One that diverged counts as 0.
@@ -124,6 +123,7 @@ class Study:
     columns: tuple[str, ...] = DEFAULT_COLUMNS
     by_class: bool = False  # whether to show in which classes the gain over the baseline lies
     figure: Figure | None = None
+    combined: tuple[str, ...] = ()  # the variants that gains over all tasks together are taken against
     paper_columns: Mapping[str, str] = field(default_factory=dict)  # task → the column of the paper's table
     own_tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # task → its configuration
 
@@ -163,8 +163,8 @@ def load_study(path: str | Path) -> Study:
     """Read a study; unknown keys, missing ones and a reference that is no variant are refused."""
     path = Path(path)
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        values = read_toml(path)
+    except (OSError, ValueError) as error:
         raise StudyError(f"the study {path} cannot be read: {error}") from error
     _refuse_unknown(path, values, _STUDY_KEYS)
     given = values.pop("task", {})
@@ -182,8 +182,9 @@ def load_study(path: str | Path) -> Study:
     for first, second in itertools.combinations(variants, 2):
         if first.name == second.name and (not first.tasks or not second.tasks or set(first.tasks) & set(second.tasks)):
             raise StudyError(f"the study {path} has two variants called {first.name!r}")
-    if reference not in {variant.name for variant in variants}:
-        raise StudyError(f"the study {path} has the reference {reference!r}, which is none of its variants")
+    for key, name in (("reference", reference), *(("combined", name) for name in values.get("combined", ()))):
+        if name not in {variant.name for variant in variants}:
+            raise StudyError(f"the study {path} has the {key} {name!r}, which is none of its variants")
     for column in values.get("columns", ()):
         if column not in COLUMNS:
             raise StudyError(f"the study {path} has the unknown column {column!r}; known are {', '.join(COLUMNS)}")

@@ -1,6 +1,4 @@
-"""Records → Markdown tables, pages and pictures, always the same ones, so that what is committed can be checked."""
-
-from __future__ import annotations
+"""Records → Markdown tables, pages and pictures, reproducible, so that committed files can be checked."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,6 +11,7 @@ import numpy as np
 from adaptive_labels import tables
 from adaptive_labels.analysis.format import difference, p_value, percent_summary, signed
 from adaptive_labels.analysis.statistics import compare, compare_all, summarise
+from adaptive_labels.experiments.studies.combined import combined_tables, draw_combined
 from adaptive_labels.experiments.studies.records import Record, Records, read_records
 from adaptive_labels.experiments.studies.study import COLUMNS, Figure, Study, StudyError, Variant, load_study
 from adaptive_labels.report.charts import Axis, Curve, line_chart
@@ -38,6 +37,9 @@ class Row:
 def _figure_of(record: Record, split: str, metric: str) -> Any:
     if metric == "train_top1":
         return record["metrics"].get("train", {}).get("top1")
+    if metric == "loss_rise":
+        losses = record.get("course", {}).get("validation_loss")
+        return losses[-1] - min(losses) if losses else None
     if metric == "label_entropy":
         return record.get("residual_labels", {}).get("entropy")
     if metric in record.get("mechanism", {}):
@@ -47,9 +49,15 @@ def _figure_of(record: Record, split: str, metric: str) -> Any:
 
 def rows_of(study: Study, task: str, records: Records) -> list[Row]:
     """The study's variants on a task that have runs; a tuned one is shown at its best value on validation."""
-    shown = [v if v.tune is None else v.best_trial(task, records) for v in study.variants_on(task)]
-    rows = [_row(study, task, variant, records) for variant in shown if variant is not None]
-    return [row for row in rows if row.runs]
+    return list(_rows_by_variant(study, task, records).values())
+
+
+def _rows_by_variant(study: Study, task: str, records: Records) -> dict[str, Row]:
+    """The same by the name of the variant, which is not the row's if it was tuned."""
+    variants = {variant.name: variant for variant in study.variants_on(task)}
+    shown = {name: v if v.tune is None else v.best_trial(task, records) for name, v in variants.items()}
+    rows = {name: _row(study, task, variant, records) for name, variant in shown.items() if variant is not None}
+    return {name: row for name, row in rows.items() if row.runs}
 
 
 def _row(study: Study, task: str, variant: Variant, records: Records) -> Row:
@@ -64,15 +72,22 @@ def study_page(study: Study, records: Records) -> str:
         if rows := rows_of(study, task, records):
             shown, *gains = _tables(study, rows)
             parts += [f"## {task}", shown, _caption(study, rows), *gains]
+    if study.combined:
+        parts += ["## All tasks together", *combined_tables(_accuracies(study, records), study.combined)]
     return "\n\n".join(parts) + "\n"
 
 
 def fill_template(template: Path, studies: Path, results: Path) -> str:
-    """The template with `{{study}}` replaced by a table for each task, `{{study:task}}` by that task's alone."""
+    """The template with `{{study}}` replaced by a table for each task, `{{study:task}}` by that task's alone.
+
+    `{{study}}` of a combined study is the tables of its gains over all tasks.
+    """
 
     def fill(match: re.Match[str]) -> str:
         study = load_study(studies / f"{match[1]}.toml")
         records = read_records(results, study)
+        if study.combined and not match[2]:
+            return "\n\n".join(combined_tables(_accuracies(study, records), study.combined))
         parts = []
         for task in [match[2]] if match[2] else study.tasks:
             if rows := rows_of(study, task, records):
@@ -82,6 +97,15 @@ def fill_template(template: Path, studies: Path, results: Path) -> str:
         return "\n\n".join(parts)
 
     return _MARKER.sub(fill, template.read_text(encoding="utf-8"))
+
+
+def _accuracies(study: Study, records: Records) -> dict[str, dict[str, dict[int, float]]]:
+    """Task → variant → seed → test accuracy."""
+    return {
+        task: {name: row.values("test", "top1") for name, row in rows.items()}
+        for task in study.tasks
+        if (rows := _rows_by_variant(study, task, records))
+    }
 
 
 def _tables(study: Study, rows: Sequence[Row]) -> list[str]:
@@ -196,6 +220,9 @@ def write_tables(studies: Path, results: Path) -> list[Path]:
             files = {path: study_page(study, records)}
             if study.figure is not None and (curves := curves_of(study, study.figure, records)):
                 files[path.with_suffix(".svg")] = draw(study.figure, curves)
+            if study.combined:
+                drawing = draw_combined(_accuracies(study, records), study.combined, study.title)
+                files[path.with_suffix(".svg")] = standalone(drawing)
             path.parent.mkdir(parents=True, exist_ok=True)
             for name, text in files.items():
                 name.write_text(text, encoding="utf-8")

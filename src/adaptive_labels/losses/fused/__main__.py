@@ -1,12 +1,10 @@
 """``python -m adaptive_labels.losses.fused build``: compile the kernel of the fused loss."""
 
-from __future__ import annotations
-
 import sys
 
 
 def main(arguments: list[str]) -> int:
-    """Build the kernel, or say whether there is one."""
+    """Build the kernel, or say whether it is built."""
     from adaptive_labels.losses.fused.build import build
     from adaptive_labels.losses.fused.kernel import find
 

@@ -1,7 +1,5 @@
 """Compile the kernel with the machine's C compiler: about two seconds, only when asked for."""
 
-from __future__ import annotations
-
 import importlib.machinery
 import os
 import shlex
@@ -18,9 +16,9 @@ FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fPIC")
 
 
 def build(folder: Path = FOLDER, flags: Sequence[str] = ()) -> Path:
-    """Compile ``alr.c`` with these ``flags`` as well into a library in ``folder``, see that it loads, return its path.
+    """Compile ``alr.c`` into a library in ``folder``, with extra ``flags``; check that it loads, and return its path.
 
-    OpenMP is compiled in but not linked: its symbols are torch's. Where torch has none, the kernel has one thread.
+    OpenMP is compiled in but not linked: its symbols come from torch. If torch has none, the kernel uses one thread.
     """
     compiler = shlex.split(os.environ.get("CC", "cc"))
     if shutil.which(compiler[0]) is None:
@@ -45,7 +43,7 @@ def build(folder: Path = FOLDER, flags: Sequence[str] = ()) -> Path:
 
 
 def _compile(compiler: list[str], threads: list[str], library: Path) -> str:
-    """Compile and link; what went wrong, or nothing."""
+    """Compile and link; return what went wrong, or nothing."""
     unit = library.with_suffix(".o")
     undefined = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
     for command in (

@@ -73,7 +73,7 @@ def _against_kernel(parameters: list[nn.Parameter], z: Tensor) -> str:
 
 
 def _take_step(criterion: AdaptiveLabelLoss, engine: Engine, batch: Batch) -> tuple[Tensor, Step]:
-    """The loss with its gradients. The criterion notes what it saw, and moves S if it does that itself."""
+    """The loss with its gradients. The criterion also counts the predictions, and moves S with ``update="self"``."""
     z, accuracy, learns = batch.logits, criterion.accuracy, criterion.learns
     samples = batch.sum(batch.sample_weight)
     of_batch = None
@@ -123,7 +123,7 @@ def _move(criterion: AdaptiveLabelLoss, rows: tuple[Tensor, ...]) -> None:
 
 
 class Parts(Mapping[str, Tensor]):
-    """The parts of a loss, which become scalar tensors when someone looks: most steps of a training nobody does."""
+    """The parts of a loss. They become scalar tensors only when they are read, which is rare in training."""
 
     def __init__(self, totals: Sequence[Any], samples: Any, weight: Any, learns: bool, like: Tensor) -> None:
         self.totals, self.samples, self.weight = totals, samples, weight
@@ -144,7 +144,7 @@ class Parts(Mapping[str, Tensor]):
 
 
 class FusedLoss(torch.autograd.Function):
-    """A loss whose gradients are known with its value."""
+    """A loss whose gradients are computed together with its value."""
 
     @staticmethod
     def forward(
@@ -198,11 +198,11 @@ def _spread(criterion: AdaptiveLabelLoss, rows: Tensor, labels: Tensor, distinct
 
 
 class _OnlyOnce(torch.autograd.Function):
-    """A gradient that says, when it is differentiated in its turn, that it cannot be."""
+    """A gradient that raises an error when it is differentiated again."""
 
     @staticmethod
     def forward(ctx: Any, gradient: Tensor, tracked: Tensor) -> Tensor:
-        """The gradient itself, as something that autograd follows because ``tracked`` is."""
+        """The gradient itself; autograd follows it because it follows ``tracked``."""
         return gradient.view_as(gradient)
 
     @staticmethod

@@ -1,7 +1,7 @@
-"""The compiled kernel of the fused path: found if it was built, called through ctypes, never compiled unasked.
+"""The compiled kernel of the fused path: used if it was built, called through ctypes, never compiled on its own.
 
 It is built when the package is installed from source with a C compiler present, or later by
-``python -m adaptive_labels.losses.fused build``. Without it the same is computed with torch's own operations.
+``python -m adaptive_labels.losses.fused build``. Without it, torch's operations compute the same.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _addresses = "z y weights owns s dz ds labels values"
 
 
 class Call(ctypes.Structure):
-    """The arguments of a call, and what it answers: the twin of ``Call`` in ``alr.c``, which explains the fields."""
+    """The arguments of a call and its results: the same struct as ``Call`` in ``alr.c``, which explains the fields."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in _integers.split()),
@@ -57,7 +57,7 @@ def find() -> tuple[Kernel | None, str]:
 
 @contextmanager
 def switched_off() -> Iterator[None]:
-    """Do without the kernel within this context, in all threads: to compare what computes the same without it."""
+    """A context without the kernel, in all threads, to compare it with torch's operations."""
     global _off
     before, _off = _off, True
     try:
@@ -81,7 +81,7 @@ def _built() -> tuple[Kernel | None, str]:
 
 
 def load(path: Path) -> Kernel:
-    """The kernel in a library, or a ``ValueError`` if it is of another interface. It uses the threads of torch."""
+    """Load the kernel from a library, or raise a ``ValueError`` if its interface differs. It uses torch's threads."""
     library = ctypes.CDLL(str(path))
     found = ctypes.c_int.in_dll(library, "adaptive_labels_interface").value  # a ValueError if there is no such name
     if found != INTERFACE:

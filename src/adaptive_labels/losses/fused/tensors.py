@@ -1,4 +1,4 @@
-r"""A fused step by torch's own operations, where there is no compiled kernel.
+r"""A fused step in torch's own operations, if there is no compiled kernel.
 
 Shapes: M samples, K classes; logits z (M, K); class indices y (M,); rows of S (M, K−1), the own column erased. With
 d_i = z_i − max_{j≠y} z_j and e_i = exp(d_i) over the other classes, and o the log-odds of "not y",
@@ -6,9 +6,9 @@ d_i = z_i − max_{j≠y} z_j and e_i = exp(d_i) over the other classes, and o t
 .. math:: o = \max_{j≠y} z_j - z_y + \log \sum_{i≠y} e_i, \qquad
           1 - p_y = σ(o), \quad -\log p_y = \log(1 + e^o), \quad p^{res}_i = e_i / \sum e, \quad p_i = p^{res}_i σ(o).
 
-So one exponential per logit serves all three losses, and nothing is formed as 1 − p_y, which loses everything as
-p_y → 1. Only the gradients are kept whole; what lies between is made for some samples at a time, few enough to stay in
-the processor's cache.
+So one exponential per logit is enough for all three losses, and 1 − p_y, which loses all digits as p_y → 1, is never
+computed directly. Only the gradients are held for the whole batch; intermediate values are computed for a few samples
+at a time, which stay in the processor's cache.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LEAST_ROWS = 32  # of a low-rank S: matrix products of fewer are slow
 
 
 class Factors(NamedTuple):
-    """What a step is computed with.
+    """The options of a step.
 
     ``smoothing``: the share ε' of the label that is spread over all classes; ``attraction``: τ; ``hard``, ``residual``
     and ``own_factor``: the factors of L_hard, L_res and L_upd; ``prediction`` and ``own``: each sample's share in the
@@ -47,7 +47,7 @@ class Factors(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a pass over the batch yields.
+    """The result of a pass over the batch.
 
     ``values`` (M, 4): each sample's L_hard, L_res and L_upd without any factor, and whether its prediction is right;
     ``dz`` (M, K): the gradient of the logits; ``rows``: that of S (K, K−1), or those of some rows (m, K−1) and their
@@ -93,7 +93,7 @@ def tensor_step(criterion: AdaptiveLabelLoss, z: Tensor, y: Tensor, factors: Fac
 
 
 def _before_own(classes: int, device: torch.device) -> Callable[[Tensor], Tensor]:
-    """A function of labels (m,) that says which columns (m, K) come before the own one.
+    """A function of labels (m,) that returns which columns (m, K) come before the sample's own class.
 
     >>> _before_own(3, torch.device("cpu"))(torch.tensor([0, 2])).tolist()
     [[False, False, False], [True, True, False]]

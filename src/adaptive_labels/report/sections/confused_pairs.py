@@ -1,4 +1,4 @@
-"""The most confused pairs: inputs that were mistaken, and how far residual labels foresee the test errors."""
+"""The most confused pairs: inputs that were mistaken, and how well residual labels predict the test errors."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +15,7 @@ from adaptive_labels.analysis.format import percent
 from adaptive_labels.report.group_data import MethodData
 from adaptive_labels.report.page import heading, image, paragraph, quoted
 from adaptive_labels.report.sections import Context, section
+from adaptive_labels.words import counted
 
 _PAIRS = 12
 _EXAMPLES = 4
@@ -85,7 +86,7 @@ def _confidence(example: dict[str, Any]) -> float:
 def _pairs_table(context: Context, label: str, confusions: Confusions) -> str:
     headings, cells = pair_cells(confusions, top_pairs(confusions, _PAIRS))
     runs = max(confusions.residual_runs, confusions.test_runs)
-    explained = f"{label}, mean over {runs} {'run' if runs == 1 else 'runs'}."
+    explained = f"{label}, mean over {counted(runs, 'run')}."
     if confusions.residual is not None:
         explained += " Residual label: of the probability a class gives to others, the share that goes to this one."
     if confusions.counts is not None:

@@ -13,7 +13,7 @@ from adaptive_labels.report.group_data import MethodData, Residuals
 from adaptive_labels.report.heatmap import heat_map, pack
 from adaptive_labels.report.page import data_block, heading, paragraph
 from adaptive_labels.report.sections import Context, section
-from adaptive_labels.report.svg import shorten
+from adaptive_labels.words import shorten
 
 LARGEST_MAP = 120
 SHOWN_OF_MANY = 100

@@ -1,4 +1,4 @@
-"""Which method, by how much, and is it noise: the report's first screen."""
+"""The report's first screen: which method is best, by how much, and whether that is more than noise."""
 
 from html import escape
 
@@ -7,7 +7,8 @@ import numpy as np
 from adaptive_labels.analysis.confusions import top_pairs
 from adaptive_labels.analysis.format import difference, p_value, percent, signed
 from adaptive_labels.analysis.statistics import Comparison, bootstrap_difference
-from adaptive_labels.analysis.table import caption, columns as table_columns, left_out, top1_by_seed, verdict
+from adaptive_labels.analysis.table import caption, columns as table_columns, left_out, shown_rows, top1_by_seed
+from adaptive_labels.analysis.verdict import verdict
 from adaptive_labels.report.charts import difference_chart
 from adaptive_labels.report.group_data import GroupData
 from adaptive_labels.report.page import columns, folded, heading, paragraph
@@ -24,8 +25,9 @@ def answer_section(context: Context) -> str:
     compared = {row.label: row.comparison for row in found.rows if row.comparison and row.comparison.n}
     parts.append(columns(_differences(context, compared), _first_pairs(found)))
     if found.rows:
-        headings, cells = table_columns(found.rows)
-        text, best = " ".join(caption(found.rows)), found.best.label if found.best else None
+        shown = shown_rows(found.group)
+        headings, cells = table_columns(shown)
+        text, best = " ".join(caption(shown)), found.best.label if found.best else None
         if best is not None and len(found.rows) > 1:
             text += f" The marked row, {best}, is best by validation accuracy."
         parts.append(context.figures.table("results", headings, cells, text, best=best))

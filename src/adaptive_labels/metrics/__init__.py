@@ -1,23 +1,23 @@
-"""How good a set of predictions is: accuracy, likelihood, calibration and selective risk, as pure functions.
+"""Metrics of predictions: accuracy, likelihood, calibration and selective risk, as pure functions.
 
 Shapes: N examples, K classes, B bins. Every function takes ``logits`` (N, K), which may be log-probabilities, and
 integer ``labels`` (N,) in 0 … K−1, as arrays, lists or torch tensors. p is the softmax of a row, ŷ its argmax (the
 lowest index of equal ones), c = max p the confidence, and C the confusion matrix.
 
-Everything is computed in float64 on the CPU; arguments are not changed. Means over classes leave out classes without
-labels. Logits that would give NaN are refused.
+Everything is computed in float64 on the CPU, some rows at a time; arguments are not changed. Means over classes leave
+out classes without labels. Logits that would give NaN are refused.
 """
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Array = NDArray[np.float64]
-Logits: TypeAlias = "ArrayLike | _Predictions"
+from adaptive_labels.metrics.rows import Array, Predictions, own_values, softmax
+
+Logits: TypeAlias = "ArrayLike | Predictions"
 
 BINS = 15  # of every calibration error
 TEMPERATURE_RANGE = (0.1, 100.0)  # of `fit_temperature`
@@ -68,10 +68,7 @@ def top_k_accuracy(logits: Logits, labels: ArrayLike, k: int = 1) -> float:
     size = found.scores.shape[1]
     if not 1 <= k <= size:
         raise ValueError(f"k is {k}; it must be between 1 and the number of classes, {size}")
-    own = found.own(found.scores)[:, None]
-    wins_tie = np.arange(size) < found.labels[:, None]  # (N, K)
-    rank = ((found.scores > own) | ((found.scores == own) & wins_tie)).sum(axis=1)
-    return float((rank < k).mean())
+    return float((found.ranks < k).mean())
 
 
 def confusion_matrix(logits: Logits, labels: ArrayLike) -> NDArray[np.int64]:
@@ -121,10 +118,7 @@ def nll(logits: Logits, labels: ArrayLike) -> float:
     >>> round(nll(np.log([[0.8, 0.2], [0.5, 0.5]]), [0, 1]), 4)
     0.4581
     """
-    found = _checked(logits, labels)
-    gaps = found.scores - found.scores.max(axis=1, keepdims=True)
-    own = found.own(gaps)
-    return float((np.log(np.exp(gaps, out=gaps).sum(axis=1)) - own).mean())
+    return float(_checked(logits, labels).losses.mean())
 
 
 def brier(logits: Logits, labels: ArrayLike) -> float:
@@ -133,9 +127,7 @@ def brier(logits: Logits, labels: ArrayLike) -> float:
     >>> round(brier(np.log([[0.8, 0.2], [0.5, 0.5]]), [0, 1]), 4)
     0.29
     """
-    found = _checked(logits, labels)
-    squares = np.einsum("nk,nk->n", found.probabilities, found.probabilities)
-    return float((squares + 1 - 2 * found.own(found.probabilities)).mean())
+    return float(_checked(logits, labels).figures[:, 1].mean())
 
 
 def reliability(logits: Logits, labels: ArrayLike, bins: int = BINS) -> ReliabilityTable:
@@ -187,10 +179,15 @@ def classwise_ece(logits: Logits, labels: ArrayLike, bins: int = BINS) -> float:
     0.45
     """
     found, edges, error = _checked(logits, labels), _edges(bins), 0.0
-    for k, column in enumerate(np.ascontiguousarray(found.probabilities.T)):
-        bin_of = _bin_of(column, edges)
-        observed = np.bincount(bin_of[found.labels == k], minlength=bins)
-        error += float(np.abs(observed - np.bincount(bin_of, weights=column, minlength=bins)).sum())
+    size = found.scores.shape[1]
+    gaps = np.zeros(size * bins)  # (K · B,) how much oftener a class is than it was said to be
+    for scores, own in found.parts():
+        probabilities = softmax(scores)
+        cells = _bin_of(probabilities, edges) + bins * np.arange(size)
+        gaps -= np.bincount(cells.ravel(), weights=probabilities.ravel(), minlength=len(gaps))
+        gaps += np.bincount(own_values(cells, own), minlength=len(gaps))
+    for of_class in np.abs(gaps.reshape(size, bins)):
+        error += float(of_class.sum())
     return error / found.scores.size
 
 
@@ -202,7 +199,7 @@ def confidence_and_correct(logits: Logits, labels: ArrayLike) -> tuple[Array, ND
     ([0.8, 0.7], [True, False])
     """
     found = _checked(logits, labels)
-    return found.probabilities.max(axis=1), found.predicted == found.labels
+    return found.figures[:, 0], found.predicted == found.labels
 
 
 def risk_coverage(confidence: ArrayLike, correct: ArrayLike) -> RiskCoverage:
@@ -250,12 +247,8 @@ def fit_temperature(logits: Logits, labels: ArrayLike) -> float:
     7.2819
     """
     found = _checked(logits, labels)
-    # Differences from the row's largest first: E[z] − z_y would round to 0 long before it is.
-    gaps = np.maximum(found.scores - found.scores.max(1, keepdims=True), _LOWEST_LOG_PROBABILITY)
-    own = found.own(gaps)
-
     low, high = -math.log(TEMPERATURE_RANGE[1]), -math.log(TEMPERATURE_RANGE[0])  # of log β
-    hottest, coldest = _slope(gaps, own, low)[0], _slope(gaps, own, high)[0]
+    hottest, coldest = _slope(found, low)[0], _slope(found, high)[0]
     if hottest == coldest == 0:
         return 1.0
     if coldest <= 0:
@@ -264,7 +257,7 @@ def fit_temperature(logits: Logits, labels: ArrayLike) -> float:
         return TEMPERATURE_RANGE[1]
     position = 0.0
     for step in range(200):
-        slope, curvature = _slope(gaps, own, position)
+        slope, curvature = _slope(found, position)
         if slope == 0:
             break
         low, high = (position, high) if slope < 0 else (low, position)
@@ -300,68 +293,20 @@ def evaluate(logits: Logits, labels: ArrayLike, temperature: float | None = None
     if temperature is not None:
         if not (temperature > 0 and math.isfinite(temperature)):
             raise ValueError(f"temperature is {temperature}; it must be a positive, finite number")
-        scaled = _Predictions(found.scores / temperature, found.labels)
+        scaled = Predictions(found.scores, found.labels, temperature)
         metrics["temperature"] = float(temperature)
         metrics |= {f"{name}_scaled": metric(scaled, labels) for name, metric in scaled_too.items()}
     return metrics
 
 
-class _Predictions:
-    """Checked logits and labels, and what several metrics share of them, computed once."""
-
-    def __init__(self, logits: ArrayLike, labels: ArrayLike) -> None:
-        scores, classes = _array(logits), _array(labels)
-        if scores.ndim != 2 or 0 in scores.shape:
-            raise ValueError(f"logits has shape {scores.shape}; it must be (N, K), with an example and a class")
-        if classes.shape != scores.shape[:1] or classes.dtype.kind not in "iu":
-            raise ValueError(
-                f"labels has shape {classes.shape} and type {classes.dtype}; "
-                f"it must hold an integer for each of the {len(scores)} rows of logits"
-            )
-        size, low, high = scores.shape[1], int(classes.min()), int(classes.max())
-        if low < 0 or high >= size:
-            wrong = low if low < 0 else high
-            raise ValueError(f"labels holds {wrong}; with {size} classes it must be between 0 and {size - 1}")
-        unusable = np.flatnonzero(~np.isfinite(scores.max(axis=1)))
-        if unusable.size:
-            raise ValueError(
-                f"logits gives no probabilities in row {unusable[0]}: it holds NaN, +inf or nothing but -inf"
-            )
-        self.scores: Array = scores.astype(np.float64, copy=False)
-        self.labels: NDArray[np.int64] = classes.astype(np.int64, copy=False)
-
-    @cached_property
-    def predicted(self) -> NDArray[np.intp]:
-        return np.asarray(self.scores.argmax(axis=1))
-
-    @cached_property
-    def probabilities(self) -> Array:
-        weights = self.scores - self.scores.max(axis=1, keepdims=True)
-        np.exp(weights, out=weights)
-        weights /= weights.sum(axis=1, keepdims=True)
-        return np.asarray(weights)
-
-    def own(self, values: Array) -> Array:
-        """(N,) of (N, K) values the label's."""
-        return np.asarray(values[np.arange(len(values)), self.labels])
-
-
-def _checked(logits: Logits, labels: ArrayLike) -> _Predictions:
-    return logits if isinstance(logits, _Predictions) else _Predictions(logits, labels)
+def _checked(logits: Logits, labels: ArrayLike) -> Predictions:
+    return logits if isinstance(logits, Predictions) else Predictions(logits, labels)
 
 
 def _class_accuracies(logits: Logits, labels: ArrayLike) -> Array:
     counts = confusion_matrix(logits, labels)
     total = counts.sum(axis=1)
     return np.asarray(counts.diagonal()[total > 0] / total[total > 0])
-
-
-def _array(values: Any) -> NDArray[Any]:
-    """An array; torch tensors lose their graph, and bfloat16, which numpy lacks, becomes float32."""
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-        values = values.float() if str(values.dtype) == "torch.bfloat16" else values
-    return np.asarray(values)
 
 
 def _by_falling_confidence(confidence: Array, correct: Array) -> tuple[Array, Array]:
@@ -382,13 +327,20 @@ def _bin_of(values: Array, edges: Array) -> NDArray[np.intp]:
     return np.clip(np.searchsorted(edges, values) - 1, 0, len(edges) - 2)
 
 
-def _slope(gaps: Array, own: Array, log_beta: float) -> tuple[float, float]:
+def _slope(found: Predictions, log_beta: float) -> tuple[float, float]:
     """f(β) = mean (E_p[z] − z_y) at β = e^log_beta, and its derivative by log β."""
     beta = math.exp(log_beta)
-    weights = gaps * beta
-    np.exp(weights, out=weights)
-    total = weights.sum(axis=1)
-    weights *= gaps
-    mean = weights.sum(axis=1) / total
-    variance = np.einsum("nk,nk->n", weights, gaps) / total - mean**2
-    return float((mean - own).mean()), beta * float(variance.mean())
+
+    def of_rows(scores: Array, labels: NDArray[np.int64]) -> Array:
+        # Differences from the row's largest first: E[z] − z_y would round to 0 long before it is.
+        gaps = np.maximum(scores - scores.max(1, keepdims=True), _LOWEST_LOG_PROBABILITY)
+        weights = gaps * beta
+        np.exp(weights, out=weights)
+        total = weights.sum(axis=1)
+        weights *= gaps
+        mean = weights.sum(axis=1) / total
+        variance = np.einsum("nk,nk->n", weights, gaps) / total - mean**2
+        return np.stack([mean - own_values(gaps, labels), variance])
+
+    slopes, variances = np.concatenate([of_rows(*part) for part in found.parts()], axis=1)
+    return float(slopes.mean()), beta * float(variances.mean())

@@ -1,24 +1,20 @@
-"""Data sets as their makers publish them: files with known checksums, downloaded, in a folder or in one archive."""
+"""Data sets as their makers publish them: where they are looked for, and downloads with known checksums."""
 
 import hashlib
 import http.client
-import lzma
-import tarfile
 import urllib.error
 import urllib.request
-import zlib
-from collections.abc import Callable, Iterator
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable
+from pathlib import Path
 from typing import IO
 
+from adaptive_labels.data.archives import ARCHIVE_SUFFIXES
 from adaptive_labels.data.dataset import DataError
 from adaptive_labels.files import write_with
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes that have come and those that will; None where the server does not say."""
 
-ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
-BROKEN_ARCHIVE = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError)
 _CHUNK = 1 << 18
 _TIMEOUT = 30  # seconds without a byte
 
@@ -47,16 +43,6 @@ def not_found(name: str, folder: str, archive: str, where: str, url: str) -> Dat
         f"The data set {name} is neither as {folder} nor as {archive}.tar.gz {where}; name the folder that has it with "
         f"--data-dir, or have it fetched from {url} by `alr data prepare {name} --data-dir DIR`."
     )
-
-
-def members(path: Path) -> Iterator[tuple[PurePosixPath, IO[bytes]]]:
-    """Yield the name and the open content of each file in an archive, decompressed as it is read."""
-    with tarfile.open(path) as archive:
-        for member in archive:
-            file = archive.extractfile(member) if member.isfile() else None
-            if file is not None:
-                with file:
-                    yield PurePosixPath(member.name), file
 
 
 def download(url: str, path: Path, checksum: str, progress: Progress) -> None:

@@ -1,0 +1,173 @@
+"""Files of a run that are not what they should be: one sentence each, never a traceback.
+
+The runs are of an earlier version, without hashes: with them, such a file is refused before it is looked at.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tarfile
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from test_cli_integrity import FIXTURES, SET
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
+DATA = FIXTURES / "small.csv"
+
+
+@pytest.fixture
+def run(tmp_path):
+    shutil.copytree(FIXTURES / "second", tmp_path / "runs")
+    return next((tmp_path / "runs").iterdir())
+
+
+def every_command(alr, run, training=False):
+    """What all commands that read a run print, those that train too if wanted; each ends with at most one sentence."""
+    commands = [
+        ["table", "runs"],
+        ["report", "runs"],
+        ["runs", "list", "runs"],
+        ["runs", "check", "runs"],
+        ["confusions", run],
+        ["predict", run, "bread"],
+    ]
+    if training:
+        commands += [["suspects", run], ["train", DATA, "--model", "fasttext", "--epochs", 2, *SET]]
+        taught = ["train", DATA, "--model", "fasttext", "--epochs", 1, *SET, "--out", "taught", "--method", "kd"]
+        commands += [[*taught, "--set", f"method.options.teacher={run}"]]
+    said = []
+    for command in commands:
+        ended = alr(*command)
+        assert ended.status in (0, 1, 2), command
+        assert ended.status != 2 or len(ended.err.splitlines()) == 1, (command, ended.err)
+        said.append(ended.err + ended.out)
+    return "\n".join(said)
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "encoder.json", "environment.json", "examples.json", "history.jsonl", "result.json"]
+)
+def test_deeply_nested_json(alr, run, name):
+    (run / name).write_bytes(DEEP)
+    words = "history.jsonl has 0 epochs" if name == "history.jsonl" else "nested more than 100 levels deep"
+    assert words in every_command(alr, run, training=True)
+
+
+def test_deeply_nested_json_elsewhere(alr, run, tmp_path):
+    (tmp_path / "deep.json").write_bytes(DEEP)
+    (tmp_path / "deep.jsonl").write_bytes(DEEP)
+    for command in (["report", "runs", "--suspects", "deep.json"], ["train", "deep.jsonl"]):
+        ended = alr(*command)
+        assert (ended.status, len(ended.err.splitlines())) == (2, 1)
+        assert "nested" in ended.err
+    shutil.copytree(FIXTURES / "unfinished", tmp_path / "stopped")
+    (state,) = (tmp_path / "stopped").glob("*/checkpoint/state.json")
+    for content in (DEEP, state.read_bytes().replace(b'"plain": {', b'"plain": null, "x": {')):
+        state.write_bytes(content)
+        ended = alr("train", DATA, "--model", "fasttext", "--epochs", 4, *SET, "--out", "stopped")
+        assert ended.status == 0
+        assert "state.json cannot be used" in ended.err
+        assert "the run starts again" in ended.err
+        shutil.rmtree(tmp_path / "stopped")
+        shutil.copytree(FIXTURES / "unfinished", tmp_path / "stopped")
+
+
+@pytest.mark.parametrize("key", ["dataset", "seed", "epochs", "parameters", "metrics", "seconds", "status"])
+def test_a_result_that_lacks_a_field_or_has_it_of_another_kind(alr, run, key):
+    result = json.loads((run / "result.json").read_text())
+    (run / "result.json").write_text(json.dumps({**result, key: [1]}))
+    assert "result.json has" in every_command(alr, run, training=True)
+    del result[key]
+    (run / "result.json").write_text(json.dumps(result))
+    assert key == "status" or f"result.json has no {key}" in every_command(alr, run)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [],
+        {},
+        {"kind": "nope", "settings": {}},
+        {"kind": "text", "settings": {"x": 1}},
+        {"kind": "words", "settings": []},
+    ],
+    ids=str,
+)
+def test_an_encoder_of_the_wrong_kind(alr, run, content):
+    (run / "encoder.json").write_text(json.dumps(content))
+    assert "encoder.json does not say how inputs are read" in every_command(alr, run, training=True)
+
+
+def test_a_configuration_without_a_model_or_data(alr, run):
+    config = json.loads((run / "config.json").read_text())
+    for key in ("model", "data"):
+        (run / "config.json").write_text(json.dumps({name: value for name, value in config.items() if name != key}))
+        assert "The configuration has no" in every_command(alr, run, training=True)
+
+
+@pytest.mark.parametrize("kind", ["another shape", "none", "one more", "empty file", "gone"])
+def test_weights_of_another_network(alr, run, kind):
+    path = run / "model.safetensors"
+    own = load_file(path)
+    path.unlink()
+    if kind == "empty file":
+        path.write_bytes(b"")
+    elif kind != "gone":
+        other = {"another shape": {name: torch.zeros(3) for name in own}, "none": {}}
+        save_file(other.get(kind, {**own, "one more": torch.zeros(1)}), path)
+    ended = alr("predict", run, "bread")
+    assert (ended.status, len(ended.err.splitlines())) == (2, 1)
+    assert "model.safetensors does not hold the weights of the run's network" in ended.err
+    every_command(alr, run, training=True)
+
+
+@pytest.mark.parametrize("file", ["predictions.npz", "residual_labels.npz"])
+def test_odd_arrays(alr, run, file):
+    with np.load(run / file) as stored:
+        arrays = dict(stored)
+    for name, odd in [
+        *((name, np.array(1)) for name in arrays),
+        *((name, np.zeros((1, 1, 1, 1))) for name in arrays),
+        ("classes", np.zeros(3)),
+        *((name, np.array(["a"])) for name in arrays if name != "classes"),
+    ]:
+        np.savez(run / file, **{**arrays, name: odd})
+        assert f"{file} is odd: its '" in every_command(alr, run)
+
+
+@pytest.mark.parametrize("odd", [np.array(1), np.array([["a"]]), np.zeros(3), np.zeros((0, 3, 3))], ids=str)
+def test_odd_initial_labels(alr, tmp_path, odd):
+    np.savez(tmp_path / "odd.npz", labels=odd)
+    ended = alr("train", DATA, "--dry-run", "--set", "method.options.initial_labels=odd.npz")
+    assert (ended.status, len(ended.err.splitlines())) == (2, 1)
+    assert "odd.npz cannot be read as labels" in ended.err
+
+
+def test_an_archive_with_a_huge_member_is_not_read_whole(alr, tmp_path, monkeypatch):
+    from adaptive_labels.data.readers import cifar
+
+    monkeypatch.setattr(cifar, "LARGEST_MEMBER", 1000)
+    with tarfile.open(tmp_path / "cifar-100-python.tar.gz", "w:gz") as archive:
+        member = tarfile.TarInfo("cifar-100-python/train")
+        member.size = 100_000
+        archive.addfile(member, io.BytesIO(bytes(member.size)))
+    ended = alr("train", "cifar100", "--data-dir", tmp_path, "--dry-run")
+    assert (ended.status, len(ended.err.splitlines())) == (2, 1)
+    assert "cifar-100-python/train takes more than 1,000 bytes" in ended.err
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE])
+@pytest.mark.parametrize("target", ["cifar-100-python/train", "nothing"])
+def test_an_archive_with_a_link_to_itself_or_to_nothing(alr, tmp_path, kind, target):
+    with tarfile.open(tmp_path / "cifar-100-python.tar.gz", "w:gz") as archive:
+        member = tarfile.TarInfo("cifar-100-python/train")
+        member.type, member.linkname = kind, target
+        archive.addfile(member)
+    ended = alr("train", "cifar100", "--data-dir", tmp_path, "--dry-run")
+    assert (ended.status, len(ended.err.splitlines())) == (2, 1)
+    assert "has no cifar-100-python/train" in ended.err

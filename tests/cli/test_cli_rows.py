@@ -1,0 +1,83 @@
+"""A CSV of numbers and categories, from the comparison to predictions; and classes that are ordered."""
+
+from __future__ import annotations
+
+import csv
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_parts import Alr, results
+
+QUICK = ["--set", "training.epochs=15", "--set", "training.threads=1"]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    draw = random.Random(0)
+    path = tmp_path / "sizes.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["height", "weight", "shape", "size"])
+        for number in range(240):
+            height, weight = draw.uniform(0, 3), draw.uniform(0, 3)
+            size = int(height + weight) // 2
+            writer.writerow(["" if number % 11 == 0 else f"{height:.3f}", f"{weight:.3f}", draw.choice("ox"), size])
+    return path
+
+
+def test_rows_are_compared_reported_predicted_and_suspected(alr: Alr, table: Path, tmp_path: Path) -> None:
+    ended = alr("compare", table, "--methods", "baseline,alr", "--seeds", 2, "--workers", 1, *QUICK)
+    assert ended.status == 0, ended.err
+    assert "3 classes of rows" in ended.out
+    assert "each row is 2 numbers ('height', 'weight') and 1 category ('shape')." in ended.out
+    assert "mlp: 15 epochs" in ended.out
+    assert "logistic regression" in ended.out
+    assert all(result["metrics"]["test"]["top1"] > 0.7 for result in results(tmp_path / "runs").values())
+    assert "height " in (tmp_path / "runs" / "report.html").read_text()  # rows that were mistaken are shown
+    run = next(path.parent for path in (tmp_path / "runs").rglob("result.json") if "alr" in path.parent.name)
+    new = tmp_path / "new.csv"
+    new.write_text("shape,weight,height\no,0.1,0.1\nx,2.9,2.9\no,,\n")
+    predicted = alr("predict", run, new, "-o", "out.csv")
+    assert predicted.status == 0, predicted.err
+    with (tmp_path / "out.csv").open() as file:
+        found = list(csv.DictReader(file))
+    assert [row["input"] for row in found] == ["new.csv:2", "new.csv:3", "new.csv:4"]
+    assert [row["class"] for row in found[:2]] == ["0", "2"]
+    assert "sizes.csv:" in alr("suspects", run, "--top", 3).out
+    assert "is no table; this run classifies the rows of one, with the columns 'height'" in alr("predict", run, "x").err
+    new.write_text("shape,weight\no,1\n")
+    assert "has no column 'height'" in alr("predict", run, new).err
+
+
+def test_rows_in_python_are_dicts(alr: Alr, table: Path, tmp_path: Path) -> None:
+    from adaptive_labels.experiments.prediction import Predictor
+
+    assert alr("train", table, "--method", "slr", *QUICK).status == 0
+    (run,) = (path.parent for path in (tmp_path / "runs").rglob("result.json"))
+    predictor = Predictor.load(run)
+    ((best, *_),) = predictor.predict({"height": 2.9, "weight": 2.9, "shape": "o"})
+    assert best[0] == "2"
+    assert len(predictor.predict([{"height": 1}, {"weight": None}])) == 2
+
+
+def test_a_network_for_texts_is_refused_for_rows(alr: Alr, table: Path) -> None:
+    ended = alr("train", table, "--model", "fasttext")
+    assert (ended.status, ended.err) == (2, "alr: model: 'fasttext' reads texts, but sizes.csv holds rows\n")
+
+
+def test_residual_labels_of_ordered_classes_start_at_their_neighbours(alr: Alr, table: Path, tmp_path: Path) -> None:
+    from adaptive_labels.config import from_dict
+    from adaptive_labels.experiments import build
+
+    for ordered, expected in ((True, [0.0, 0.731, 0.269]), (False, [0.0, 0.5, 0.5])):
+        config = from_dict({"data": {"name": str(table), "ordered": ordered}, "method": {"name": "alr"}})
+        dataset = build.load_data(config.data)
+        config, _ = build.resolve_for(config, dataset)
+        labels = build.make_criterion(config, dataset).residual_labels()
+        np.testing.assert_allclose(labels[0], expected, atol=1e-3)
+        baseline = from_dict({"data": {"name": str(table), "ordered": ordered}})
+        build.make_criterion(build.resolve_for(baseline, dataset)[0], dataset)  # has none, and does not mind
+    out = alr("train", table, "--set", "data.ordered=true", "--dry-run").out
+    assert "The classes are ordered: 0 < 1 < 2; residual labels start at a class's neighbours." in out

@@ -1,0 +1,107 @@
+"""Features are made once, by content, and found again whatever is asked for beside them."""
+
+from __future__ import annotations
+
+import hashlib
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from adaptive_labels.data import pretraining_notes
+from adaptive_labels.data.encoders import features
+from adaptive_labels.data.encoders.text_features import MiniLMFeatures
+from adaptive_labels.pretrained.backbones import Backbone
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ALR_CACHE", str(tmp_path))
+    monkeypatch.setattr(features, "KEPT_FROM", 3)
+
+
+class Squares:
+    """A network of its own: a number to itself and its square."""
+
+    def __init__(self):
+        self.asked = []
+
+    def encode(self, numbers, key="squares"):
+        def batches(indices):
+            for start in range(0, len(indices), 2):
+                places = list(range(len(indices)))[start : start + 2]
+                chosen = [numbers[indices[i]] for i in places]
+                self.asked += chosen
+                yield places, torch.tensor(chosen, dtype=torch.float32)
+
+        digests = [hashlib.blake2b(str(n).encode(), digest_size=16).digest() for n in numbers]
+        squares = Backbone("", 2, lambda: lambda batch: torch.stack([batch, batch**2], 1), "")
+        return features.encoded_once({"key": key}, digests, squares, batches)
+
+
+def whole(encoded):
+    return encoded.batch(torch.arange(len(encoded)))[:, 0].tolist()
+
+
+def test_only_what_is_new_is_encoded():
+    network = Squares()
+    assert whole(network.encode([3, 1, 4, 1, 5])) == [3, 1, 4, 1, 5]
+    assert network.asked == [3, 1, 4, 5]  # each once
+    assert whole(Squares().encode([5, 3])) == [5, 3]
+    more = Squares()
+    assert whole(more.encode([9, 3, 2, 6, 5])) == [9, 3, 2, 6, 5]
+    assert more.asked == [9, 2, 6]
+    last = Squares()
+    assert whole(last.encode([1, 2, 3])) == [1, 2, 3]
+    assert last.asked == []
+
+
+def test_a_few_leave_nothing_behind(tmp_path):
+    assert whole(Squares().encode([1, 2])) == [1, 2]
+    assert list(tmp_path.iterdir()) == []
+    assert len(Squares().encode([])) == 0
+
+
+def test_another_encoder_has_its_own():
+    Squares().encode([1, 2, 3])
+    other = Squares()
+    other.encode([1, 2, 3], key="other")
+    assert other.asked == [1, 2, 3]
+
+
+def test_a_failure_keeps_nothing(tmp_path):
+    def batches(indices):
+        yield [0, 1], torch.zeros(2)
+        raise ZeroDivisionError
+
+    column = Backbone("", 1, lambda: lambda batch: batch[:, None], "")
+    with pytest.raises(ZeroDivisionError):
+        features.encoded_once("x", [bytes([i + 1]) * 16 for i in range(4)], column, batches)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_what_would_come_too_late_is_given_up_and_what_is_done_is_kept(monkeypatch):
+    now = iter(range(1000, 2000))
+    monkeypatch.setattr(features, "time", SimpleNamespace(time=lambda: next(now)))  # each look takes a second
+    numbers = list(range(100))
+    with features.encoding_until(1000 + 60, 100), pytest.raises(features.OverdueError, match="of 100 inputs"):
+        Squares().encode(numbers)
+    again = Squares()
+    assert whole(again.encode(numbers)) == numbers
+    assert 0 < len(again.asked) < 100  # without those that were done
+    with features.encoding_until(1e9, 100):
+        assert whole(Squares().encode(numbers, key="in time")) == numbers
+    Squares().encode(numbers, key="no limit")
+
+
+def test_the_number_of_threads_is_as_before():
+    torch.set_num_threads(1)
+    Squares().encode(list(range(20)))
+    assert torch.get_num_threads() == 1
+
+
+def test_what_an_encoder_has_seen_is_said():
+    (usual,) = pretraining_notes(MiniLMFeatures(), "banking77")
+    assert "Yahoo! Answers" in usual
+    assert "flatter" in pretraining_notes(MiniLMFeatures(), "yahoo_answers")[1]
+    assert pretraining_notes(object(), "yahoo_answers") == []

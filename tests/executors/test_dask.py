@@ -1,0 +1,167 @@
+"""A Dask scheduler and its workers, over TCP: workers that are lost, and what is said before any run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_parts import COMMAND, QUICK, is_running, metrics, results, wait_until, weights
+from pool_tasks import do
+
+from adaptive_labels.errors import UserError
+from adaptive_labels.experiments.executors import Job, make_executor, run_jobs
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("distributed", reason="the extra `sweeps` is not installed")
+
+
+def parents(lock: Path) -> int | None:
+    """The process that started the one which holds a run's lock."""
+    try:
+        pid = re.fullmatch(r"process (\d+) on .*", lock.read_text())[1]
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, TypeError):
+        return None
+
+
+def test_a_lost_worker_s_runs_are_done_by_another(start, start_worker, scheduler, alr, texts, tmp_path):
+    """Two workers, one killed in the middle of a run: all runs end once, and as they end here."""
+    workers = [start_worker(), start_worker()]
+    command = ["compare", texts, "--methods", "baseline,alr", "--seeds", "2", "--epochs", "100", *QUICK]
+    there = ["--out", "there", "--executor", "dask", "--scheduler", scheduler]
+    process = start(*COMMAND, *command, *there, ALR_CHECKPOINT_SECONDS="0")
+    log = tmp_path / "process-3.log"
+
+    def doomed():
+        return [
+            path
+            for path in (tmp_path / "there").glob("*/checkpoint/epoch-*.json")
+            if parents(path.parents[1] / ".lock") == workers[0].pid
+        ]
+
+    wait_until(doomed)
+    trainer = int(re.match(r"process (\d+)", (doomed()[0].parents[1] / ".lock").read_text())[1])
+    workers[0].send_signal(signal.SIGKILL)
+    wait_until(lambda: not is_running(trainer))  # it does not outlive its worker
+    assert process.wait(240) == 0, log.read_text()
+    said = re.findall(r"^\[\d/4, .*?\] (\w+ seed \d): validation accuracy", log.read_text(), flags=re.M)
+    assert sorted(said) == ["alr seed 0", "alr seed 1", "baseline seed 0", "baseline seed 1"]
+    assert alr(*command, "--out", "here", "--workers", "1").returncode == 0
+    assert len(results(tmp_path / "there")) == 4
+    assert metrics(tmp_path / "there") == metrics(tmp_path / "here")
+    assert weights(tmp_path / "there") == weights(tmp_path / "here")
+    assert not [path.name for path in (tmp_path / "there").iterdir() if path.name.startswith(".")]
+
+
+def test_progress_is_heard_and_a_death_costs_one_job(start_worker, scheduler, tmp_path, monkeypatch):
+    """The child of a worker dies: the job is tried once more, the others are not touched, the worker lives."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    worker = start_worker()
+    told = []
+    acts = (None, "die", "raise", "die once", "tell")
+    jobs = [Job(f"job {i}", {"name": f"{i}", "act": act}, str(tmp_path), ()) for i, act in enumerate(acts)]
+    with make_executor("dask", None, [f"scheduler={scheduler}"]) as executor:
+        assert executor.workers == 1
+        outcomes = run_jobs(jobs, do, told.append, executor)
+    assert [outcome.path for outcome in outcomes] == ["0 on 1", None, None, "3 on 1", "4 on 1"]
+    assert outcomes[1].error.startswith("its process ended without a word: ")
+    assert outcomes[2].error == "ValueError: that cannot be"
+    assert [len((tmp_path / f"{i}").read_text().split()) for i in range(5)] == [1, 2, 1, 2, 1]
+    ends = [event.job for event in told if event.kind in ("done", "failed")]
+    assert sorted(ends) == [0, 1, 2, 3, 4]
+    assert [event.data.epoch for event in told if event.kind == "progress" and event.job == 4][:1] == [1]
+    assert worker.poll() is None
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+def test_runs_end_when_nobody_waits_for_them(start, start_worker, scheduler, texts, tmp_path, ending):
+    """Ctrl-C at the command ends its runs on the workers, which stay; a killed command's runs go on to their end."""
+    worker = start_worker()
+    command = ["compare", texts, "--methods", "baseline", "--seeds", "1", "--epochs", "100", *QUICK, "--out", "there"]
+    process = start(*COMMAND, *command, "--executor", "dask", "--scheduler", scheduler, ALR_CHECKPOINT_SECONDS="0")
+    wait_until(lambda: list((tmp_path / "there").glob("*/checkpoint/epoch-*.json")))
+    (lock,) = (tmp_path / "there").glob("*/.lock")
+    trainer = int(re.match(r"process (\d+)", lock.read_text())[1])
+    process.send_signal(ending)
+    process.wait(60)
+    wait_until(lambda: not is_running(trainer))
+    assert len(results(tmp_path / "there")) == (0 if ending == signal.SIGINT else 1)
+    assert worker.poll() is None
+    again = start(*COMMAND, *command, "--executor", "dask", "--scheduler", scheduler)
+    assert again.wait(120) == 0
+    assert len(results(tmp_path / "there")) == 1
+
+
+def test_what_is_wrong_is_one_sentence(alr, scheduler, texts, tmp_path):
+    def said(*options):
+        ended = alr("compare", texts, *QUICK, "--epochs", "1", "--executor", "dask", *options)
+        assert (ended.returncode, ended.stdout) == (2, ""), ended
+        assert not (tmp_path / "runs").exists()
+        return ended.stderr
+
+    assert said() == "alr: the executor dask needs --scheduler ADDRESS, such as tcp://host:8786\n"
+    nowhere = ["--scheduler", "tcp://127.0.0.1:9", "--executor-option", "timeout=1"]
+    assert said(*nowhere) == "alr: scheduler is 'tcp://127.0.0.1:9': nothing answers there within 1 s\n"
+    assert said("--scheduler", scheduler) == (
+        f"alr: scheduler is {scheduler!r}: it has no workers; start some with `dask worker`\n"
+    )
+    assert said("--scheduler", scheduler, "--executor-option", "gpu=1") == (
+        "alr: executor-option is 'gpu=1': dask takes scheduler=…, gpus=…, timeout=…; did you mean gpus?\n"
+    )
+    assert said("--scheduler", scheduler, "--executor-option", "gpus=one") == (
+        "alr: executor-option gpus is 'one': allowed is a whole number\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("raise ImportError", "has no adaptive-labels: pip install 'adaptive-labels[lab]' there"),
+        ("__version__ = '9.9'", "has adaptive-labels 9.9, and here it is 0.1.0: install the same on both"),
+    ],
+)
+def test_a_worker_with_another_package_is_refused(start_worker, scheduler, tmp_path, content, words):
+    (tmp_path / "other" / "adaptive_labels").mkdir(parents=True)
+    (tmp_path / "other" / "adaptive_labels" / "__init__.py").write_text(content)
+    start_worker()
+    start_worker(PYTHONPATH=os.pathsep.join([str(tmp_path / "other"), os.environ.get("PYTHONPATH", "")]))
+    refused = pytest.raises(UserError, match=f"^the worker tcp://127.0.0.1:\\d+ {re.escape(words)}$")
+    with make_executor("dask", None, [f"scheduler={scheduler}"]) as executor, refused:
+        executor.prepare(tmp_path / "runs")
+
+
+def test_a_folder_that_a_worker_does_not_share_is_refused(start, start_worker, scheduler, tmp_path):
+    """The worker has a file system of its own mounted over the folder of the runs."""
+    hidden = tmp_path / "runs"
+    hidden.mkdir()
+    mount = f"mount -t tmpfs none {hidden}"
+    can = shutil.which("unshare") and subprocess.run(["unshare", "-m", "sh", "-c", mount], check=False).returncode == 0
+    if not can:
+        pytest.skip("this machine lets nobody mount a file system")
+    worker = f"{sys.executable} -m dask worker {scheduler} --no-nanny --nthreads 1 --no-dashboard --host 127.0.0.1"
+    start("unshare", "-m", "sh", "-c", f"{mount} && exec {worker}")
+
+    def executor():
+        return make_executor("dask", None, [f"scheduler={scheduler}"])
+
+    def has_workers():
+        try:
+            executor().shutdown()
+        except UserError:
+            return False
+        return True
+
+    wait_until(has_workers)
+    words = f"does not see {re.escape(str(hidden))}: give --out on a shared file system"
+    with executor() as chosen, pytest.raises(UserError, match=words):
+        chosen.prepare(hidden)
+    job = Job("job", {"name": "0"}, str(hidden), ())
+    with executor() as chosen:  # a worker that came too late to be asked
+        (outcome,) = run_jobs([job], do, lambda event: None, chosen)
+    assert f"does not share {hidden} with the comparison" in outcome.error

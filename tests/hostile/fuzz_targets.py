@@ -1,0 +1,227 @@
+"""What is fuzzed: functions that take bytes as one of the readers does. Only a `UserError` may come out of them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gzip
+import io
+import os
+import random
+import shutil
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from adaptive_labels.analysis import group_records, read_records, verdict
+from adaptive_labels.config import load_toml, to_dict
+from adaptive_labels.data import load_dataset
+from adaptive_labels.data.readers.images import decode_files
+from adaptive_labels.data.readers.tables import TABLE_SUFFIXES
+from adaptive_labels.errors import UserError
+from adaptive_labels.runs import RunFolder, check
+from adaptive_labels.training.checkpoints import read_checkpoint
+
+FIXTURES = Path(__file__).parents[1] / "runs" / "fixtures"
+OLD_RUN = next((FIXTURES / "second").iterdir())  # without hashes, so that a damaged file is parsed, not refused
+RUN_FILES = tuple(sorted(path.name for path in OLD_RUN.iterdir()))
+OLD_CHECKPOINT = next((FIXTURES / "unfinished").iterdir()) / "checkpoint"
+KINDS = (*TABLE_SUFFIXES, ".zip")
+IMAGE_KINDS = ("png", "jpeg", "gif", "bmp", "webp", "tiff")
+SHEET = (
+    b'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><dimension ref="A1:B9"/><sheetData>'
+    b'<row r="1"><c r="A1" t="inlineStr"><is><t>text</t></is></c>'
+    b'<c r="B1" t="inlineStr"><is><t>label</t></is></c></row>'
+    + b"".join(
+        b'<row r="%d"><c r="A%d" t="inlineStr"><is><t>some words</t></is></c><c r="B%d" t="n"><v>%d</v></c></row>'
+        % (row, row, row, row % 2)
+        for row in range(2, 10)
+    )
+    + b"</sheetData></worksheet>"
+)
+# A mutated header may claim more than is worth the time.
+LIMITS = {"ALR_MAX_PIXELS": "4000000", "ALR_MAX_FILE": "50000000"}
+
+
+@functools.cache
+def _folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="alr-fuzz-"))
+    os.environ.setdefault("ALR_CACHE", str(folder / "cache"))
+    return folder
+
+
+def read_table(data: bytes) -> None:
+    """A table; the first byte says of which kind."""
+    path = _folder() / f"table{KINDS[data[0] % len(KINDS)] if data else '.csv'}"
+    whole = path.suffix != ".xlsx" or data[1:3] == b"PK"
+    path.write_bytes(data[1:] if whole else _workbook(data[1:]))  # a damaged zip would hide its damaged content
+    try:
+        load_dataset(str(path), min_per_class=1)
+    except UserError:
+        pass
+    finally:
+        path.unlink()
+        shutil.rmtree(_folder() / "cache", ignore_errors=True)
+
+
+def read_image(data: bytes) -> None:
+    """An image."""
+    path = _folder() / "image.png"
+    path.write_bytes(data)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            decode_files([path])
+    except UserError:
+        pass
+
+
+def read_run(data: bytes) -> None:
+    """A file of a run folder; the first byte says which."""
+    run = _folder() / "runs" / OLD_RUN.name
+    if not run.exists():
+        shutil.copytree(OLD_RUN, run)
+    name = RUN_FILES[data[0] % len(RUN_FILES)] if data else RUN_FILES[0]
+    (run / name).write_bytes(data[1:])
+    try:
+        check(RunFolder(run))
+        for group in group_records(read_records([RunFolder(run)])):
+            verdict(group)
+    except UserError:
+        pass
+    finally:
+        shutil.copy(OLD_RUN / name, run / name)
+
+
+def read_old_checkpoint(data: bytes) -> None:
+    """A file of a checkpoint without hashes; the first byte says which."""
+    folder = _folder() / "checkpoint"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(OLD_CHECKPOINT, folder)
+    name = ("state.json", "epoch-3.safetensors")[data[0] % 2 if data else 0]
+    (folder / name).write_bytes(data[1:])
+    with contextlib.suppress(UserError):
+        read_checkpoint(folder)
+
+
+def read_config(data: bytes) -> None:
+    """A configuration file."""
+    path = _folder() / "run.toml"
+    path.write_bytes(data)
+    with contextlib.suppress(UserError):
+        to_dict(load_toml(path))
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "table": read_table,
+    "image": read_image,
+    "run": read_run,
+    "checkpoint": read_old_checkpoint,
+    "config": read_config,
+}
+
+
+@functools.cache
+def seeds(target: str) -> list[bytes]:
+    """Whole files of each kind, to be damaged."""
+    if target == "table":
+        return _tables()
+    if target == "image":
+        return _images()
+    if target == "run":
+        return [bytes([i]) + (OLD_RUN / name).read_bytes() for i, name in enumerate(RUN_FILES)]
+    if target == "checkpoint":
+        names = ("state.json", "epoch-3.safetensors")
+        return [bytes([i]) + (OLD_CHECKPOINT / name).read_bytes() for i, name in enumerate(names)]
+    text = 'seed = 3\n[data]\nname = "towns"\nlabel_noise = 0.1\n[model]\nname = "fasttext"\noptions = {dim = 8}\n'
+    text += '[method]\nname = "alr"\n[training]\nepochs = 3\nlr = 0.1\nmilestones = [1, 2]\n'
+    return [text.encode(), b'"a" = [[1], {b = 1979-05-27T07:32:00Z}]\n', b"seed = 1\nseed = 2\n"]
+
+
+def _tables() -> list[bytes]:
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = [("good bread", "food"), ("a song, played", "music"), ('the "match"', "sport")] * 4
+    quoted = [(text.replace('"', '""'), label) for text, label in rows]
+    delimited = "text,label\n" + "".join(f'"{text}",{label}\n' for text, label in quoted)
+    tabs = delimited.replace(",", "\t")
+    lines = "".join(
+        f'{{"text": "{label}\\u2028", "label": "{label}", "n": {i}}}\n' for i, (_, label) in enumerate(rows)
+    )
+    labels = "".join(f"NUM:{label} {text} ?\n" for text, label in rows)
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table({"text": [t for t, _ in rows], "label": [k for _, k in rows]}), file)
+    content = {".csv": delimited, ".tsv": tabs, ".jsonl": lines, ".ndjson": lines, ".label": labels}
+    found = []
+    for number, suffix in enumerate(TABLE_SUFFIXES):
+        if suffix == ".xlsx":
+            found += [bytes([number]) + some for some in (_workbook(SHEET), SHEET)]
+            continue
+        plain = content.get(suffix.removesuffix(".gz"), "").encode() or file.getvalue()
+        found.append(bytes([number]) + (gzip.compress(plain, mtime=0) if suffix.endswith(".gz") else plain))
+    return [*found, bytes([len(TABLE_SUFFIXES)]) + _zipped({"data/films.csv": delimited.encode()})]
+
+
+def _workbook(sheet: bytes) -> bytes:
+    """An Excel file with this as the XML of its sheet."""
+    import openpyxl
+
+    file = io.BytesIO()
+    openpyxl.Workbook().save(file)
+    with zipfile.ZipFile(file) as book:
+        return _zipped({name: sheet if name.endswith("sheet1.xml") else book.read(name) for name in book.namelist()})
+
+
+def _zipped(members: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(zipfile.ZipInfo(name), content)
+    return file.getvalue()
+
+
+def _images() -> list[bytes]:
+    from PIL import Image
+
+    found = []
+    for mode in ("RGB", "L", "P", "RGBA", "1"):
+        for kind in IMAGE_KINDS:
+            if not (kind == "jpeg" and mode in ("P", "RGBA")):
+                file = io.BytesIO()
+                Image.effect_noise((9, 7), 90).convert(mode).save(file, kind)
+                found.append(file.getvalue())
+    return found
+
+
+def mutated(data: bytes, draw: random.Random) -> bytes:
+    """A file with a few places changed, cut, doubled or filled with what readers stumble over."""
+    changed = bytearray(data)
+    for _ in range(draw.randint(1, 6)):
+        place = draw.randint(1, max(len(changed), 1))  # the first byte may choose the kind
+        kind = draw.randrange(7)
+        if kind == 0 and place < len(changed):
+            changed[place] ^= 1 << draw.randrange(8)
+        elif kind == 1:
+            del changed[place : place + draw.choice([1, 4, 50, 10_000])]
+        elif kind == 2:
+            changed[place:place] = draw.choice(STUMBLES)
+        elif kind == 3:
+            changed[place:place] = changed[place : place + draw.choice([1, 8, 100])]
+        elif kind == 4:
+            changed[place : place + 4] = draw.randbytes(4)
+        elif kind == 5:
+            changed[place : place + 8] = b"\xff" * 8
+        else:
+            end = draw.randint(1, max(len(changed), 1))
+            changed[place:place] = bytes(changed[end : end + 20])
+    return bytes(changed)
+
+
+STUMBLES = (
+    b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b'"', b'""', b",", b"\n", b"\r", b"\t", b";", b"[" * 2000, b"{" * 2000, b"NaN",
+    b"1e999", b"-1", b"99999999999999999999", b"null", b"{}", b"[]", b'"\\ud800"', b"\\", b"a" * 140_000,
+    b"=cmd()", b"\x1b[31m", b"true", b"0", b"{", b"}", b"[", b"]", b":", b".5", b"__class__", b"1_0", b"''' ", b"#",
+)  # fmt: skip
