@@ -70,11 +70,13 @@ import os, torch
 from pathlib import Path
 from accelerate import PartialState
 from adapters.test_accelerate import CRITERIA, train
+from process_end import leave
 folder = Path(sys.argv[1])
 for name, make in CRITERIA.items():
     state = train(folder, make(), epochs=2, batch_size=8)
     torch.save(state, folder / f"{{name}}.{{os.environ['RANK']}}")
 assert PartialState().num_processes == 2
+leave()
 """
 
 

@@ -231,6 +231,7 @@ import torch
 from pathlib import Path
 from torch.utils.data import DataLoader, DistributedSampler
 from adapters.test_lightning import CRITERIA, examples, module_of, state_of, trainer_of
+from process_end import leave
 folder, data = Path(sys.argv[1]), examples()
 for name in sys.argv[2].split(","):
     module = module_of(CRITERIA[name]())
@@ -238,6 +239,7 @@ for name in sys.argv[2].split(","):
     sampler = DistributedSampler(data, 2, int(os.environ["RANK"]), shuffle=False)  # Lightning's own shuffles
     trainer.fit(module, DataLoader(data, batch_size=1, sampler=sampler))
     torch.save(state_of(module), folder / f"{{name}}.{{trainer.global_rank}}")
+leave()
 """
 
 

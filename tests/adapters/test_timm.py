@@ -229,6 +229,7 @@ import torch.distributed as dist
 from adapters.timm_stand_in import install
 install()
 from adapters.test_timm import CRITERIA, optimizer_of, state_of, task_of, train_epoch
+from process_end import leave
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 for name, make in CRITERIA.items():
@@ -238,7 +239,7 @@ for name, make in CRITERIA.items():
     for _ in range(3):
         train_epoch(task, optimizer, share=slice(rank, rank + 1))
     torch.save(state_of(task), Path(sys.argv[1]) / f"{{name}}.{{rank}}")
-dist.destroy_process_group()
+leave()
 """
 
 

@@ -255,12 +255,14 @@ sys.path.insert(0, {tests!r})
 import torch
 from pathlib import Path
 from adapters.test_transformers import CRITERIA, examples, state_of, trainer_of
+from process_end import leave
 folder = Path(sys.argv[1])
 for name in sys.argv[2].split(","):
     trainer = trainer_of(folder / name, CRITERIA[name](), per_device_train_batch_size=1, save_strategy="no",
         accelerator_config={{"split_batches": False}}, ddp_backend="gloo")
     trainer.train()
     torch.save(state_of(trainer), folder / f"{{name}}.{{trainer.args.process_index}}")
+leave()
 """
 
 

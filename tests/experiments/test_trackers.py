@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import statistics
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -223,6 +225,8 @@ def test_a_run_that_goes_on_hides_later_epochs_of_tensorboard(tmp_path):
 def test_a_missing_tensorboard_is_a_sentence(tmp_path, monkeypatch):
     config = from_dict({"model": {"name": "fasttext"}, "training": {"tensorboard": True}})
     run = RunFolder.create(tmp_path, to_dict(config))
+    monkeypatch.setitem(sys.modules, "tensorboard", ModuleType("tensorboard"))
+    sys.modules["tensorboard"].__spec__ = ModuleSpec("tensorboard", None)
     assert tracked(Memory(), config, run)._name == "tensorboard"
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     words = (

@@ -19,11 +19,12 @@ import sys
 import torch, torch.distributed as dist
 sys.path.insert(0, {tests!r})
 from losses.test_distributed import CASES, work
+from process_end import leave
 rank, init, out = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 dist.init_process_group("gloo", init_method="file://" + init, rank=rank, world_size=2)
 for case in CASES:
     work(rank, out, case)
-dist.destroy_process_group()
+leave()
 """
 
 # name of the case: (method, options of the criterion, where it stands, sizes of the two processes' shares)
