@@ -255,18 +255,19 @@ def fit_temperature(logits: Logits, labels: ArrayLike) -> float:
         return TEMPERATURE_RANGE[0]
     if hottest >= 0:
         return TEMPERATURE_RANGE[1]
-    position = 0.0
-    for step in range(200):
+    position, before = 0.0, high - low  # and the length of the step before
+    for _ in range(200):
         slope, curvature = _slope(found, position)
         if slope == 0:
             break
         low, high = (position, high) if slope < 0 else (low, position)
         newton = position - slope / curvature if curvature > 0 else math.inf
-        # Every third step halves the bracket, so that slow progress from one side ends too.
-        following = newton if low < newton < high and step % 3 != 2 else (low + high) / 2
-        if abs(following - position) < 1e-12:
+        # Newton's steps shrink fast near the zero. One that does not halve the step before gives way to a bisection.
+        fast = low < newton < high and abs(newton - position) <= before / 2
+        following = newton if fast else (low + high) / 2
+        position, before = following, abs(following - position)
+        if before < 1e-9:  # after a step of Newton's the error is about its square
             break
-        position = following
     return math.exp(-position)
 
 
