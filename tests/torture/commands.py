@@ -154,7 +154,9 @@ class Command:
             except SystemExit as end:
                 status = end.code or 0
             seen = {"changes": library.torture_seen(), "hit": library.torture_last().decode()}
-            self.files["seen"].write_text(json.dumps(seen))
+            part = self.files["seen"].with_suffix(".part")  # a kill may come here, too
+            part.write_text(json.dumps(seen))
+            part.rename(self.files["seen"])
         except BaseException:
             import traceback
 
