@@ -92,9 +92,9 @@ def fit_into(
         if budget.left < HURRY * budget.seconds and not last and choice != Smaller():
             continue
         plan = dataclasses.replace(_apply(planned, config, choice), budget=budget)
-        if not plan.todo:
-            return plan
         whole = plan.configs[0].training.epochs or 1
+        if not plan.todo:
+            return _named(plan, choice, whole)
         least = min(max(LEAST_EPOCHS, LEAST_SHARE * whole), ENOUGH_EPOCHS, whole)
         ways = [dataclasses.replace(way, encoding=slowness * way.encoding) for way in measured(plan, _sample(budget))]
         best, epochs = _best(ways, budget)
@@ -217,9 +217,8 @@ def with_epochs(plan: Plan, epochs: int) -> Plan:
     configs = [dataclasses.replace(c, training=shortened(c.training, epochs)) for c in plan.configs]
     costs = None if plan.costs is None else {key: cost * epochs / before for key, cost in plan.costs.items()}
     notes = (*plan.notes, f"To stay within the time budget, every run has {epochs} instead of {before} epochs.")
-    more = {"costs": costs, "encoding": plan.encoding, "notes": notes, "budget": plan.budget, "smaller": plan.smaller}
-    more["importing"] = plan.importing
-    return plan_runs(plan.dataset, configs, plan.out, plan.workers, **more)
+    again = plan_runs(plan.dataset, configs, plan.out)
+    return dataclasses.replace(plan, configs=again.configs, finished=again.finished, costs=costs, notes=notes)
 
 
 def shortened(training: TrainingConfig, epochs: int) -> TrainingConfig:

@@ -19,8 +19,8 @@ import pkgutil
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -181,18 +181,14 @@ def run_jobs(
                 restart()
                 outcomes |= _submit({number: jobs[number]}, do, heard, executor)
             if number not in outcomes:
-                outcomes[number] = _ended(number, Outcome(jobs[number], None, _silent_end(jobs[number])), heard)
+                size = jobs[number].config.get("training", {}).get("batch_size")
+                tried = "" if size is None else f" (batch size {size})"
+                words = f"its process ended without a word: out of memory{tried}, or a crash in a library"
+                outcomes[number] = _ended(number, Outcome(jobs[number], None, words), heard)
         left = {number: jobs[number] for number in lost if number not in again}
         if left and restart is not None:
             restart()
     return [outcomes[number] for number in sorted(outcomes)]
-
-
-def _silent_end(job: Job) -> str:
-    """What is known of a job whose process is gone."""
-    size = job.config.get("training", {}).get("batch_size")
-    tried = "" if size is None else f" (batch size {size})"
-    return f"its process ended without a word: out of memory{tried}, or a crash in a library"
 
 
 class _Heard:
@@ -247,6 +243,26 @@ def _heard_from(executor: futures.Executor, out: str, listener: _Heard) -> Any:
     return hear_notes(out, listener.from_afar)
 
 
+@contextmanager
+def looking(look: Callable[[], None], seconds: float) -> Iterator[None]:
+    """A context in which a thread calls a function every so many seconds, and once more at the end."""
+    stop = threading.Event()
+
+    def work() -> None:
+        stopped = False
+        while not stopped:
+            stopped = stop.wait(seconds)
+            look()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(timeout=5)
+
+
 def _outcome(done: futures.Future[Outcome], job: Job) -> Outcome | None:
     """How a job ended, also where its executor failed it; None if its worker died."""
     try:
@@ -263,10 +279,8 @@ def _ended(number: int, outcome: Outcome, listener: Listener) -> Outcome:
     """Tell how a job ended. It is told here and not by the worker, whose words may come late or be lost."""
     if outcome.error is None:
         listener(Event(number, "done", outcome.path))
-    elif outcome.late is not None:
-        listener(Event(number, "late", outcome.error))
     else:
-        listener(Event(number, "failed", outcome.error))
+        listener(Event(number, "failed" if outcome.late is None else "late", outcome.error))
     return outcome
 
 
