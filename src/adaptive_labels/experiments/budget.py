@@ -79,7 +79,7 @@ def fit_into(
     budget = dataclasses.replace(budget, key=_key(plan.configs, budget.seconds))
     kept = kept_choice(plan.out, budget)
     if kept is not None:
-        plan = _named(dataclasses.replace(_apply(planned, config, kept[0]), budget=budget), *kept)
+        plan = _named(_apply(planned, config, kept[0], budget), *kept)
         if not plan.todo:
             return plan
         if ways := measured(plan, _sample(budget)):
@@ -91,7 +91,7 @@ def fit_into(
             break
         if budget.left < HURRY * budget.seconds and not last and choice != Smaller():
             continue
-        plan = dataclasses.replace(_apply(planned, config, choice), budget=budget)
+        plan = _apply(planned, config, choice, budget)
         whole = plan.configs[0].training.epochs or 1
         if not plan.todo:
             return _named(plan, choice, whole)
@@ -148,11 +148,9 @@ def _choices(config: RunConfig, plan: Plan, shares: Sequence[float]) -> Iterator
     images, model = plan.dataset.train.inputs, plan.configs[0].model
     of_images, pretrained = isinstance(images, Tensor | ImageFiles), is_pretrained(model.name, model.options)
     can_choose = config.model.name is None and of_images
-    smallest = [] if isinstance(images, Tensor) and images.shape[-1] <= SMALL_IMAGE else [(_SIZE, SMALL_IMAGE)]
     if config.model.name is None and pretrained and not of_images:
         # A network from scratch learns nearly as much from texts; from images much less than from a share of them.
-        choice = choice.changed(_NETWORK, choose_from_scratch(plan.dataset).settings[_NETWORK])
-        yield choice, False
+        yield (choice := choice.changed(_NETWORK, choose_from_scratch(plan.dataset).settings[_NETWORK])), False
     if can_choose and pretrained and "input_size" not in config.model.options:
         for size in ENCODED_SIZES:
             yield (choice := choice.changed(_INPUT, size)), False
@@ -177,14 +175,14 @@ def _choices(config: RunConfig, plan: Plan, shares: Sequence[float]) -> Iterator
     yield (choice := choice._replace(seeds=1)), False
     if can_choose and pretrained:
         choice = Smaller(seeds=1).changed(_NETWORK, SMALLEST_NETWORK)
-        for key, value in smallest if config.data.image_size is None else []:
-            choice = choice.changed(key, value)
+        if config.data.image_size is None and not (isinstance(images, Tensor) and images.shape[-1] <= SMALL_IMAGE):
+            choice = choice.changed(_SIZE, SMALL_IMAGE)
         yield choice, False
     yield choice.changed(_SHARE, float(f"{whole * LEAST_TRAIN:.2g}")), True
 
 
-def _apply(planned: Planned, config: RunConfig, choice: Smaller) -> Plan:
-    return planned(with_settings(config, choice.settings), choice.seeds)
+def _apply(planned: Planned, config: RunConfig, choice: Smaller, budget: Budget) -> Plan:
+    return dataclasses.replace(planned(with_settings(config, choice.settings), choice.seeds), budget=budget)
 
 
 def _named(plan: Plan, choice: Smaller, epochs: int) -> Plan:

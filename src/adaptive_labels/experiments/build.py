@@ -67,12 +67,11 @@ class Prepared:
     test: EncodedExamples
 
 
-def load_data(config: DataConfig, model: ModelConfig | str | None = None) -> Dataset:
+def load_data(config: DataConfig, model: ModelConfig = ModelConfig()) -> Dataset:  # noqa: B008 (it never changes)
     """The data set that a configuration names, with label noise if it asks for it.
 
     ``model`` is the network that it is for, if that is known: a pretrained one sees images larger than others do.
     """
-    model = model if isinstance(model, ModelConfig) else ModelConfig(model)
     settings = {name: value for name, value in vars(config).items() if name in _READING}
     load = partial(load_dataset, config.name, **settings)
     dataset = load(largest_size=largest_size(model.name, model.options))

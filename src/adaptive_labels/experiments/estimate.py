@@ -27,11 +27,9 @@ Known = dict[str, float]
 """What was measured before, by what it depends on: seconds of a step, and of an input that is encoded."""
 
 
-def seconds_of_encoding(
-    config: RunConfig, dataset: Dataset, measured: float = MEASURED_SECONDS, known: Known | None = None
-) -> float:
+def seconds_of_encoding(config: RunConfig, dataset: Dataset, measured: float, known: Known) -> float:
     """How long a pretrained encoder may take for what it has not encoded yet, from a few inputs; 0 for any other."""
-    encoder, known = build.make_encoder(config, dataset), {} if known is None else known
+    encoder = build.make_encoder(config, dataset)
     lacking = count_lacking(encoder, dataset)
     if not lacking or not isinstance(encoder, Pretrained):
         return 0.0
@@ -86,15 +84,9 @@ class _StandIn:
         return Features(torch.randn(count, self.sizes["in_features"]).half(), torch.arange(count))
 
 
-def seconds_of_run(
-    config: RunConfig,
-    dataset: Dataset,
-    threads: int,
-    measured: float = MEASURED_SECONDS,
-    known: Known | None = None,
-) -> float:
+def seconds_of_run(config: RunConfig, dataset: Dataset, threads: int, measured: float, known: Known) -> float:
     """How long a run may take, from a few of its steps, leaving the first ones out; they take ``measured`` seconds."""
-    training, known = config.training, {} if known is None else known
+    training = config.training
     assert training.batch_size is not None
     assert training.epochs is not None
     key = json.dumps([cost_key(config), build.reading(config), training.batch_size, threads, _shape(dataset)])

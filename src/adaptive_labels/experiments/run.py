@@ -239,19 +239,12 @@ def _train_metrics(model: torch.nn.Module, prepared: build.Prepared) -> dict[str
     if prepared.dataset.num_classes > 5:
         found["top5"] = float((ranks < 5).numpy().mean())
     if examples.true_labels is not None:
-        found |= _memorised(predicted, examples.labels, examples.true_labels)
+        wrong = examples.labels != examples.true_labels  # made so by injected noise
+        count = max(int(wrong.sum()), 1)
+        found["wrong_labels"] = float(wrong.sum())
+        found["memorised"] = float((wrong & (predicted == examples.labels)).sum()) / count
+        found["recovered"] = float((wrong & (predicted == examples.true_labels)).sum()) / count
     return found
-
-
-def _memorised(predicted: Tensor, labels: Tensor, true_labels: Tensor) -> dict[str, float]:
-    """Of the training labels that injected noise made wrong: the shares predicted as given, and as true."""
-    wrong = labels != true_labels
-    count = max(int(wrong.sum()), 1)
-    return {
-        "wrong_labels": float(wrong.sum()),
-        "memorised": float((wrong & (predicted == labels)).sum()) / count,
-        "recovered": float((wrong & (predicted == true_labels)).sum()) / count,
-    }
 
 
 def _peers(config: RunConfig, objective: Objective, every: Sequence[dict[str, dict[str, float]]]) -> dict[str, Any]:
