@@ -63,7 +63,7 @@ class Work:
 def run_study(study: Study, task: str, work: Work, listening: Listening) -> list[Outcome]:
     """Run every variant × seed that is missing on a task; returns the failures."""
     config, name = work.config(study, task), work.recorded_as(study, task)
-    dataset = build.load_data(config.data, config.model.name)
+    dataset = build.load_data(config.data, config.model)
     if name != task:
         _check_stand_in(name, dataset, read_records(work.results, study))
 
@@ -100,7 +100,7 @@ def _wanted(study: Study, task: str, name: str, records: Records) -> list[tuple[
             pairs += [(variant, seed) for seed in seeds]
         else:
             pairs += [(trial, seed) for trial in variant.trials() for seed in seeds[:TUNE_SEEDS]]
-            best = variant.best_trial(name, records)
+            best = variant.best_trial(name, records, seeds)
             pairs += [(best, seed) for seed in seeds[TUNE_SEEDS:]] if best else []
     return sorted(pairs, key=lambda pair: pair[1])
 
@@ -109,14 +109,16 @@ def count_runs(study: Study, task: str, work: Work) -> tuple[int, int]:
     """How many runs a study wants on a task, tuning trials included, and how many of them are recorded."""
     name, records, seeds = work.recorded_as(study, task), read_records(work.results, study), study.seeds_for(task)
     pairs = _wanted(study, task, name, records)
-    open_ends = [v for v in study.variants_on(task) if v.tune is not None and v.best_trial(name, records) is None]
+    open_ends = [
+        v for v in study.variants_on(task) if v.tune is not None and v.best_trial(name, records, seeds) is None
+    ]
     done = sum((name, variant.key, seed) in records for variant, seed in pairs)
     return len(pairs) + len(open_ends) * len(seeds[TUNE_SEEDS:]), done
 
 
 def run_variant(config: RunConfig, variant: Variant, out: Path, listening: Listening) -> RunFolder:
     """One run of a variant on a task's configuration, trained unless it is there already; nothing is recorded."""
-    dataset = build.load_data(config.data, config.model.name)
+    dataset = build.load_data(config.data, config.model)
     resolved, _ = build.resolve_for(with_variant(config, variant), dataset)
     plan = plan_runs(dataset, [resolved], out)
     with listening(plan) as tell:

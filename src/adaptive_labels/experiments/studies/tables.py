@@ -54,8 +54,8 @@ def rows_of(study: Study, task: str, records: Records) -> list[Row]:
 
 def _rows_by_variant(study: Study, task: str, records: Records) -> dict[str, Row]:
     """The same by the name of the variant, which is not the row's if it was tuned."""
-    variants = {variant.name: variant for variant in study.variants_on(task)}
-    shown = {name: v if v.tune is None else v.best_trial(task, records) for name, v in variants.items()}
+    variants, seeds = {variant.name: variant for variant in study.variants_on(task)}, study.seeds_for(task)
+    shown = {name: v if v.tune is None else v.best_trial(task, records, seeds) for name, v in variants.items()}
     rows = {name: _row(study, task, variant, records) for name, variant in shown.items() if variant is not None}
     return {name: row for name, row in rows.items() if row.runs}
 
@@ -137,23 +137,24 @@ def gains_table(rows: Sequence[Row]) -> str:
     The baseline's first seeds rank the classes and its others are compared with, since the classes that are worst with
     one seed would be better with another one by chance alone.
     """
-    baseline = next((row for row in rows if row.name == "baseline"), None)
-    if baseline is None or len(baseline.runs) <= RANKING_SEEDS:
+    whole = {
+        row.name: {s: run for s, run in row.runs.items() if "right_by_class" in run} for row in rows
+    }  # not diverged
+    right = {name: {s: np.array(run["right_by_class"]) for s, run in runs.items()} for name, runs in whole.items()}
+    baseline = right.pop("baseline", {})
+    if len(baseline) <= RANKING_SEEDS:
         return ""
-    seeds = sorted(baseline.runs)
-    right = {seed: np.array(run["right_by_class"]) for seed, run in baseline.runs.items()}
-    counts = np.array(baseline.runs[seeds[0]]["test_by_class"])
-    ranked = np.argsort(sum(right[seed] for seed in seeds[:RANKING_SEEDS]) / np.maximum(counts, 1), kind="stable")
+    seeds = sorted(baseline)
+    counts = np.array(whole["baseline"][seeds[0]]["test_by_class"])
+    ranked = np.argsort(sum(baseline[seed] for seed in seeds[:RANKING_SEEDS]) / np.maximum(counts, 1), kind="stable")
     thirds = np.array_split(ranked, 3)
     head = ["gain over the baseline, points", "worst third of classes", "middle third", "best third"]
     lines = []
-    for row in rows:
-        shared = [seed for seed in seeds[RANKING_SEEDS:] if seed in row.runs and row is not baseline]
-        gains = [np.array(row.runs[seed]["right_by_class"]) - right[seed] for seed in shared]
-        if gains:
+    for name, own in right.items():
+        if gains := [own[seed] - baseline[seed] for seed in seeds[RANKING_SEEDS:] if seed in own]:
             mean = np.mean(gains, axis=0)
-            lines.append([row.name, *(signed(mean[third].sum() / counts[third].sum()) for third in thirds)])
-    return "\n".join(tables.markdown(head, lines, left=None))
+            lines.append([name, *(signed(mean[third].sum() / counts[third].sum()) for third in thirds)])
+    return "\n".join(tables.markdown(head, lines, left=None)) if lines else ""
 
 
 def _caption(study: Study, rows: Sequence[Row]) -> str:
@@ -220,8 +221,8 @@ def write_tables(studies: Path, results: Path) -> list[Path]:
             files = {path: study_page(study, records)}
             if study.figure is not None and (curves := curves_of(study, study.figure, records)):
                 files[path.with_suffix(".svg")] = draw(study.figure, curves)
-            if study.combined:
-                drawing = draw_combined(_accuracies(study, records), study.combined, study.title)
+            accuracies = _accuracies(study, records)
+            if study.combined and (drawing := draw_combined(accuracies, study.combined, study.title)):
                 files[path.with_suffix(".svg")] = standalone(drawing)
             path.parent.mkdir(parents=True, exist_ok=True)
             for name, text in files.items():
