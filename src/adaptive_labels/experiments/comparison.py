@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from adaptive_labels import analysis
-from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict, with_settings
+from adaptive_labels.config import ConfigError, RunConfig, changed, from_dict, to_dict, with_settings
 from adaptive_labels.data import Dataset, OverdueError, encoding_until, read_once
 from adaptive_labels.experiments import budget as budgets, build, teachers
 from adaptive_labels.experiments.defaults import largest_size
@@ -129,7 +129,7 @@ def _most_workers(plan: Plan, workers: int | None) -> int:
 
 
 def _encoded(plan: Plan, until: float) -> float | None:
-    """Encode all that the runs of a plan read until a moment; or say how long it takes; what is done is kept."""
+    """Encode the data of a plan until a moment; the seconds it takes if that is too early. What is done is kept."""
     kinds = {build.reading(run): run for run in plan.jobs}
     encoders = [build.make_encoder(run, plan.dataset) for run in kinds.values()]
     try:
@@ -146,7 +146,7 @@ def _encoded(plan: Plan, until: float) -> float | None:
 def _measured(workers: int | None, known: Known, plan: Plan, seconds: float) -> list[Plan]:
     """The ways to carry a plan out, with their costs: in this process, and in several unless their number is given.
 
-    Of a pretrained encoder that alone would take what a budget has left no step is measured, and there is none.
+    If encoding alone would take too much of a budget, no step is measured, and the list is empty.
     """
     kinds = {build.reading(run): run for run in plan.jobs}
     encoding = sum(seconds_of_encoding(run, plan.dataset, seconds, known) for run in kinds.values())
@@ -187,7 +187,7 @@ def run_plan(
             budgets.keep_choice(plan)
     folders = [find_run(plan.out, to_dict(config)) for config in plan.configs]
     runs = [RunFolder(folder) for folder in folders if (folder / "result.json").exists()]
-    for done in runs:  # what a process left in a finished run, which is not done again, that was ended after the result
+    for done in runs:  # a process that was ended just after the result may have left something in the folder
         with suppress(RunError):  # such a run is whole, also where it cannot be written to
             tidy(done)
     log_groups(plan.configs[0], runs)
@@ -266,7 +266,7 @@ def _run_stages(
 
 
 def _gpus(device: str) -> tuple[str, ...]:
-    """The GPUs that runs on a device of any number may use, as CUDA_VISIBLE_DEVICES names them."""
+    """The GPUs that runs may use, as CUDA_VISIBLE_DEVICES names them; none if the device is a certain one."""
     if device not in ("auto", "cuda") or not torch.cuda.is_available():
         return ()
     named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
@@ -334,19 +334,19 @@ def compare(
         settings: the rest of the configuration, as nested tables: ``{"training": {"epochs": 5}}``.
 
     Raises:
-        RuntimeError: if a run failed; the others are kept, and the same call does only what is missing.
+        RuntimeError: if a run failed, or none was finished in time; the others are kept, and the same call does only
+            what is missing.
     """
-    values = {**(settings or {})}
-    values["data"] = {**values.get("data", {}), "name": str(data)}
+    config = changed(from_dict(settings or {}), "data", name=str(data))
     chosen = parse_methods(methods) if isinstance(methods, str) else methods
     which = range(seeds) if isinstance(seeds, int) else seeds
-    plan = make_plan(
-        from_dict(values), chosen, which, Path(out), workers, time_budget, estimate=time_budget is not None
-    )
+    plan = make_plan(config, chosen, which, Path(out), workers, time_budget, estimate=time_budget is not None)
     if reference:
         ensure_reference(plan.configs[0], plan.dataset, plan.out, seconds_for(plan.budget))
     runs, failed = run_plan(plan, lambda event: None, sys.argv, executor)
     if failed:
         reasons = "; ".join(f"{outcome.job.name}: {outcome.error}" for outcome in failed)
         raise RuntimeError(f"{len(failed)} of {len(plan.configs)} runs failed: {reasons}")
+    if not runs:
+        raise RuntimeError(f"no run was finished in {time_budget:g} s; the same call goes on, or give more time")
     return Compared(runs, references=reference)

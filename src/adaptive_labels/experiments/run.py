@@ -17,7 +17,6 @@ from torch import Tensor
 from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict
 from adaptive_labels.data import pretraining_notes
 from adaptive_labels.experiments import build, teachers
-from adaptive_labels.experiments.augment import make_augment
 from adaptive_labels.experiments.divergence import keep_evidence
 from adaptive_labels.experiments.executors import Job
 from adaptive_labels.experiments.half_precision import compact_logits, weights_file
@@ -73,7 +72,7 @@ def execute(
                 reporter=reporter,
                 checkpoint_dir=run.path / "checkpoint",
                 checkpoint_seconds=_checkpoint_seconds(),
-                augment=make_augment(config, prepared.dataset),
+                augment=build.make_augment(config, prepared.dataset),
             )
             trained = time.perf_counter()
             if fitted.status == "diverged":
@@ -90,12 +89,12 @@ def execute(
         finally:
             lock.release()
     if processes.rank() == 0:
-        tidy(run)  # what earlier sittings left that were ended in the middle of a file
+        tidy(run)  # earlier processes may have been ended in the middle of a file
     return run
 
 
 def _finished(config: RunConfig, out: Path) -> RunFolder | None:
-    """The run of a configuration if it is finished, without what a process left that was ended after the result."""
+    """The run of a configuration, tidied, if it is finished."""
     if not (find_run(out, to_dict(config)) / "result.json").exists():
         return None
     run = RunFolder.create(out, to_dict(config))
