@@ -76,7 +76,8 @@ def fit_into(
     if budget.left <= 0:
         raise _too_small(budget, None)
     plan = planned(config, None)
-    budget = dataclasses.replace(budget, key=_key(plan.configs, budget.seconds))
+    asked = json.dumps([[name_of_run(config) for config in plan.configs], budget.seconds])
+    budget = dataclasses.replace(budget, key=hashlib.sha256(asked.encode()).hexdigest()[:16])
     kept = kept_choice(plan.out, budget)
     if kept is not None:
         plan = _named(_apply(planned, config, kept[0], budget), *kept)
@@ -317,8 +318,3 @@ def _kept(out: Path) -> dict[str, Any]:
     except (OSError, ValueError):  # none yet, or not ours: then it is measured again
         return {}
     return kept if isinstance(kept, dict) else {}
-
-
-def _key(configs: Sequence[RunConfig], budget: float) -> str:
-    asked = json.dumps([[name_of_run(config) for config in configs], budget])
-    return hashlib.sha256(asked.encode()).hexdigest()[:16]

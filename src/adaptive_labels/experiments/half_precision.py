@@ -23,10 +23,10 @@ TRIES = 2  # of rounding at random; no clock decides, so that the same run write
 def weights_file(model: nn.Module, checks: Sequence[tuple[EncodedExamples, Tensor]], temperature: float = 1.0) -> bytes:
     """A network's weights as a safetensors file: half precision, if it then predicts the same.
 
-    All float32 weights become float16, or only the largest tensor, or none: whichever comes first that leaves every
-    prediction on ``checks`` (examples with the logits of the exact weights) as it is, and every probability but for
-    0.001, also after dividing the logits by ``temperature``. What was done is in the file's metadata. The network ends
-    with its exact weights.
+    All float32 weights become float16, or only the largest tensor, or none: the first of these that changes no
+    prediction on ``checks`` (examples with the logits of the exact weights), and no probability by more than 0.001,
+    also after dividing the logits by ``temperature``. What was done is in the file's metadata. The network ends with
+    its exact weights.
     """
     exact = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
     for rounded in _rounded(exact) if checks else ():

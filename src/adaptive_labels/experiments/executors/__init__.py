@@ -141,9 +141,9 @@ class Teller(Reporter):
             raise LateError("the time budget is used up: stopped", 0.0)
         if allowed is None or now.seconds_left is None:
             return
+        expected = taken + now.seconds_left
         seen = now.steps_done >= SEEN * now.steps or taken >= SEEN * allowed  # the first steps say little
-        if seen and taken + now.seconds_left > allowed:
-            expected = taken + now.seconds_left
+        if seen and expected > allowed:
             words = f"about {expected:.3g} s instead of the {allowed:.3g} s that are left: there are fewer epochs now"
             raise LateError(words, expected)
 
@@ -214,9 +214,16 @@ class _Heard:
 
 def _submit(jobs: Mapping[int, Job], do: Do, listener: _Heard, executor: futures.Executor) -> dict[int, Outcome]:
     """Outcomes by number, without the jobs whose worker died, or that waited for one that did."""
+    from adaptive_labels.experiments.executors.notes import hear_notes
+
     outcomes: dict[int, Outcome] = {}
     waiting: dict[futures.Future[Outcome], int] = {}
-    with _heard_from(executor, next(iter(jobs.values())).out, listener) as say:
+    hearing: Any = nullcontext(listener)
+    if not in_this_process(executor):
+        listen = getattr(executor, "listen", None)
+        out = next(iter(jobs.values())).out
+        hearing = hear_notes(out, listener.from_afar) if listen is None else listen(listener)
+    with hearing as say:  # what a job is to be told with, if it can be sent
         try:
             with suppress(futures.BrokenExecutor):
                 for number, job in jobs.items():
@@ -230,17 +237,6 @@ def _submit(jobs: Mapping[int, Job], do: Do, listener: _Heard, executor: futures
                 call.cancel()
             raise
     return outcomes
-
-
-def _heard_from(executor: futures.Executor, out: str, listener: _Heard) -> Any:
-    """A context in which the listener hears the workers; it gives what a job is to be told with, if it can be sent."""
-    if in_this_process(executor):
-        return nullcontext(listener)
-    if (listen := getattr(executor, "listen", None)) is not None:
-        return listen(listener)
-    from adaptive_labels.experiments.executors.notes import hear_notes
-
-    return hear_notes(out, listener.from_afar)
 
 
 @contextmanager

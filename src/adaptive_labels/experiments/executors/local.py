@@ -89,7 +89,7 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _for_children(threads: int) -> Iterator[None]:
-    """What processes started meanwhile find from their first moment: so many threads, and no Ctrl-C.
+    """A context: processes that are started in it have so many threads from the first moment, and ignore Ctrl-C.
 
     A script that imports torch at its top does so in every worker before any code of ours runs there. Ctrl-C reaches
     all processes of a terminal, and the one that started the others decides.

@@ -6,6 +6,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from adaptive_labels.experiments.studies.records import (
 from adaptive_labels.experiments.studies.study import TUNE_SEEDS, Study, StudyError, Variant
 from adaptive_labels.runs import RunFolder, run_id, write_npz
 
-Pairs = Iterable[tuple[Variant, int]]  # variants and seeds
 Listening = Callable[[Plan], Any]  # a context manager that gives something to tell events to
 
 
@@ -64,15 +64,12 @@ def run_study(study: Study, task: str, work: Work, listening: Listening) -> list
     """Run every variant × seed that is missing on a task; returns the failures."""
     config, name = work.config(study, task), work.recorded_as(study, task)
     dataset = build.load_data(config.data, config.model)
-    if name != task:
-        _check_stand_in(name, dataset, read_records(work.results, study))
-
-    def run(pairs: Pairs, labels: str | None = None) -> list[RunFolder]:
-        runs, failures = _run(name, config, pairs, labels, dataset, work, listening)
-        failed.extend(failures)
-        return runs
-
+    for (other, _, _), record in read_records(work.results, study).items() if name != task else ():
+        # Two folders that are called alike would be one column.
+        if other == name and record["config"]["data"].get("fingerprint", dataset.fingerprint) != dataset.fingerprint:
+            raise StudyError(f"{name} has records of other data under this name: rename the data, or give --results")
     failed: list[Outcome] = []
+    run = partial(_run, failed, name, config, dataset, work, listening)
     tried: set[tuple[str, int]] = set()
     for _ in range(2):  # once its trials are recorded, the best one of a tuned variant is known and gets its seeds
         records = read_records(work.results, study)
@@ -140,15 +137,16 @@ def with_variant(task: RunConfig, variant: Variant, labels: str | None = None) -
 
 
 def _run(
+    failed: list[Outcome],
     name: str,
     task: RunConfig,
-    pairs: Pairs,
-    labels: str | None,
     dataset: Dataset,
     work: Work,
     listening: Listening,
-) -> tuple[list[RunFolder], list[Outcome]]:
-    """Do and record the runs of variants and seeds; all that are finished, and the failures."""
+    pairs: Iterable[tuple[Variant, int]],
+    labels: str | None = None,
+) -> list[RunFolder]:
+    """Do and record the runs of variants and seeds; all that are finished. The failures are added to ``failed``."""
     resolved: dict[str, RunConfig] = {}
     variants: dict[str, Variant] = {}
     configs = []
@@ -171,17 +169,11 @@ def _run(
             if event.kind == "done":
                 record(RunFolder(Path(event.data)))
 
-        runs, failed = run_plan(plan, hear, sys.argv, work.executor)
+        runs, failures = run_plan(plan, hear, sys.argv, work.executor)
+    failed += failures
     for run in runs:  # those that had been finished before
         record(run)
-    return runs, failed
-
-
-def _check_stand_in(name: str, dataset: Dataset, records: Records) -> None:
-    """Refuse other data under the same name: two folders called alike would be one column."""
-    for (task, _, _), record in records.items():
-        if task == name and record["config"]["data"].get("fingerprint", dataset.fingerprint) != dataset.fingerprint:
-            raise StudyError(f"{name} has records of other data under this name: rename the data, or give --results")
+    return runs
 
 
 def _confusions_file(baselines: Sequence[RunFolder], out: Path, task: str) -> str:

@@ -53,7 +53,7 @@ def rows_of(study: Study, task: str, records: Records) -> list[Row]:
 
 
 def _rows_by_variant(study: Study, task: str, records: Records) -> dict[str, Row]:
-    """The same by the name of the variant, which is not the row's if it was tuned."""
+    """The same by the names of the variants: the row of a tuned one is named after the chosen trial."""
     variants, seeds = {variant.name: variant for variant in study.variants_on(task)}, study.seeds_for(task)
     shown = {name: v if v.tune is None else v.best_trial(task, records, seeds) for name, v in variants.items()}
     rows = {name: _row(study, task, variant, records) for name, variant in shown.items() if variant is not None}
