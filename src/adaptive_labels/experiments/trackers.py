@@ -69,13 +69,11 @@ class Mlflow:
         self._metric: Any = Metric
         self._client, experiment = self.open(run.out, run.project)
         found = self._client.search_runs([experiment], f"tags.alr_run = '{run.key}'")
-        if found and not resumed:
-            for other in found:
-                self._client.delete_run(other.info.run_id)
-            found = []
-        if found:
+        if found and resumed:
             self._id = found[0].info.run_id
         else:
+            for other in found:
+                self._client.delete_run(other.info.run_id)
             tags = {"alr_run": run.key, "alr_group": "" if run.is_group else run.group}
             self._id = self._client.create_run(experiment, run_name=run.name, tags=tags).info.run_id
             self._client.log_batch(self._id, params=[Param(key, str(value)) for key, value in run.settings.items()])

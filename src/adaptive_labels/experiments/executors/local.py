@@ -94,7 +94,7 @@ def _for_children(threads: int) -> Iterator[None]:
     A script that imports torch at its top does so in every worker before any code of ours runs there. Ctrl-C reaches
     all processes of a terminal, and the one that started the others decides.
     """
-    before = {name: os.environ.get(name) for name in _THREADS}
+    before = {name: os.environ[name] for name in _THREADS if name in os.environ}
     os.environ.update(dict.fromkeys(_THREADS, str(threads)))
     in_main = threading.current_thread() is threading.main_thread()
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
@@ -103,8 +103,6 @@ def _for_children(threads: int) -> Iterator[None]:
     finally:
         if handler is not None:
             signal.signal(signal.SIGINT, handler)
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in _THREADS:
+            del os.environ[name]
+        os.environ.update(before)
