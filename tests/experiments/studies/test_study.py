@@ -203,6 +203,17 @@ def test_a_trial_is_chosen_by_one_seed_if_the_study_has_no_more(tmp_path: Path) 
     assert [row.name for row in rows_of(study, "b", records)] == ["slr (label_smoothing 0.1)"]
 
 
+def test_a_tuned_variant_may_be_the_reference(tmp_path: Path) -> None:
+    text = 'reference = "slr"\n' + HEAD + BASELINE + '[[variant]]\nname = "slr"\nmethod = "slr"\ntune = 1\n'
+    study = load_study(write(tmp_path / "s.toml", text))
+    (trial,) = study.variants[1].trials()
+    records = by_key(
+        [record(study.variants[0], s, 0.5, 0.5) for s in (0, 1)] + [record(trial, s, 0.5, 0.6) for s in (0, 1)]
+    )
+    assert "| against slr |" in study_page(study, records)
+    assert "| −10.0" in study_page(study, records)
+
+
 def test_the_table_says_n_spread_difference_and_what_validation_prefers(tmp_path: Path) -> None:
     study = load_study(write(tmp_path / "s.toml", HEAD + BASELINE + '[[variant]]\nname = "alr"\nmethod = "alr"\n'))
     baseline, alr = study.variants
@@ -360,6 +371,17 @@ def test_gains_by_class_leave_out_runs_that_diverged(tmp_path: Path) -> None:
     page = study_page(study, by_key(list(every.values())))
     assert "Diverged: baseline (seed 1), alr (seed 2)." in page
     assert "| alr | 0.0 | 0.0 | 0.0 |" in page
+
+
+def test_a_task_keeps_its_folder_and_its_trackers_unless_others_are_given(tmp_path: Path) -> None:
+    text = HEAD.replace('tasks = ["b"]\n', "") + BASELINE + own_tasks("b")
+    study = load_study(write(tmp_path / "s.toml", text + 'data.data_dir = "own"\ntraining.log = ["mlflow"]\n'))
+    for work, expected in (
+        (Work(tmp_path, tmp_path), ("own", ("mlflow",))),
+        (Work(tmp_path, tmp_path, "other", log=("wandb",)), ("other", ("wandb",))),
+    ):
+        config = work.config(study, "b")
+        assert (config.data.data_dir, config.training.log) == expected
 
 
 def test_a_study_reads_its_data_for_the_network_with_its_options(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from adaptive_labels.analysis.residual_labels import agreement, row_entropy, top_confusions
 from adaptive_labels.analysis.suspects import mean_residual_labels
-from adaptive_labels.experiments.studies.study import Study, Variant
+from adaptive_labels.experiments.studies.study import Record as Record, Records as Records, Study, Variant
 from adaptive_labels.files import parse_json, read_text
 from adaptive_labels.metrics import confusion_matrix
 from adaptive_labels.runs import RunError, RunFolder, recipe_hash
@@ -25,8 +25,6 @@ from adaptive_labels.runs.identity import without_nulls
 KEPT_PER_ROW = 5
 COURSE = ("train_accuracy", "validation_accuracy", "validation_loss")  # kept of every epoch
 NEEDED = ("variant", "seed", "status", "config", "metrics")  # of every record
-Record = dict[str, Any]
-Records = Mapping[tuple[str, str, int], Record]  # by task, variant and seed
 
 
 def make_record(run: RunFolder, task: str, variant: Variant) -> Record:

@@ -48,11 +48,11 @@ class Work:
     log: tuple[str, ...] = ()
 
     def config(self, study: Study, task: str) -> RunConfig:
-        """A task's configuration with the data of this work."""
+        """A task's configuration with the data of this work, and its trackers if there are any."""
         config = study.config(task)
         name = self.stand_ins.get(config.data.name, config.data.name)
-        config = changed(config, "data", name=name, data_dir=self.data_dir)
-        return changed(config, "training", log=self.log)
+        config = changed(config, "data", name=name, data_dir=self.data_dir or config.data.data_dir)
+        return changed(config, "training", log=self.log or config.training.log)
 
     def recorded_as(self, study: Study, task: str) -> str:
         """What a task's runs are recorded under: on other data than its own it is another task."""

@@ -18,6 +18,8 @@ from adaptive_labels.errors import UserError, did_you_mean
 from adaptive_labels.files import read_toml
 from adaptive_labels.losses import find_method
 
+Record = dict[str, Any]
+Records = Mapping[tuple[str, str, int], Record]  # by task, variant and seed
 TUNE_SEEDS = 2  # seeds that every trial is run with; the chosen one gets the study's others as well
 DEFAULT_COLUMNS = ("nll", "ece", "ece_scaled", "aurc")
 # How a metric is called in a table, and how many digits it is shown with.
@@ -83,12 +85,7 @@ class Variant:
             for value in values
         ]
 
-    def best_trial(
-        self,
-        task: str,
-        records: Mapping[tuple[str, str, int], Mapping[str, Any]],
-        seeds: Sequence[int] = range(TUNE_SEEDS),
-    ) -> Self | None:
+    def best_trial(self, task: str, records: Records, seeds: Sequence[int] = range(TUNE_SEEDS)) -> Self | None:
         """The trial with the highest mean validation accuracy over the first ``seeds`` (the first of equals).
 
         None while a trial is missing. One that diverged counts as 0.

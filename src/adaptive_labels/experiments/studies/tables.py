@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,11 @@ _MARKER = re.compile(r"\{\{([\w-]+)(?::([\w-]+))?\}\}")
 
 @dataclass(frozen=True)
 class Row:
-    """A variant on a task: its runs by seed."""
+    """A variant on a task: its runs by seed. The row of a tuned ``variant`` has the name of the chosen trial."""
 
     name: str
     runs: Mapping[int, Record]
+    variant: str = ""
 
     def values(self, split: str, metric: str) -> dict[int, float]:
         """Seed → figure: a metric of a split, or one of how it came about."""
@@ -49,15 +50,12 @@ def _figure_of(record: Record, split: str, metric: str) -> Any:
 
 def rows_of(study: Study, task: str, records: Records) -> list[Row]:
     """The study's variants on a task that have runs; a tuned one is shown at its best value on validation."""
-    return list(_rows_by_variant(study, task, records).values())
-
-
-def _rows_by_variant(study: Study, task: str, records: Records) -> dict[str, Row]:
-    """The same by the names of the variants: the row of a tuned one is named after the chosen trial."""
-    variants, seeds = {variant.name: variant for variant in study.variants_on(task)}, study.seeds_for(task)
-    shown = {name: v if v.tune is None else v.best_trial(task, records, seeds) for name, v in variants.items()}
-    rows = {name: _row(study, task, variant, records) for name, variant in shown.items() if variant is not None}
-    return {name: row for name, row in rows.items() if row.runs}
+    rows, seeds = [], study.seeds_for(task)
+    for variant in study.variants_on(task):
+        shown = variant if variant.tune is None else variant.best_trial(task, records, seeds)
+        if shown is not None:
+            rows.append(replace(_row(study, task, shown, records), variant=variant.name))
+    return [row for row in rows if row.runs]
 
 
 def _row(study: Study, task: str, variant: Variant, records: Records) -> Row:
@@ -102,9 +100,9 @@ def fill_template(template: Path, studies: Path, results: Path) -> str:
 def _accuracies(study: Study, records: Records) -> dict[str, dict[str, dict[int, float]]]:
     """Task → variant → seed → test accuracy."""
     return {
-        task: {name: row.values("test", "top1") for name, row in rows.items()}
+        task: {row.variant: row.values("test", "top1") for row in rows}
         for task in study.tasks
-        if (rows := _rows_by_variant(study, task, records))
+        if (rows := rows_of(study, task, records))
     }
 
 
@@ -115,14 +113,14 @@ def _tables(study: Study, rows: Sequence[Row]) -> list[str]:
 
 def task_table(study: Study, rows: Sequence[Row]) -> str:
     """One task's Markdown table."""
-    accuracies = {row.name: row.values("test", "top1") for row in rows}
+    accuracies = {row.variant: row.values("test", "top1") for row in rows}
     against = compare_all(accuracies, study.reference) if study.reference in accuracies else {}
     head = ["variant", "n", "validation %", "test %", f"against {study.reference}", "p"]
     head += [COLUMNS[column][0] for column in study.columns]
     best = max(rows, key=lambda row: _mean(row.values("validation", "top1")))
     lines = []
     for row in rows:
-        compared = against.get(row.name)
+        compared = against.get(row.variant)
         cells = [f"**{row.name}**" if row is best else row.name, str(len(row.runs))]
         for split in ("validation", "test"):
             cells.append(percent_summary(summarise(list(row.values(split, "top1").values()))) or "–")
