@@ -127,6 +127,10 @@ def test_configurations_are_frozen_and_own_their_options() -> None:
         ({"seed": -1}, "seed is -1: allowed is a whole number from 0 to 2**63 - 1"),
         ({"training": {"epochs": 1.5}}, "training.epochs is 1.5: allowed is a whole number or none"),
         ({"training": {"epochs": 0}}, "training.epochs is 0: allowed is a whole number of at least 1"),
+        (
+            {"training": {"threads": 10**11}},
+            "training.threads is 100000000000: allowed is a whole number from 1 to 10000",
+        ),
         ({"training": {"lr": 0}}, "training.lr is 0.0: allowed is a finite number above 0"),
         ({"training": {"lr": float("nan")}}, "training.lr is nan: allowed is a finite number above 0"),
         ({"training": {"lr": float("inf")}}, "training.lr is inf: allowed is a finite number above 0"),

@@ -61,7 +61,7 @@ def test_a_missing_package_is_said_with_the_extra(module, model, texts, images, 
     data = texts if model == "minilm" else images
     config = with_settings(RunConfig(), [f"data.name={data}", f"model.name={model}"])
     with pytest.raises(PackageError, match=r"needs not-installed-here, .*: pip install 'adaptive-labels\[encoders\]'"):
-        build.resolve_for(config, build.load_data(config.data, model))
+        build.resolve_for(config, build.load_data(config.data, config.model))
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from cli_parts import SOURCE, metrics
 import adaptive_labels
 from adaptive_labels.analysis import read_records
 from adaptive_labels.config import ConfigError
+from adaptive_labels.experiments import comparison
 
 QUICK = {"training": {"epochs": 1, "threads": 1}, "model": {"options": {"buckets": 512, "dim": 16}}}
 
@@ -69,6 +70,12 @@ def test_a_time_budget_shortens_the_runs(texts, tmp_path):
     assert 1 <= run.result["epochs"] < 200_000
 
 
+def test_a_budget_in_which_no_run_was_finished_is_no_empty_table(texts, tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison, "run_plan", lambda *given: ([], []))
+    with pytest.raises(RuntimeError, match="no run was finished in 1e\\+06 s; the same call goes on"):
+        adaptive_labels.compare(texts, "baseline", 1, out=tmp_path, settings=QUICK, time_budget=1e6, reference=False)
+
+
 def test_a_failed_run_is_raised_and_the_others_are_kept(texts, tmp_path):
     def call(out):
         return adaptive_labels.compare(texts, "baseline, slr", 1, out=out, settings=QUICK)
@@ -90,6 +97,7 @@ def test_a_failed_run_is_raised_and_the_others_are_kept(texts, tmp_path):
         ({"methods": []}, "there is nothing to compare: 0 methods and 3 seeds are given"),
         ({"seeds": 0}, "there is nothing to compare: 4 methods and 0 seeds are given"),
         ({"settings": {"training": {"epoch": 1}}}, "training.epoch"),
+        ({"settings": {"data": 3}}, "data is 3: allowed is a table of settings"),
     ],
 )
 def test_bad_arguments(texts, tmp_path, arguments, message):

@@ -17,7 +17,7 @@ from PIL import Image
 
 from adaptive_labels.cli.app import began
 from adaptive_labels.cli.compare import at_a_time
-from adaptive_labels.config import ConfigError, RunConfig, from_dict
+from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict
 from adaptive_labels.data import DataError, Dataset, load_dataset, read_once
 from adaptive_labels.data.encoders import features
 from adaptive_labels.data.readers import images
@@ -27,7 +27,7 @@ from adaptive_labels.experiments.executors import Event, Job, LateError, Teller
 from adaptive_labels.experiments.plan import Budget, Plan, cost_key
 from adaptive_labels.pretrained import efficientnet_lite
 from adaptive_labels.pretrained.packages import is_offered
-from adaptive_labels.runs import list_runs
+from adaptive_labels.runs import list_runs, run_id
 from adaptive_labels.training.progress import Progress
 
 WORDS = {"food": "bread soup rice", "music": "drum flute song", "sport": "ball goal race"}
@@ -124,6 +124,24 @@ def test_images_then_the_network_then_the_examples_then_the_seeds_are_made_small
     )
     with pytest.raises(ConfigError, match="even one epoch and one seed of the smallest comparison take longer"):
         at(1.0)
+
+
+def test_a_smaller_comparison_that_is_finished_is_named_and_found_again(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seconds(config: RunConfig, dataset: Dataset) -> float:
+        return 1.0 if dataset.train.inputs.shape[-1] < 64 else 100.0  # type: ignore[union-attr]
+
+    config = from_dict({"data": {"name": str(photos)}, "training": {"threads": 1}})
+    for one in planned(config, seconds, tmp_path, monkeypatch).configs:  # as another command has left them
+        folder = tmp_path / run_id(to_dict(one))
+        folder.mkdir()
+        (folder / "result.json").touch()
+    done = planned(config, seconds, tmp_path, monkeypatch)
+    assert not done.todo
+    assert any("images are 32 pixels wide and high" in note for note in done.notes)
+    budgets.keep_choice(done)
+    assert planned(config, seconds, tmp_path, monkeypatch).configs == done.configs
 
 
 def test_what_the_user_gave_is_kept(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

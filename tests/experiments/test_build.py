@@ -55,6 +55,14 @@ def test_every_spelling_of_a_path_is_the_same_run(table: Path, tmp_path: Path) -
     assert folders.pop().startswith("folder-fasttext-")
 
 
+@pytest.mark.parametrize(("key", "most"), [("cutout", 8), ("translate", 7)])
+def test_augmentation_beyond_the_images_is_refused_before_training(key: str, most: int) -> None:
+    network = {"name": "preact-resnet18-w4"}
+    resolved("digits", model=network, training={key: most})
+    with pytest.raises(ConfigError, match=f"training.{key} is {most + 1}: for images of 8 pixels at most {most} is"):
+        resolved("digits", model=network, training={key: most + 1})
+
+
 def test_other_content_at_the_same_path_is_another_run(table: Path) -> None:
     before = run_id(to_dict(resolved(table)))
     table.write_text(table.read_text().replace("bread 0", "bread 99"))

@@ -104,3 +104,7 @@ def test_a_combined_study_that_names_no_variant_is_refused(tmp_path: Path) -> No
     path.write_text('title="t"\nquestion="q"\ntasks=["towns"]\nmethods=["baseline","alr"]\ncombined=["slr"]\n')
     with pytest.raises(StudyError, match="the combined 'slr', which is none of its variants"):
         load_study(path)
+
+
+def test_nothing_is_drawn_where_nothing_can_be_compared():
+    assert draw_combined({"b": {"baseline": {0: 0.5}}}, ["baseline"], "T") == ""

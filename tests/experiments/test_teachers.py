@@ -32,6 +32,12 @@ def test_most_methods_need_nothing():
     assert criterion_options(plain) == {"attraction": -2.0}
 
 
+def test_there_may_be_more_generations_than_python_has_frames():
+    last = config("label-refinery", generations=2000)
+    assert len(needed_runs(last)) == 2000
+    assert needed_runs(last)[0] == config("baseline")
+
+
 def test_a_teacher_is_the_baseline_of_the_same_seed_and_recipe():
     student = settle(config("kd", alpha=0.9))
     assert student.method.options == {"alpha": 0.9, "teacher_model": "fasttext", "teacher_options": TEXTS.options}

@@ -17,6 +17,7 @@ from cli_parts import RECIPE, write_texts
 import adaptive_labels
 from adaptive_labels.config import ConfigError, from_dict, to_dict
 from adaptive_labels.errors import UserError
+from adaptive_labels.experiments import trackers
 from adaptive_labels.experiments.trackers import TRACKERS, Tracked, TrackingRecorder, check_trackers, tracked
 from adaptive_labels.runs import RunFolder, run_id
 
@@ -234,3 +235,9 @@ def test_a_missing_tensorboard_is_a_sentence(tmp_path, monkeypatch):
     )
     with pytest.raises(ConfigError, match=words):
         tracked(Memory(), config, run)
+
+
+def test_every_spelling_of_a_folder_is_one_project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = [trackers._project(from_dict({"data": {"name": name}})) for name in (".", str(tmp_path), "towns")]
+    assert names == [tmp_path.name, tmp_path.name, "towns"]

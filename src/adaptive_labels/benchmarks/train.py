@@ -142,7 +142,7 @@ def _images(name: str, examples: int | None, batch: int | None) -> Task:
 
 def _texts(name: str, examples: int | None, batch: int | None) -> Task:
     given = RunConfig(data=DataConfig("towns"), model=ModelConfig(name))
-    dataset = build.load_data(given.data, given.model.name)
+    dataset = build.load_data(given.data, given.model)
     config, _ = build.resolve_for(given, dataset)
     encoder = build.make_encoder(config, dataset)
     # Setting up takes as long as a step of so small a network, and is done once per run.

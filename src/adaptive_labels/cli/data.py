@@ -60,7 +60,7 @@ def prepare(data: Data, config: "RunConfig") -> None:
 
     _fetch(config)
     began = time.perf_counter()
-    dataset = build.load_data(config.data, config.model.name)
+    dataset = build.load_data(config.data, config.model)
     read = time.perf_counter()
     config, reasons = build.resolve_for(config, dataset)
     with show_encoding():

@@ -27,6 +27,7 @@ _POSITIVE = Rule("a finite number above 0", lambda x: 0 < x < math.inf)
 _NOT_NEGATIVE = Rule("a finite number of at least 0", lambda x: 0 <= x < math.inf)
 _COUNT = Rule("a whole number of at least 0", lambda x: x >= 0)
 _AT_LEAST_ONE = Rule("a whole number of at least 1", lambda x: x >= 1)
+_THREADS = Rule("a whole number from 1 to 10000", lambda x: 1 <= x <= 10_000)
 _SEED = Rule("a whole number from 0 to 2**63 - 1", lambda x: 0 <= x < 2**63)
 _FRACTION = Rule("a number from 0 to 1", lambda x: 0 <= x <= 1)
 _SHARE = Rule("a number above 0 and at most 1", lambda x: 0 < x <= 1)
@@ -148,7 +149,7 @@ class TrainingConfig(Section, prefix="training."):
     residual_schedule: Literal["network", "constant"] = "network"
     tensorboard: bool = False
     log: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = _setting((), later=True)
-    threads: int | None = _setting(None, _AT_LEAST_ONE)
+    threads: int | None = _setting(None, _THREADS)
     compile: bool = _setting(False, later=True)
     bias_lr: float = _setting(1.0, _POSITIVE, later=True)
     flip: Literal["random", "alternating", "none"] = _setting("random", later=True)

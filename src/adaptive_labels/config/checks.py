@@ -52,6 +52,8 @@ def typed(value: Any, kind: Any, key: str) -> Any:
     outer, hint = get_origin(inner), ""
     if value is None and optional:
         return None
+    if inner is Any:
+        return _plain(value, key)
     if outer is Literal:
         if isinstance(value, str) and value in get_args(inner):
             return value
@@ -61,7 +63,8 @@ def typed(value: Any, kind: Any, key: str) -> Any:
         if isinstance(value, list | tuple) and (parts[-1] is Ellipsis or len(value) == len(parts)):
             return tuple(typed(part, parts[0], key) for part in value)
     elif isinstance(value, Mapping) and outer is dict:
-        return _plain(value, key)
+        items = _plain(value, key).items()
+        return {name: typed(item, get_args(inner)[1], f"{key}.{name}") for name, item in items}
     elif isinstance(value, Mapping) and isinstance(inner, type) and issubclass(inner, Section):
         prefix, known = f"{key}." if key else "", get_type_hints(inner)
         for name in value:
@@ -89,7 +92,7 @@ def _words(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return ", ".join(parts)
     if get_origin(kind) is tuple:
-        things = "numbers" if parts[0] in (int, float) else "names"
+        things = "numbers" if parts[0] in (int, float) else "names" if parts[0] is str else "values"
         return f"a list of {things}" if parts[-1] is Ellipsis else f"a list of {len(parts)} {things}"
     return _NAMES.get(kind, "a table of settings")
 

@@ -76,10 +76,11 @@ def fit_into(
     if budget.left <= 0:
         raise _too_small(budget, None)
     plan = planned(config, None)
-    budget = dataclasses.replace(budget, key=_key(plan.configs, budget.seconds))
+    asked = json.dumps([[name_of_run(config) for config in plan.configs], budget.seconds])
+    budget = dataclasses.replace(budget, key=hashlib.sha256(asked.encode()).hexdigest()[:16])
     kept = kept_choice(plan.out, budget)
     if kept is not None:
-        plan = _named(dataclasses.replace(_apply(planned, config, kept[0]), budget=budget), *kept)
+        plan = _named(_apply(planned, config, kept[0], budget), *kept)
         if not plan.todo:
             return plan
         if ways := measured(plan, _sample(budget)):
@@ -91,10 +92,10 @@ def fit_into(
             break
         if budget.left < HURRY * budget.seconds and not last and choice != Smaller():
             continue
-        plan = dataclasses.replace(_apply(planned, config, choice), budget=budget)
-        if not plan.todo:
-            return plan
+        plan = _apply(planned, config, choice, budget)
         whole = plan.configs[0].training.epochs or 1
+        if not plan.todo:
+            return _named(plan, choice, whole)
         least = min(max(LEAST_EPOCHS, LEAST_SHARE * whole), ENOUGH_EPOCHS, whole)
         ways = [dataclasses.replace(way, encoding=slowness * way.encoding) for way in measured(plan, _sample(budget))]
         best, epochs = _best(ways, budget)
@@ -148,11 +149,9 @@ def _choices(config: RunConfig, plan: Plan, shares: Sequence[float]) -> Iterator
     images, model = plan.dataset.train.inputs, plan.configs[0].model
     of_images, pretrained = isinstance(images, Tensor | ImageFiles), is_pretrained(model.name, model.options)
     can_choose = config.model.name is None and of_images
-    smallest = [] if isinstance(images, Tensor) and images.shape[-1] <= SMALL_IMAGE else [(_SIZE, SMALL_IMAGE)]
     if config.model.name is None and pretrained and not of_images:
         # A network from scratch learns nearly as much from texts; from images much less than from a share of them.
-        choice = choice.changed(_NETWORK, choose_from_scratch(plan.dataset).settings[_NETWORK])
-        yield choice, False
+        yield (choice := choice.changed(_NETWORK, choose_from_scratch(plan.dataset).settings[_NETWORK])), False
     if can_choose and pretrained and "input_size" not in config.model.options:
         for size in ENCODED_SIZES:
             yield (choice := choice.changed(_INPUT, size)), False
@@ -177,14 +176,14 @@ def _choices(config: RunConfig, plan: Plan, shares: Sequence[float]) -> Iterator
     yield (choice := choice._replace(seeds=1)), False
     if can_choose and pretrained:
         choice = Smaller(seeds=1).changed(_NETWORK, SMALLEST_NETWORK)
-        for key, value in smallest if config.data.image_size is None else []:
-            choice = choice.changed(key, value)
+        if config.data.image_size is None and not (isinstance(images, Tensor) and images.shape[-1] <= SMALL_IMAGE):
+            choice = choice.changed(_SIZE, SMALL_IMAGE)
         yield choice, False
     yield choice.changed(_SHARE, float(f"{whole * LEAST_TRAIN:.2g}")), True
 
 
-def _apply(planned: Planned, config: RunConfig, choice: Smaller) -> Plan:
-    return planned(with_settings(config, choice.settings), choice.seeds)
+def _apply(planned: Planned, config: RunConfig, choice: Smaller, budget: Budget) -> Plan:
+    return dataclasses.replace(planned(with_settings(config, choice.settings), choice.seeds), budget=budget)
 
 
 def _named(plan: Plan, choice: Smaller, epochs: int) -> Plan:
@@ -217,9 +216,8 @@ def with_epochs(plan: Plan, epochs: int) -> Plan:
     configs = [dataclasses.replace(c, training=shortened(c.training, epochs)) for c in plan.configs]
     costs = None if plan.costs is None else {key: cost * epochs / before for key, cost in plan.costs.items()}
     notes = (*plan.notes, f"To stay within the time budget, every run has {epochs} instead of {before} epochs.")
-    more = {"costs": costs, "encoding": plan.encoding, "notes": notes, "budget": plan.budget, "smaller": plan.smaller}
-    more["importing"] = plan.importing
-    return plan_runs(plan.dataset, configs, plan.out, plan.workers, **more)
+    again = plan_runs(plan.dataset, configs, plan.out)
+    return dataclasses.replace(plan, configs=again.configs, finished=again.finished, costs=costs, notes=notes)
 
 
 def shortened(training: TrainingConfig, epochs: int) -> TrainingConfig:
@@ -320,8 +318,3 @@ def _kept(out: Path) -> dict[str, Any]:
     except (OSError, ValueError):  # none yet, or not ours: then it is measured again
         return {}
     return kept if isinstance(kept, dict) else {}
-
-
-def _key(configs: Sequence[RunConfig], budget: float) -> str:
-    asked = json.dumps([[name_of_run(config) for config in configs], budget])
-    return hashlib.sha256(asked.encode()).hexdigest()[:16]

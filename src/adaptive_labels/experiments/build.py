@@ -36,6 +36,7 @@ from adaptive_labels.data import (
     load_dataset,
     pretraining_notes,
 )
+from adaptive_labels.data.augment import alternating_flip, random_crop, random_cutout, random_flip
 from adaptive_labels.errors import did_you_mean
 from adaptive_labels.experiments import teachers
 from adaptive_labels.experiments.defaults import choose, has_needless_pixels, largest_size
@@ -45,10 +46,11 @@ from adaptive_labels.losses.base import options_of
 from adaptive_labels.losses.residual import labels_of_neighbours
 from adaptive_labels.models import create_model, file_hash, find_model, load_weights, match_weights
 from adaptive_labels.models.registry import ModelEntry, shapes_only as shapes_only
-from adaptive_labels.objectives import Distilled, Mutual, Objective, Refined, Supervised
+from adaptive_labels.objectives import Distilled, Inputs, Mutual, Objective, Refined, Supervised
 from adaptive_labels.pretrained import PackageError
 from adaptive_labels.runs import RunError, RunFolder
 from adaptive_labels.runs.arrays import load_residual_labels
+from adaptive_labels.training.batches import Augment, Share
 from adaptive_labels.words import counted
 
 _LABELS, _WEIGHTS = "method.options.initial_labels", "model.weights"
@@ -67,12 +69,11 @@ class Prepared:
     test: EncodedExamples
 
 
-def load_data(config: DataConfig, model: ModelConfig | str | None = None) -> Dataset:
+def load_data(config: DataConfig, model: ModelConfig = ModelConfig()) -> Dataset:  # noqa: B008 (it never changes)
     """The data set that a configuration names, with label noise if it asks for it.
 
     ``model`` is the network that it is for, if that is known: a pretrained one sees images larger than others do.
     """
-    model = model if isinstance(model, ModelConfig) else ModelConfig(model)
     settings = {name: value for name, value in vars(config).items() if name in _READING}
     load = partial(load_dataset, config.name, **settings)
     dataset = load(largest_size=largest_size(model.name, model.options))
@@ -101,6 +102,7 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, tuple[s
         found = _checked_hash(_LABELS, options["initial_labels"], options.get("initial_labels_hash"))
         config = changed(config, "method", options={**options, "initial_labels_hash": found})
     make_criterion(config, dataset)
+    make_augment(config, dataset)
     _check_other_networks(config, dataset, encoder)
     config = teachers.check_teacher(config, dataset, encoder_to_dict(encoder))
     notes = (*length_notes(encoder, dataset.splits()), *pretraining_notes(encoder, dataset.name))
@@ -233,6 +235,38 @@ def make_encoder(config: RunConfig, dataset: Dataset) -> Encoder:
         with _from_user("model.options", settings):
             fitted[key] = fit_encoder(reads, dataset.train, settings)
     return fitted[key]
+
+
+def make_augment(config: RunConfig, dataset: Dataset) -> Augment | None:
+    """Flips of whole image batches where they are in colour, shifts and cutouts; or None.
+
+    Grey images are mostly writing, and a mirrored character is another one. Images that stay files are cropped and
+    flipped one by one as they are read (see `data.encoders.images`), not here.
+    """
+    training, images = config.training, dataset.train.inputs
+    sees_pixels = reads(config) == "pixels" or config.model.options.get("tune")
+    if not training.augment or not isinstance(images, Tensor) or not sees_pixels:
+        return None
+    side, reflect = min(images.shape[2:]), training.translate is not None
+    for key, most in (("cutout", side), ("translate", side - 1)):
+        if reads(config) == "pixels" and (value := getattr(training, key) or 0) > most:
+            raise ConfigError(f"training.{key} is {value}: for images of {side} pixels at most {most} is allowed")
+    flip = training.flip if images.shape[1] == 3 else "none"
+    padding = max(1, images.shape[3] // 8) if training.translate is None else training.translate
+    first = torch.rand(len(images), generator=torch.Generator().manual_seed(config.seed)) < 0.5
+
+    def augment(inputs: Inputs, generator: torch.Generator, epoch: int, share: Share) -> Inputs:
+        assert isinstance(inputs, Tensor)
+        among = share.begin, len(share.piece)
+        if flip == "random":
+            inputs = random_flip(inputs, generator, among)
+        elif flip == "alternating":
+            inputs = alternating_flip(inputs, first[share.indices], epoch)
+        if padding:
+            inputs = random_crop(inputs, padding, generator, among, reflect=reflect)
+        return random_cutout(inputs, training.cutout, generator, among) if training.cutout else inputs
+
+    return augment
 
 
 # -------------------------------------------------------------------------------------------- networks and criterion

@@ -10,25 +10,16 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from adaptive_labels import analysis
-from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict, with_settings
+from adaptive_labels.config import ConfigError, RunConfig, changed, from_dict, to_dict, with_settings
 from adaptive_labels.data import Dataset, OverdueError, encoding_until, read_once
-from adaptive_labels.experiments import build, teachers
-from adaptive_labels.experiments.budget import (
-    MOST_ENCODING,
-    fit_into,
-    fits,
-    keep_choice,
-    latest_moment,
-    replanned,
-    shortened as shortened,
-    stretch,
-)
+from adaptive_labels.experiments import budget as budgets, build, teachers
 from adaptive_labels.experiments.defaults import largest_size
 from adaptive_labels.experiments.estimate import (
     MEASURED_SECONDS,
@@ -39,14 +30,7 @@ from adaptive_labels.experiments.estimate import (
 )
 from adaptive_labels.experiments.executors import Do, Job, Listener, Outcome, find_executor, in_this_process, run_jobs
 from adaptive_labels.experiments.executors.local import LocalExecutor
-from adaptive_labels.experiments.plan import (
-    IMPORT_SECONDS,
-    Budget,
-    Plan as Plan,
-    cost_key,
-    is_finished,
-    plan_runs as plan_runs,
-)
+from adaptive_labels.experiments.plan import IMPORT_SECONDS, Budget, Plan as Plan, cost_key, plan_runs as plan_runs
 from adaptive_labels.experiments.reference import ensure_reference, seconds_for
 from adaptive_labels.experiments.run import execute, execute_job
 from adaptive_labels.experiments.trackers import check_trackers, log_groups
@@ -115,12 +99,10 @@ def make_plan(
         configs = [dataclasses.replace(one, seed=seed) for one, _ in resolved for seed in seeds[:count]]
         return plan_runs(dataset, configs, out, notes=resolved[0][1], budget=budget, importing=importing)
 
-    def measured(plan: Plan, seconds: float) -> list[Plan]:
-        return _measured(plan, workers, seconds, known)
-
+    measured = partial(_measured, workers, known)
     if budget is not None:
         with read_once():
-            return fit_into(budget, config, planned, measured, _encoded if encode else None)
+            return budgets.fit_into(budget, config, planned, measured, _encoded if encode else None)
     plan = planned(config, None)
     if not estimate or not plan.todo:
         return dataclasses.replace(plan, workers=_most_workers(plan, workers))
@@ -147,7 +129,7 @@ def _most_workers(plan: Plan, workers: int | None) -> int:
 
 
 def _encoded(plan: Plan, until: float) -> float | None:
-    """Encode all that the runs of a plan read until a moment; or say how long it takes; what is done is kept."""
+    """Encode the data of a plan until a moment; the seconds it takes if that is too early. What is done is kept."""
     kinds = {build.reading(run): run for run in plan.jobs}
     encoders = [build.make_encoder(run, plan.dataset) for run in kinds.values()]
     try:
@@ -161,14 +143,14 @@ def _encoded(plan: Plan, until: float) -> float | None:
     return None
 
 
-def _measured(plan: Plan, workers: int | None, seconds: float, known: Known) -> list[Plan]:
+def _measured(workers: int | None, known: Known, plan: Plan, seconds: float) -> list[Plan]:
     """The ways to carry a plan out, with their costs: in this process, and in several unless their number is given.
 
-    Of a pretrained encoder that alone would take what a budget has left no step is measured, and there is none.
+    If encoding alone would take too much of a budget, no step is measured, and the list is empty.
     """
     kinds = {build.reading(run): run for run in plan.jobs}
     encoding = sum(seconds_of_encoding(run, plan.dataset, seconds, known) for run in kinds.values())
-    if plan.budget is not None and encoding and encoding > MOST_ENCODING * plan.budget.left:
+    if plan.budget is not None and encoding and encoding > budgets.MOST_ENCODING * plan.budget.left:
         return []
     count = _most_workers(plan, workers)
     different = {cost_key(run): run for run in reversed(plan.jobs)}
@@ -188,7 +170,7 @@ def run_plan(
     """
     if not plan.configs:
         return [], []
-    keep_choice(plan)
+    budgets.keep_choice(plan)
     own = None
     if executor is None and plan.workers > 1 and plan.jobs:
         own = find_executor("local")(plan.workers, gpus=_gpus(plan.configs[0].training.device))
@@ -201,11 +183,11 @@ def run_plan(
                 break
             for run, _ in late:
                 remove(RunFolder(find_run(plan.out, to_dict(run))))
-            plan = replanned(plan, late)
-            keep_choice(plan)
-    finished = [config for config in plan.configs if is_finished(plan.out, config)]
-    runs = [RunFolder(find_run(plan.out, to_dict(config))) for config in finished]
-    for done in runs:  # what a process left in a finished run, which is not done again, that was ended after the result
+            plan = budgets.replanned(plan, late)
+            budgets.keep_choice(plan)
+    folders = [find_run(plan.out, to_dict(config)) for config in plan.configs]
+    runs = [RunFolder(folder) for folder in folders if (folder / "result.json").exists()]
+    for done in runs:  # a process that was ended just after the result may have left something in the folder
         with suppress(RunError):  # such a run is whole, also where it cannot be written to
             tidy(done)
     log_groups(plan.configs[0], runs)
@@ -255,11 +237,11 @@ def _run_stages(
     outcomes: list[Outcome] = []
     elsewhere = executor is not None and not isinstance(executor, LocalExecutor)
     out = str(plan.out.absolute() if elsewhere else plan.out)  # other machines have other working folders
-    slowness, latest = 1.0, latest_moment(plan)
+    slowness, latest = 1.0, budgets.latest_moment(plan)
     for stage in plan.stages:
-        if not fits(plan, stage, slowness):
+        if not budgets.fits(plan, stage, slowness):
             break
-        more, costs = stretch(plan, stage), plan.costs or {}
+        more, costs = budgets.stretch(plan, stage), plan.costs or {}
         jobs = [
             Job(
                 plan.name_of(run),
@@ -284,7 +266,7 @@ def _run_stages(
 
 
 def _gpus(device: str) -> tuple[str, ...]:
-    """The GPUs that runs on a device of any number may use, as CUDA_VISIBLE_DEVICES names them."""
+    """The GPUs that runs may use, as CUDA_VISIBLE_DEVICES names them; none if the device is a certain one."""
     if device not in ("auto", "cuda") or not torch.cuda.is_available():
         return ()
     named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
@@ -352,19 +334,19 @@ def compare(
         settings: the rest of the configuration, as nested tables: ``{"training": {"epochs": 5}}``.
 
     Raises:
-        RuntimeError: if a run failed; the others are kept, and the same call does only what is missing.
+        RuntimeError: if a run failed, or none was finished in time; the others are kept, and the same call does only
+            what is missing.
     """
-    values = {**(settings or {})}
-    values["data"] = {**values.get("data", {}), "name": str(data)}
+    config = changed(from_dict(settings or {}), "data", name=str(data))
     chosen = parse_methods(methods) if isinstance(methods, str) else methods
     which = range(seeds) if isinstance(seeds, int) else seeds
-    plan = make_plan(
-        from_dict(values), chosen, which, Path(out), workers, time_budget, estimate=time_budget is not None
-    )
+    plan = make_plan(config, chosen, which, Path(out), workers, time_budget, estimate=time_budget is not None)
     if reference:
         ensure_reference(plan.configs[0], plan.dataset, plan.out, seconds_for(plan.budget))
     runs, failed = run_plan(plan, lambda event: None, sys.argv, executor)
     if failed:
         reasons = "; ".join(f"{outcome.job.name}: {outcome.error}" for outcome in failed)
         raise RuntimeError(f"{len(failed)} of {len(plan.configs)} runs failed: {reasons}")
+    if not runs:
+        raise RuntimeError(f"no run was finished in {time_budget:g} s; the same call goes on, or give more time")
     return Compared(runs, references=reference)

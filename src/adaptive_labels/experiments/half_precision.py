@@ -23,17 +23,26 @@ TRIES = 2  # of rounding at random; no clock decides, so that the same run write
 def weights_file(model: nn.Module, checks: Sequence[tuple[EncodedExamples, Tensor]], temperature: float = 1.0) -> bytes:
     """A network's weights as a safetensors file: half precision, if it then predicts the same.
 
-    All float32 weights become float16, or only the largest tensor, or none: whichever comes first that leaves every
-    prediction on ``checks`` (examples with the logits of the exact weights) as it is, and every probability but for
-    0.001, also after dividing the logits by ``temperature``. What was done is in the file's metadata. The network ends
-    with its exact weights.
+    All float32 weights become float16, or only the largest tensor, or none: the first of these that changes no
+    prediction on ``checks`` (examples with the logits of the exact weights), and no probability by more than 0.001,
+    also after dividing the logits by ``temperature``. What was done is in the file's metadata. The network ends with
+    its exact weights.
     """
     exact = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
-    for rounded in _rounded(exact) if checks else ():
-        if _predicts_the_same(model, rounded, exact, checks, temperature):
-            halves = [name for name, tensor in rounded.items() if tensor.dtype == torch.float16]
-            # One entry alone: safetensors writes several in no fixed order, so that the bits would change.
-            return bytes(save(rounded, {"float16": ", ".join(halves)}))
+    try:
+        for rounded in _rounded(exact) if checks else ():
+            model.load_state_dict(rounded)  # which turns them into the network's own type again
+            fits = all(bool(tensor.isfinite().all()) for tensor in rounded.values())  # not too large for half precision
+            if fits and all(
+                _is_the_same(found, _rows(logits, indices), temperature)
+                for examples, logits in checks
+                for indices, found in predicted_batches(model, examples)
+            ):
+                halves = [name for name, tensor in rounded.items() if tensor.dtype == torch.float16]
+                # One entry alone: safetensors writes several in no fixed order, so that the bits would change.
+                return bytes(save(rounded, {"float16": ", ".join(halves)}))
+    finally:
+        model.load_state_dict(exact)
     return bytes(save(exact))
 
 
@@ -54,26 +63,6 @@ def _rounded(exact: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
         tensor = exact[largest]
         step = torch.exp2(tensor.abs().clamp_min(2.0**-14).log2().floor() - 10)  # between two halves
         yield {**exact, largest: (tensor + step * (torch.rand(tensor.shape, generator=draw) - 0.5)).half()}
-
-
-def _predicts_the_same(
-    model: nn.Module,
-    rounded: Mapping[str, Tensor],
-    exact: Mapping[str, Tensor],
-    checks: Sequence[tuple[EncodedExamples, Tensor]],
-    temperature: float,
-) -> bool:
-    if not all(bool(tensor.isfinite().all()) for tensor in rounded.values()):  # too large for half precision
-        return False
-    model.load_state_dict(rounded)  # which turns them into the network's own type again
-    try:
-        return all(
-            _is_the_same(found, _rows(logits, indices), temperature)
-            for examples, logits in checks
-            for indices, found in predicted_batches(model, examples)
-        )
-    finally:
-        model.load_state_dict(exact)
 
 
 def _rows(logits: Tensor, indices: Tensor) -> Tensor:

@@ -109,7 +109,7 @@ def _fit(dataset: Dataset, encoded: Sequence[Features], seconds: float) -> dict[
 def _affordable(dataset: Dataset, encoded: Sequence[Features], scale: float) -> Tensor:
     """The training examples that are read: all, or as many of each class as can be afforded, in rising order.
 
-    ``scale`` is on what can be afforded.
+    What can be afforded is multiplied by ``scale``.
     """
     train, count = dataset.train, len(dataset.train) * dataset.num_classes / scale
     if dataset.kind == "text":

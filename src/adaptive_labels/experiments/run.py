@@ -17,7 +17,6 @@ from torch import Tensor
 from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict
 from adaptive_labels.data import pretraining_notes
 from adaptive_labels.experiments import build, teachers
-from adaptive_labels.experiments.augment import make_augment
 from adaptive_labels.experiments.divergence import keep_evidence
 from adaptive_labels.experiments.executors import Job
 from adaptive_labels.experiments.half_precision import compact_logits, weights_file
@@ -73,7 +72,7 @@ def execute(
                 reporter=reporter,
                 checkpoint_dir=run.path / "checkpoint",
                 checkpoint_seconds=_checkpoint_seconds(),
-                augment=make_augment(config, prepared.dataset),
+                augment=build.make_augment(config, prepared.dataset),
             )
             trained = time.perf_counter()
             if fitted.status == "diverged":
@@ -90,12 +89,12 @@ def execute(
         finally:
             lock.release()
     if processes.rank() == 0:
-        tidy(run)  # what earlier sittings left that were ended in the middle of a file
+        tidy(run)  # earlier processes may have been ended in the middle of a file
     return run
 
 
 def _finished(config: RunConfig, out: Path) -> RunFolder | None:
-    """The run of a configuration if it is finished, without what a process left that was ended after the result."""
+    """The run of a configuration, tidied, if it is finished."""
     if not (find_run(out, to_dict(config)) / "result.json").exists():
         return None
     run = RunFolder.create(out, to_dict(config))
@@ -239,19 +238,12 @@ def _train_metrics(model: torch.nn.Module, prepared: build.Prepared) -> dict[str
     if prepared.dataset.num_classes > 5:
         found["top5"] = float((ranks < 5).numpy().mean())
     if examples.true_labels is not None:
-        found |= _memorised(predicted, examples.labels, examples.true_labels)
+        wrong = examples.labels != examples.true_labels  # made so by injected noise
+        count = max(int(wrong.sum()), 1)
+        found["wrong_labels"] = float(wrong.sum())
+        found["memorised"] = float((wrong & (predicted == examples.labels)).sum()) / count
+        found["recovered"] = float((wrong & (predicted == examples.true_labels)).sum()) / count
     return found
-
-
-def _memorised(predicted: Tensor, labels: Tensor, true_labels: Tensor) -> dict[str, float]:
-    """Of the training labels that injected noise made wrong: the shares predicted as given, and as true."""
-    wrong = labels != true_labels
-    count = max(int(wrong.sum()), 1)
-    return {
-        "wrong_labels": float(wrong.sum()),
-        "memorised": float((wrong & (predicted == labels)).sum()) / count,
-        "recovered": float((wrong & (predicted == true_labels)).sum()) / count,
-    }
 
 
 def _peers(config: RunConfig, objective: Objective, every: Sequence[dict[str, dict[str, float]]]) -> dict[str, Any]:

@@ -81,11 +81,10 @@ def _logits(predictor: Predictor, examples: Examples, progress: Progress) -> np.
     """(N, K) float32, encoded and predicted in pieces, so that long work shows that it moves."""
     if isinstance(predictor.encoder, Pretrained):
         build.encode(predictor.encoder, examples)  # at once, unless its features are kept: then it tells how far it is
-    parts, every = [], torch.arange(len(examples))
-    for start in range(0, len(every), _EXAMPLES_AT_A_TIME):
-        piece = every[start : start + _EXAMPLES_AT_A_TIME]
+    parts = []
+    for piece in torch.split(torch.arange(len(examples)), _EXAMPLES_AT_A_TIME):
         parts.append(predict_logits(predictor.model, build.encode(predictor.encoder, examples.subset(piece))))
-        progress(start + len(piece), len(every))
+        progress(int(piece[-1]) + 1, len(examples))
     return torch.cat(parts).numpy()
 
 

@@ -113,14 +113,16 @@ def needed_run(config: RunConfig) -> RunConfig | None:
 
 def needed_runs(config: RunConfig) -> tuple[RunConfig, ...]:
     """All runs that must be finished before this one can begin, in their order."""
-    needed = needed_run(config)
-    return () if needed is None else (*needed_runs(needed), needed)
+    found: list[RunConfig] = []
+    while (needed := needed_run(found[-1] if found else config)) is not None:
+        found.append(needed)
+    return tuple(reversed(found))
 
 
 def teacher_model(config: RunConfig) -> ModelConfig | None:
     """The network that a settled configuration learns from, or None."""
-    if _given_teacher(config) is not None:
-        return from_dict(RunFolder(config.method.options["teacher"]).config).model
+    if (given := _given_teacher(config)) is not None:
+        return from_dict(RunFolder(given).config).model
     needed = needed_run(config)
     return None if needed is None else needed.model
 

@@ -9,7 +9,8 @@ import importlib.util
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -68,13 +69,11 @@ class Mlflow:
         self._metric: Any = Metric
         self._client, experiment = self.open(run.out, run.project)
         found = self._client.search_runs([experiment], f"tags.alr_run = '{run.key}'")
-        if found and not resumed:
-            for other in found:
-                self._client.delete_run(other.info.run_id)
-            found = []
-        if found:
+        if found and resumed:
             self._id = found[0].info.run_id
         else:
+            for other in found:
+                self._client.delete_run(other.info.run_id)
             tags = {"alr_run": run.key, "alr_group": "" if run.is_group else run.group}
             self._id = self._client.create_run(experiment, run_name=run.name, tags=tags).info.run_id
             self._client.log_batch(self._id, params=[Param(key, str(value)) for key, value in run.settings.items()])
@@ -180,14 +179,16 @@ class TrackingRecorder:
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Tell every number of the record, the loss parts under `parts/`; not what was told before a crash."""
         self.inner.epoch(record)
-        if self._tracker is not None and record["epoch"] > self._tracker.last:
-            self._tell(lambda tracker: tracker.log(record["epoch"], _figures(record)))
+        with self._surviving():
+            if self._tracker is not None and record["epoch"] > self._tracker.last:
+                self._tracker.log(record["epoch"], _figures(record))
 
     def residual_labels(self, epoch: int, matrix: np.ndarray[Any, np.dtype[np.float32]]) -> None:
         """Show them to a tracker that takes them."""
         self.inner.residual_labels(epoch, matrix)
-        if hasattr(self._tracker, "residual_labels"):
-            self._tell(lambda tracker: tracker.residual_labels(epoch, matrix))  # type: ignore[attr-defined]
+        with self._surviving():
+            if self._tracker is not None and hasattr(self._tracker, "residual_labels"):
+                self._tracker.residual_labels(epoch, matrix)
 
     def arrays(self) -> Mapping[str, np.ndarray[Any, Any]]:
         """Those of the other recorder."""
@@ -196,25 +197,22 @@ class TrackingRecorder:
     def rewind(self, history: Sequence[Mapping[str, Any]], arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Begin with the tracker, or go on."""
         self.inner.rewind(history, arrays)
-        try:
+        with self._surviving():
             self._tracker = TRACKERS[self._name](self._run, len(history))
-        except Exception as error:
-            self._give_up(error)
 
     def end(self, values: Values) -> None:
         """Tell the result."""
-        self._tell(lambda tracker: tracker.end(values))
+        with self._surviving():
+            if self._tracker is not None:
+                self._tracker.end(values)
 
-    def _tell(self, of: Callable[[Tracker], None]) -> None:
-        if self._tracker is not None:
-            try:
-                of(self._tracker)
-            except Exception as error:
-                self._give_up(error)
-
-    def _give_up(self, error: Exception) -> None:
-        self._tracker = None
-        warn(f"{self._name} is not told of {self._run.name} any more: {first_line(error)}")
+    @contextmanager
+    def _surviving(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            self._tracker = None
+            warn(f"{self._name} is not told of {self._run.name} any more: {first_line(error)}")
 
 
 def tracked(recorder: Recorder, config: RunConfig, run: RunFolder) -> Recorder:
@@ -266,7 +264,7 @@ def check_trackers(config: RunConfig, out: Path) -> None:
 
 
 def _project(config: RunConfig) -> str:
-    return Path(config.data.name).stem
+    return Path(config.data.name).expanduser().resolve().stem
 
 
 def group_of(config: Mapping[str, Any]) -> str:

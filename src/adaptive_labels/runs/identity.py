@@ -94,7 +94,7 @@ def recipe_hash(config: Mapping[str, Any]) -> str:
     kept = {key: value for key, value in counted(config).items() if key not in ("seed", "dataset")}
     data = kept.get("data")
     kept["data"] = {k: v for k, v in data.items() if k not in ("name", "fingerprint")} if isinstance(data, dict) else {}
-    return digest(_without_nulls(kept))[:16]
+    return digest(without_nulls(kept))[:16]
 
 
 def find_run(out: str | Path, config: Mapping[str, Any]) -> Path:
@@ -124,8 +124,9 @@ def _by_content(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in hashed}
 
 
-def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
-    return {k: _without_nulls(v) if isinstance(v, dict) else v for k, v in values.items() if v is not None}
+def without_nulls(values: dict[str, Any]) -> dict[str, Any]:
+    """Settings without nulls, which say nothing that the defaults do not."""
+    return {k: without_nulls(v) if isinstance(v, dict) else v for k, v in values.items() if v is not None}
 
 
 def _last_part(name: str) -> str:

@@ -12,6 +12,8 @@ import pytest
 from adaptive_labels.analysis.format import difference
 from adaptive_labels.analysis.statistics import compare_all
 from adaptive_labels.analysis.suspects import mean_residual_labels
+from adaptive_labels.config import DataConfig, ModelConfig
+from adaptive_labels.experiments import build
 from adaptive_labels.experiments.studies.records import (
     append_record,
     describe_margins,
@@ -19,6 +21,7 @@ from adaptive_labels.experiments.studies.records import (
     read_records,
     records_file,
 )
+from adaptive_labels.experiments.studies.runner import Work, run_study
 from adaptive_labels.experiments.studies.study import StudyError, Variant, load_study
 from adaptive_labels.experiments.studies.tables import (
     Row,
@@ -29,6 +32,7 @@ from adaptive_labels.experiments.studies.tables import (
     rows_of,
     study_page,
 )
+from adaptive_labels.runs import RunError
 
 HEAD = 'title = "T"\nquestion = "Q?"\ntasks = ["b"]\nseeds = 3\n'
 BASELINE = '[[variant]]\nname = "baseline"\nmethod = "baseline"\n'
@@ -93,6 +97,15 @@ def test_methods_without_settings_are_listed_in_short(tmp_path: Path) -> None:
         (HEAD + '[[variant]]\nname = "a"\n', "has no method"),
         ('columns = ["nil"]\n' + HEAD + BASELINE, "unknown column 'nil'"),
         (HEAD + '[figure]\ntitle = "T"\n' + BASELINE, "the figure of .* needs title, label, method"),
+        (HEAD.replace("3", "'3'") + BASELINE, "seeds is '3': allowed is a whole number"),
+        (HEAD.replace('["b"]', '"b"') + BASELINE, "tasks is 'b': allowed is a list of names"),
+        (HEAD + "methods = 3\n", "methods is 3: allowed is a list of names"),
+        (HEAD + "task = 3\n" + BASELINE, "task is 3: allowed is a table"),
+        (HEAD + "seeds_on = 3\n" + BASELINE, "seeds_on is 3: allowed is a table"),
+        (HEAD + BASELINE + "options = 3\n", "options is 3: allowed is a table"),
+        (HEAD + BASELINE + "tune = 'x'\n", "tune is 'x': allowed is a whole number or none"),
+        (HEAD + BASELINE + "grid = {focus = 2}\n", r"grid\.focus is 2: allowed is a list of values"),
+        (HEAD + BASELINE.replace('"baseline"', '"{fokus}"', 1), "name '{fokus}', but its grid has nothing"),
     ],
 )
 def test_what_a_study_may_not_say_is_said(tmp_path: Path, text: str, sentence: str) -> None:
@@ -109,6 +122,13 @@ def test_a_run_is_recorded_once(tmp_path: Path) -> None:
     text = HEAD.replace('["b"]', '["b", "none"]') + BASELINE + own_tasks("b", "none")
     study = load_study(write(tmp_path / "s.toml", text))
     assert read_records(tmp_path, study) == by_key([one, {**one, "seed": 1}])
+
+
+@pytest.mark.parametrize("line", ['{"variant": 1}', "[]", "3", "{"])
+def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str) -> None:
+    path = write(tmp_path / "b.jsonl", f"\n{line}\n")
+    with pytest.raises(RunError, match=r"b\.jsonl line 2 is no record"):
+        read_lines(path)
 
 
 def test_the_earliest_records_are_readable(tmp_path: Path) -> None:
@@ -173,6 +193,25 @@ def test_the_trial_is_chosen_on_validation_and_shown_on_test(tmp_path: Path) -> 
     assert row.values("test", "top1") == {0: 0.5, 1: 0.5}
     del records["b", trials[2].key, 1]
     assert tuned.best_trial("b", records) is None
+
+
+def test_a_trial_is_chosen_by_one_seed_if_the_study_has_no_more(tmp_path: Path) -> None:
+    text = HEAD.replace("3", "1") + BASELINE + '[[variant]]\nname = "slr"\nmethod = "slr"\ntune = 3\n'
+    study = load_study(write(tmp_path / "s.toml", text))
+    small, middle, large = study.variants[1].trials()
+    records = by_key([record(small, 0, 0.1, 0.5), record(middle, 0, 0.3, 0.5), record(large, 0, 0.2, 0.5)])
+    assert [row.name for row in rows_of(study, "b", records)] == ["slr (label_smoothing 0.1)"]
+
+
+def test_a_tuned_variant_may_be_the_reference(tmp_path: Path) -> None:
+    text = 'reference = "slr"\n' + HEAD + BASELINE + '[[variant]]\nname = "slr"\nmethod = "slr"\ntune = 1\n'
+    study = load_study(write(tmp_path / "s.toml", text))
+    (trial,) = study.variants[1].trials()
+    records = by_key(
+        [record(study.variants[0], s, 0.5, 0.5) for s in (0, 1)] + [record(trial, s, 0.5, 0.6) for s in (0, 1)]
+    )
+    assert "| against slr |" in study_page(study, records)
+    assert "| −10.0" in study_page(study, records)
 
 
 def test_the_table_says_n_spread_difference_and_what_validation_prefers(tmp_path: Path) -> None:
@@ -319,6 +358,46 @@ def test_gains_by_class_are_measured_on_other_seeds_than_the_ranking(tmp_path: P
         + [with_classes(alr, s, right) for s, right in enumerate([[0, 0, 0], [0, 0, 0], [7, 7, 6]])]
     )
     assert gains_table(rows_of(study, "b", records)).splitlines()[2:] == ["| alr | +30.0 | +10.0 | −20.0 |"]
+
+
+def test_gains_by_class_leave_out_runs_that_diverged(tmp_path: Path) -> None:
+    text = HEAD.replace("3", "4") + "by_class = true\n" + BASELINE + '[[variant]]\nname = "alr"\nmethod = "alr"\n'
+    study = load_study(write(tmp_path / "s.toml", text))
+    classes = {"right_by_class": [5, 2, 9], "test_by_class": [10, 10, 10]}
+    every = {(v.name, s): record(v, s, 0.5, 0.5) | classes for v in study.variants for s in range(4)}
+    for diverged in (("baseline", 1), ("alr", 2)):
+        every[diverged] = {**every[diverged], "status": "diverged", "metrics": {}}
+        del every[diverged]["right_by_class"], every[diverged]["test_by_class"]
+    page = study_page(study, by_key(list(every.values())))
+    assert "Diverged: baseline (seed 1), alr (seed 2)." in page
+    assert "| alr | 0.0 | 0.0 | 0.0 |" in page
+
+
+def test_a_task_keeps_its_folder_and_its_trackers_unless_others_are_given(tmp_path: Path) -> None:
+    text = HEAD.replace('tasks = ["b"]\n', "") + BASELINE + own_tasks("b")
+    study = load_study(write(tmp_path / "s.toml", text + 'data.data_dir = "own"\ntraining.log = ["mlflow"]\n'))
+    for work, expected in (
+        (Work(tmp_path, tmp_path), ("own", ("mlflow",))),
+        (Work(tmp_path, tmp_path, "other", log=("wandb",)), ("other", ("wandb",))),
+    ):
+        config = work.config(study, "b")
+        assert (config.data.data_dir, config.training.log) == expected
+
+
+def test_a_study_reads_its_data_for_the_network_with_its_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = HEAD.replace('tasks = ["b"]\n', "") + BASELINE + own_tasks("b") + "model.options.pretrained = true\n"
+    study, asked = load_study(write(tmp_path / "s.toml", text)), []
+
+    def read(data: DataConfig, model: ModelConfig) -> None:
+        asked.append(model.options)
+        raise StudyError("enough")
+
+    monkeypatch.setattr(build, "load_data", read)
+    with pytest.raises(StudyError, match="enough"):
+        run_study(study, "b", Work(tmp_path, tmp_path), lambda plan: None)
+    assert asked == [{"pretrained": True}]
 
 
 def test_the_rise_of_the_validation_loss_is_from_its_lowest_epoch_to_the_last(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ import pkgutil
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -141,9 +141,9 @@ class Teller(Reporter):
             raise LateError("the time budget is used up: stopped", 0.0)
         if allowed is None or now.seconds_left is None:
             return
+        expected = taken + now.seconds_left
         seen = now.steps_done >= SEEN * now.steps or taken >= SEEN * allowed  # the first steps say little
-        if seen and taken + now.seconds_left > allowed:
-            expected = taken + now.seconds_left
+        if seen and expected > allowed:
             words = f"about {expected:.3g} s instead of the {allowed:.3g} s that are left: there are fewer epochs now"
             raise LateError(words, expected)
 
@@ -181,18 +181,14 @@ def run_jobs(
                 restart()
                 outcomes |= _submit({number: jobs[number]}, do, heard, executor)
             if number not in outcomes:
-                outcomes[number] = _ended(number, Outcome(jobs[number], None, _silent_end(jobs[number])), heard)
+                size = jobs[number].config.get("training", {}).get("batch_size")
+                tried = "" if size is None else f" (batch size {size})"
+                words = f"its process ended without a word: out of memory{tried}, or a crash in a library"
+                outcomes[number] = _ended(number, Outcome(jobs[number], None, words), heard)
         left = {number: jobs[number] for number in lost if number not in again}
         if left and restart is not None:
             restart()
     return [outcomes[number] for number in sorted(outcomes)]
-
-
-def _silent_end(job: Job) -> str:
-    """What is known of a job whose process is gone."""
-    size = job.config.get("training", {}).get("batch_size")
-    tried = "" if size is None else f" (batch size {size})"
-    return f"its process ended without a word: out of memory{tried}, or a crash in a library"
 
 
 class _Heard:
@@ -218,9 +214,16 @@ class _Heard:
 
 def _submit(jobs: Mapping[int, Job], do: Do, listener: _Heard, executor: futures.Executor) -> dict[int, Outcome]:
     """Outcomes by number, without the jobs whose worker died, or that waited for one that did."""
+    from adaptive_labels.experiments.executors.notes import hear_notes
+
     outcomes: dict[int, Outcome] = {}
     waiting: dict[futures.Future[Outcome], int] = {}
-    with _heard_from(executor, next(iter(jobs.values())).out, listener) as say:
+    hearing: Any = nullcontext(listener)
+    if not in_this_process(executor):
+        listen = getattr(executor, "listen", None)
+        out = next(iter(jobs.values())).out
+        hearing = hear_notes(out, listener.from_afar) if listen is None else listen(listener)
+    with hearing as say:  # what a job is to be told with, if it can be sent
         try:
             with suppress(futures.BrokenExecutor):
                 for number, job in jobs.items():
@@ -236,15 +239,24 @@ def _submit(jobs: Mapping[int, Job], do: Do, listener: _Heard, executor: futures
     return outcomes
 
 
-def _heard_from(executor: futures.Executor, out: str, listener: _Heard) -> Any:
-    """A context in which the listener hears the workers; it gives what a job is to be told with, if it can be sent."""
-    if in_this_process(executor):
-        return nullcontext(listener)
-    if (listen := getattr(executor, "listen", None)) is not None:
-        return listen(listener)
-    from adaptive_labels.experiments.executors.notes import hear_notes
+@contextmanager
+def looking(look: Callable[[], None], seconds: float) -> Iterator[None]:
+    """A context in which a thread calls a function every so many seconds, and once more at the end."""
+    stop = threading.Event()
 
-    return hear_notes(out, listener.from_afar)
+    def work() -> None:
+        stopped = False
+        while not stopped:
+            stopped = stop.wait(seconds)
+            look()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(timeout=5)
 
 
 def _outcome(done: futures.Future[Outcome], job: Job) -> Outcome | None:
@@ -263,10 +275,8 @@ def _ended(number: int, outcome: Outcome, listener: Listener) -> Outcome:
     """Tell how a job ended. It is told here and not by the worker, whose words may come late or be lost."""
     if outcome.error is None:
         listener(Event(number, "done", outcome.path))
-    elif outcome.late is not None:
-        listener(Event(number, "late", outcome.error))
     else:
-        listener(Event(number, "failed", outcome.error))
+        listener(Event(number, "failed" if outcome.late is None else "late", outcome.error))
     return outcome
 
 

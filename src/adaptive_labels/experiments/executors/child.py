@@ -55,11 +55,13 @@ class Child:
         asked, answers = self._process.stdin, self._process.stdout
         assert asked is not None
         assert answers is not None
-        with contextlib.suppress(BrokenPipeError):
-            asked.write(pickle.dumps((call, args)))
-            asked.flush()
-        answer = answers.read()
-        self.stop()
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                asked.write(pickle.dumps((call, args)))
+                asked.flush()
+            answer = answers.read()
+        finally:
+            self.stop()
         if not answer:
             status = self._process.wait()
             kind = EndedError if status in (-signal.SIGTERM, _TOLD_TO_END) else BrokenExecutor
@@ -86,11 +88,7 @@ class Child:
 
 def in_child(origin: Origin, call: Callable[..., Any], *args: Any) -> Any:
     """Call in a process of its own."""
-    child = Child(origin)
-    try:
-        return child.call(call, *args)
-    finally:
-        child.stop()
+    return Child(origin).call(call, *args)
 
 
 def main() -> None:

@@ -6,12 +6,12 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from multiprocessing.connection import wait
 from typing import Any
 
 from adaptive_labels.experiments import executors
-from adaptive_labels.experiments.executors import Listener, register_executor
+from adaptive_labels.experiments.executors import Listener, looking, register_executor
 from adaptive_labels.machine import usable_cores
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -51,17 +51,15 @@ class LocalExecutor(futures.Executor):
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._start()
 
-    @contextmanager
-    def listen(self, listener: Listener) -> Iterator[None]:
+    def listen(self, listener: Listener) -> AbstractContextManager[None]:
         """A context in which the listener hears what workers tell."""
-        stop = threading.Event()
-        listening = threading.Thread(target=_pass_on, args=(self._events, listener, stop), daemon=True)
-        listening.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            listening.join(timeout=5)
+        events = self._events
+
+        def look() -> None:
+            while not events.empty():
+                listener(events.get())
+
+        return looking(look, 0.05)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """As any executor's."""
@@ -72,14 +70,6 @@ class LocalExecutor(futures.Executor):
             for process in list((self._pool._processes or {}).values()):
                 process.terminate()
         self.shutdown(wait=True, cancel_futures=True)
-
-
-def _pass_on(events: Any, listener: Listener, stop: threading.Event) -> None:
-    stopped = False
-    while not stopped:
-        stopped = stop.wait(0.05)
-        while not events.empty():
-            listener(events.get())
 
 
 def _start_worker(events: Any, places: Any) -> None:
@@ -99,12 +89,12 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _for_children(threads: int) -> Iterator[None]:
-    """What processes started meanwhile find from their first moment: so many threads, and no Ctrl-C.
+    """A context: processes that are started in it have so many threads from the first moment, and ignore Ctrl-C.
 
     A script that imports torch at its top does so in every worker before any code of ours runs there. Ctrl-C reaches
     all processes of a terminal, and the one that started the others decides.
     """
-    before = {name: os.environ.get(name) for name in _THREADS}
+    before = {name: os.environ[name] for name in _THREADS if name in os.environ}
     os.environ.update(dict.fromkeys(_THREADS, str(threads)))
     in_main = threading.current_thread() is threading.main_thread()
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
@@ -113,8 +103,6 @@ def _for_children(threads: int) -> Iterator[None]:
     finally:
         if handler is not None:
             signal.signal(signal.SIGINT, handler)
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in _THREADS:
+            del os.environ[name]
+        os.environ.update(before)

@@ -5,7 +5,6 @@ import json
 import os
 import socket
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,7 +14,7 @@ from typing import ClassVar
 
 import adaptive_labels
 from adaptive_labels.errors import UserError
-from adaptive_labels.experiments.executors import Event, Listener
+from adaptive_labels.experiments.executors import Event, Listener, looking
 from adaptive_labels.training.progress import Progress
 
 NOTE_SECONDS = 1.0  # between two notes of a run, and between two looks at all of them
@@ -69,26 +68,17 @@ class Notes:
 def hear_notes(out: str, listener: Listener) -> Iterator[Notes]:
     """A context in which the listener hears what workers note in a folder of its own under ``out``."""
     Path(out).mkdir(parents=True, exist_ok=True)
-    stop = threading.Event()
-    with tempfile.TemporaryDirectory(prefix=".notes-", dir=out, ignore_cleanup_errors=True) as folder:
-        thread = threading.Thread(target=_pass_on, args=(Path(folder), listener, stop), daemon=True)
-        thread.start()
-        try:
-            yield Notes(folder, adaptive_labels.__version__)
-        finally:
-            stop.set()
-            thread.join(timeout=5)
-
-
-def _pass_on(folder: Path, listener: Listener, stop: threading.Event) -> None:
     seen: dict[str, int] = {}
-    stopped = False
-    while not stopped:
-        stopped = stop.wait(NOTE_SECONDS / 2)
-        for note in folder.glob("*.json"):
+
+    def look() -> None:
+        for note in Path(folder).glob("*.json"):
             with suppress(OSError, ValueError):  # it is read again at the next look
                 written = note.stat().st_mtime_ns
                 if seen.get(note.name) != written:
                     job, kind, data = json.loads(note.read_bytes())
                     listener(Event(job, kind, Progress(**data) if kind == "progress" else data))
                     seen[note.name] = written
+
+    notes = tempfile.TemporaryDirectory(prefix=".notes-", dir=out, ignore_cleanup_errors=True)
+    with notes as folder, looking(look, NOTE_SECONDS / 2):
+        yield Notes(folder, adaptive_labels.__version__)

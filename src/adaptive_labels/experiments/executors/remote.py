@@ -3,7 +3,6 @@
 import concurrent.futures as futures
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from adaptive_labels.experiments.executors.child import Origin
@@ -15,10 +14,6 @@ class RemoteExecutor(futures.Executor, ABC):
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self._threads = futures.ThreadPoolExecutor(workers)
-
-    @abstractmethod
-    def prepare(self, folder: Path) -> None:
-        """Refuse, in one sentence, what would make runs in this folder fail."""
 
     @abstractmethod
     def call(self, origin: Origin, call: Callable[..., Any], *args: Any) -> Any:

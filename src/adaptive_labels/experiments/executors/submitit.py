@@ -141,8 +141,6 @@ class ResumableCall:
             return error
         except (futures.BrokenExecutor, UserError) as error:
             return error
-        finally:
-            self._child.stop()
 
     def checkpoint(self, *given: Any) -> Any:
         """Called by submitit when time is up or another job needs the place."""

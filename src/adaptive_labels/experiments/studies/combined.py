@@ -67,7 +67,7 @@ def whole_variants(tasks: Mapping[str, Values]) -> list[str]:
 
 
 def draw_combined(tasks: Mapping[str, Values], references: Sequence[str], title: str) -> str:
-    """Draw the pooled gains over each reference, tasks as rings, and the ranks with their critical difference."""
+    """Draw the pooled gains over each reference, tasks as rings, and the ranks; empty if there is neither."""
     drawings = []
     for reference in references:
         gains = {n: g for n, g in gains_over(reference, tasks).items() if g.pooled.difference is not None}
@@ -78,4 +78,4 @@ def draw_combined(tasks: Mapping[str, Values], references: Sequence[str], title:
     if (ranks := rank(tasks, whole_variants(tasks))) is not None:
         drawings.append(rank_chart(ranks.mean, ranks.critical, "Mean ranks"))
     words = "Each ring is a task; the bar is the pooled mean with its 95% interval. Ranks: 1 is best."
-    return panels(drawings, title, words, columns=len(drawings))
+    return panels(drawings, title, words, columns=len(drawings)) if drawings else ""

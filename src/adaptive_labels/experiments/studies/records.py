@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 
 from adaptive_labels.analysis.residual_labels import agreement, row_entropy, top_confusions
 from adaptive_labels.analysis.suspects import mean_residual_labels
-from adaptive_labels.experiments.studies.study import Study, Variant
+from adaptive_labels.experiments.studies.study import Record as Record, Records as Records, Study, Variant
 from adaptive_labels.files import parse_json, read_text
 from adaptive_labels.metrics import confusion_matrix
 from adaptive_labels.runs import RunError, RunFolder, recipe_hash
+from adaptive_labels.runs.identity import without_nulls
 
 KEPT_PER_ROW = 5
 COURSE = ("train_accuracy", "validation_accuracy", "validation_loss")  # kept of every epoch
-Record = dict[str, Any]
-Records = Mapping[tuple[str, str, int], Record]  # by task, variant and seed
+NEEDED = ("variant", "seed", "status", "config", "metrics")  # of every record
 
 
 def make_record(run: RunFolder, task: str, variant: Variant) -> Record:
@@ -44,7 +44,7 @@ def make_record(run: RunFolder, task: str, variant: Variant) -> Record:
         "seed": result["seed"],
         "status": result["status"],
         "recipe_hash": recipe,
-        "config": _without_nulls(config),
+        "config": without_nulls(config),
         "environment": {
             **{key: environment.get(key) for key in ("date", "commit", "versions")},
             "cpu": (environment.get("cpu") or {}).get("model"),
@@ -70,15 +70,6 @@ def make_record(run: RunFolder, task: str, variant: Variant) -> Record:
         if found is not None and found.overall is not None and found.top1 is not None:
             record["mechanism"] |= _rounded({"label_agreement": found.overall, "label_top1": found.top1})
     return record
-
-
-def _without_nulls(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration without its nulls, which say nothing that the defaults do not."""
-    return {
-        key: _without_nulls(value) if isinstance(value, Mapping) else value
-        for key, value in config.items()
-        if value is not None
-    }
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:
@@ -160,14 +151,14 @@ def append_record(results: Path, record: Record) -> None:
 
 def read_lines(path: Path) -> list[Record]:
     """The records of one file as they are; none if it does not exist."""
-    if not path.exists():
-        return []
     found = []
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
+    for number, line in enumerate(read_text(path).splitlines() if path.exists() else (), start=1):
         try:
             one = parse_json(line) if line.strip() else None
+            if lacking := [key for key in NEEDED if one is not None and key not in one]:
+                raise ValueError(f"it has no {', '.join(lacking)}")
             found += [{"task": one.get("bench"), **one}] if one is not None else []  # how the earliest call their task
-        except (ValueError, AttributeError) as error:
+        except (ValueError, TypeError) as error:
             raise RunError(f"{path} line {number} is no record: {error}.") from None
     return found
 

@@ -6,6 +6,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from adaptive_labels.experiments.studies.records import (
 from adaptive_labels.experiments.studies.study import TUNE_SEEDS, Study, StudyError, Variant
 from adaptive_labels.runs import RunFolder, run_id, write_npz
 
-Pairs = Iterable[tuple[Variant, int]]  # variants and seeds
 Listening = Callable[[Plan], Any]  # a context manager that gives something to tell events to
 
 
@@ -48,11 +48,11 @@ class Work:
     log: tuple[str, ...] = ()
 
     def config(self, study: Study, task: str) -> RunConfig:
-        """A task's configuration with the data of this work."""
+        """A task's configuration with the data of this work, and its trackers if there are any."""
         config = study.config(task)
         name = self.stand_ins.get(config.data.name, config.data.name)
-        config = changed(config, "data", name=name, data_dir=self.data_dir)
-        return changed(config, "training", log=self.log)
+        config = changed(config, "data", name=name, data_dir=self.data_dir or config.data.data_dir)
+        return changed(config, "training", log=self.log or config.training.log)
 
     def recorded_as(self, study: Study, task: str) -> str:
         """What a task's runs are recorded under: on other data than its own it is another task."""
@@ -63,16 +63,13 @@ class Work:
 def run_study(study: Study, task: str, work: Work, listening: Listening) -> list[Outcome]:
     """Run every variant × seed that is missing on a task; returns the failures."""
     config, name = work.config(study, task), work.recorded_as(study, task)
-    dataset = build.load_data(config.data, config.model.name)
-    if name != task:
-        _check_stand_in(name, dataset, read_records(work.results, study))
-
-    def run(pairs: Pairs, labels: str | None = None) -> list[RunFolder]:
-        runs, failures = _run(name, config, pairs, labels, dataset, work, listening)
-        failed.extend(failures)
-        return runs
-
+    dataset = build.load_data(config.data, config.model)
+    for (other, _, _), record in read_records(work.results, study).items() if name != task else ():
+        # Two folders that are called alike would be one column.
+        if other == name and record["config"]["data"].get("fingerprint", dataset.fingerprint) != dataset.fingerprint:
+            raise StudyError(f"{name} has records of other data under this name: rename the data, or give --results")
     failed: list[Outcome] = []
+    run = partial(_run, failed, name, config, dataset, work, listening)
     tried: set[tuple[str, int]] = set()
     for _ in range(2):  # once its trials are recorded, the best one of a tuned variant is known and gets its seeds
         records = read_records(work.results, study)
@@ -100,7 +97,7 @@ def _wanted(study: Study, task: str, name: str, records: Records) -> list[tuple[
             pairs += [(variant, seed) for seed in seeds]
         else:
             pairs += [(trial, seed) for trial in variant.trials() for seed in seeds[:TUNE_SEEDS]]
-            best = variant.best_trial(name, records)
+            best = variant.best_trial(name, records, seeds)
             pairs += [(best, seed) for seed in seeds[TUNE_SEEDS:]] if best else []
     return sorted(pairs, key=lambda pair: pair[1])
 
@@ -109,14 +106,16 @@ def count_runs(study: Study, task: str, work: Work) -> tuple[int, int]:
     """How many runs a study wants on a task, tuning trials included, and how many of them are recorded."""
     name, records, seeds = work.recorded_as(study, task), read_records(work.results, study), study.seeds_for(task)
     pairs = _wanted(study, task, name, records)
-    open_ends = [v for v in study.variants_on(task) if v.tune is not None and v.best_trial(name, records) is None]
+    open_ends = [
+        v for v in study.variants_on(task) if v.tune is not None and v.best_trial(name, records, seeds) is None
+    ]
     done = sum((name, variant.key, seed) in records for variant, seed in pairs)
     return len(pairs) + len(open_ends) * len(seeds[TUNE_SEEDS:]), done
 
 
 def run_variant(config: RunConfig, variant: Variant, out: Path, listening: Listening) -> RunFolder:
     """One run of a variant on a task's configuration, trained unless it is there already; nothing is recorded."""
-    dataset = build.load_data(config.data, config.model.name)
+    dataset = build.load_data(config.data, config.model)
     resolved, _ = build.resolve_for(with_variant(config, variant), dataset)
     plan = plan_runs(dataset, [resolved], out)
     with listening(plan) as tell:
@@ -138,15 +137,16 @@ def with_variant(task: RunConfig, variant: Variant, labels: str | None = None) -
 
 
 def _run(
+    failed: list[Outcome],
     name: str,
     task: RunConfig,
-    pairs: Pairs,
-    labels: str | None,
     dataset: Dataset,
     work: Work,
     listening: Listening,
-) -> tuple[list[RunFolder], list[Outcome]]:
-    """Do and record the runs of variants and seeds; all that are finished, and the failures."""
+    pairs: Iterable[tuple[Variant, int]],
+    labels: str | None = None,
+) -> list[RunFolder]:
+    """Do and record the runs of variants and seeds; all that are finished. The failures are added to ``failed``."""
     resolved: dict[str, RunConfig] = {}
     variants: dict[str, Variant] = {}
     configs = []
@@ -169,17 +169,11 @@ def _run(
             if event.kind == "done":
                 record(RunFolder(Path(event.data)))
 
-        runs, failed = run_plan(plan, hear, sys.argv, work.executor)
+        runs, failures = run_plan(plan, hear, sys.argv, work.executor)
+    failed += failures
     for run in runs:  # those that had been finished before
         record(run)
-    return runs, failed
-
-
-def _check_stand_in(name: str, dataset: Dataset, records: Records) -> None:
-    """Refuse other data under the same name: two folders called alike would be one column."""
-    for (task, _, _), record in records.items():
-        if task == name and record["config"]["data"].get("fingerprint", dataset.fingerprint) != dataset.fingerprint:
-            raise StudyError(f"{name} has records of other data under this name: rename the data, or give --results")
+    return runs
 
 
 def _confusions_file(baselines: Sequence[RunFolder], out: Path, task: str) -> str:

@@ -7,16 +7,19 @@ import dataclasses
 import itertools
 import json
 import statistics
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_type_hints
 
 from adaptive_labels.config import ConfigError, RunConfig, from_dict, load_toml
+from adaptive_labels.config.checks import typed
 from adaptive_labels.errors import UserError, did_you_mean
 from adaptive_labels.files import read_toml
 from adaptive_labels.losses import find_method
 
+Record = dict[str, Any]
+Records = Mapping[tuple[str, str, int], Record]  # by task, variant and seed
 TUNE_SEEDS = 2  # seeds that every trial is run with; the chosen one gets the study's others as well
 DEFAULT_COLUMNS = ("nll", "ece", "ece_scaled", "aurc")
 # How a metric is called in a table, and how many digits it is shown with.
@@ -54,8 +57,8 @@ class Variant:
 
     name: str
     method: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    training: Mapping[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
     tune: int | None = None
     fixed_to_confusions: bool = False
     tasks: tuple[str, ...] = ()
@@ -82,13 +85,13 @@ class Variant:
             for value in values
         ]
 
-    def best_trial(self, task: str, records: Mapping[tuple[str, str, int], Mapping[str, Any]]) -> Self | None:
-        """The trial with the highest mean validation accuracy over the tuning seeds (the first of equals).
+    def best_trial(self, task: str, records: Records, seeds: Sequence[int] = range(TUNE_SEEDS)) -> Self | None:
+        """The trial with the highest mean validation accuracy over the first ``seeds`` (the first of equals).
 
         None while a trial is missing. One that diverged counts as 0.
         """
         trials = self.trials()
-        found = [[records.get((task, trial.key, seed)) for seed in range(TUNE_SEEDS)] for trial in trials]
+        found = [[records.get((task, trial.key, seed)) for seed in seeds[:TUNE_SEEDS]] for trial in trials]
         if any(None in runs for runs in found):
             return None
         splits = [[run["metrics"].get("validation", {}) for run in runs if run is not None] for runs in found]
@@ -119,7 +122,7 @@ class Study:
     variants: tuple[Variant, ...]
     reference: str = "baseline"
     seeds: int = 5
-    seeds_on: Mapping[str, int] = field(default_factory=dict)
+    seeds_on: dict[str, int] = field(default_factory=dict)
     columns: tuple[str, ...] = DEFAULT_COLUMNS
     by_class: bool = False  # whether to show in which classes the gain over the baseline lies
     figure: Figure | None = None
@@ -153,24 +156,29 @@ class Study:
         return load_toml(path)
 
 
-_STUDY_KEYS = {item.name for item in dataclasses.fields(Study)} - {"file", "variants", "paper_columns", "own_tasks"}
-_STUDY_KEYS |= {"methods", "variant", "defaults", "task"}
-_VARIANT_KEYS = {item.name for item in dataclasses.fields(Variant)} | {"grid"}
+_TABLE = dict[str, Any]
+_TABLES = dict[str, _TABLE]
+_STUDY_KINDS = get_type_hints(Study) | {"methods": tuple[str, ...], "variant": tuple[_TABLE, ...], "figure": _TABLE}
+_STUDY_KINDS |= {"defaults": _TABLES, "task": _TABLES}
+for _name in ("file", "variants", "paper_columns", "own_tasks"):
+    del _STUDY_KINDS[_name]
+_VARIANT_KINDS = {**get_type_hints(Variant), "grid": dict[str, tuple[Any, ...]]}
 _TASK_SECTIONS = ("data", "model", "training")
+_TASK_KINDS = {"like": str, "column": str, **dict.fromkeys(_TASK_SECTIONS, _TABLE)}
 
 
 def load_study(path: str | Path) -> Study:
-    """Read a study; unknown keys, missing ones and a reference that is no variant are refused."""
+    """Read a study; unknown keys, missing ones, wrong types and a reference that is no variant are refused."""
     path = Path(path)
     try:
         values = read_toml(path)
     except (OSError, ValueError) as error:
         raise StudyError(f"the study {path} cannot be read: {error}") from error
-    _refuse_unknown(path, values, _STUDY_KEYS)
+    values = _checked(path, values, _STUDY_KINDS)
     given = values.pop("task", {})
     own = _own_tasks(path, given, values.pop("defaults", {}))
     if own:
-        values.setdefault("tasks", list(own))
+        values.setdefault("tasks", tuple(own))
     for key in ("title", "question", "tasks"):
         if key not in values:
             raise StudyError(f"the study {path} has no {key}")
@@ -189,22 +197,20 @@ def load_study(path: str | Path) -> Study:
         if column not in COLUMNS:
             raise StudyError(f"the study {path} has the unknown column {column!r}; known are {', '.join(COLUMNS)}")
     if "figure" in values:
-        values["figure"] = _figure(path, values["figure"])
-    others: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-    return Study(
-        file=path,
-        variants=tuple(variants),
-        paper_columns={name: task["column"] for name, task in given.items() if "column" in task},
-        own_tasks=own,
-        **others,
-    )
+        try:
+            values["figure"] = Figure(**{**values["figure"], "values": tuple(values["figure"]["values"])})
+        except (KeyError, TypeError) as error:
+            needed = "title, label, method, option, default and values"
+            raise StudyError(f"the figure of {path} needs {needed}: {error}") from error
+    columns = {name: task["column"] for name, task in given.items() if "column" in task}
+    return Study(file=path, variants=tuple(variants), paper_columns=columns, own_tasks=own, **values)
 
 
 def _own_tasks(path: Path, tasks: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The tasks that a study holds itself: their own values over those of the task they are like or the defaults."""
     found: dict[str, dict[str, Any]] = {}
     for name, own in tasks.items():
-        _refuse_unknown(path, own, ("like", "column", *_TASK_SECTIONS))
+        own = _checked(path, own, _TASK_KINDS)
         like = own.get("like")
         if like is not None and like not in found:
             raise StudyError(f"the task {name} of {path} is like {like!r}, which is no task before it")
@@ -213,25 +219,13 @@ def _own_tasks(path: Path, tasks: Mapping[str, Any], defaults: Mapping[str, Any]
     return found
 
 
-def _figure(path: Path, values: Mapping[str, Any]) -> Figure:
-    try:
-        return Figure(**{**values, "values": tuple(values["values"])})
-    except (KeyError, TypeError) as error:
-        raise StudyError(
-            f"the figure of {path} needs title, label, method, option, default and values: {error}"
-        ) from error
-
-
 def _expand(path: Path, entry: Mapping[str, Any]) -> Iterator[Variant]:
     """The variants of one entry: one, or one for every combination of its grid."""
-    _refuse_unknown(path, entry, _VARIANT_KEYS)
+    given = _checked(path, entry, _VARIANT_KINDS)
     for key in ("name", "method"):
-        if key not in entry:
+        if key not in given:
             raise StudyError(f"a variant of {path} has no {key}")
-    given: dict[str, Any] = {
-        key: tuple(value) if key == "tasks" else value for key, value in entry.items() if key != "grid"
-    }
-    grid = entry.get("grid", {})
+    grid = given.pop("grid", {})
     for values in itertools.product(*grid.values()):
         chosen: dict[str, dict[str, Any]] = {"options": {}, "training": {}}
         shown = {}
@@ -240,11 +234,20 @@ def _expand(path: Path, entry: Mapping[str, Any]) -> Iterator[Variant]:
             chosen["options" if name == key else "training"][name] = value
             shown[name] = f"{value:g}".replace("-", "−") if isinstance(value, float) else str(value)
         settings = {key: {**given.get(key, {}), **more} for key, more in chosen.items()}
-        yield Variant(**{**given, **settings, "name": given["name"].format(**shown)})
+        try:
+            yield Variant(**{**given, **settings, "name": given["name"].format(**shown)})
+        except (KeyError, IndexError, ValueError) as error:
+            known = ", ".join(shown) or "nothing"
+            raise StudyError(f"the study {path} has the name {given['name']!r}, but its grid has {known}") from error
 
 
-def _refuse_unknown(path: Path, values: Mapping[str, Any], known: Iterable[str]) -> None:
+def _checked(path: Path, values: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a table by their kinds; other keys and types are refused."""
     for key in values:
-        if key not in known:
-            hint = did_you_mean(key, known) or f"; known are {', '.join(sorted(known))}"
+        if key not in kinds:
+            hint = did_you_mean(key, kinds) or f"; known are {', '.join(sorted(kinds))}"
             raise StudyError(f"the study {path} has the unknown key {key!r}{hint}")
+    try:
+        return {key: typed(value, kinds[key], key) for key, value in values.items()}
+    except ConfigError as error:
+        raise StudyError(f"the study {path}: {error}") from error

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,11 @@ _MARKER = re.compile(r"\{\{([\w-]+)(?::([\w-]+))?\}\}")
 
 @dataclass(frozen=True)
 class Row:
-    """A variant on a task: its runs by seed."""
+    """A variant on a task: its runs by seed. The row of a tuned ``variant`` has the name of the chosen trial."""
 
     name: str
     runs: Mapping[int, Record]
+    variant: str = ""
 
     def values(self, split: str, metric: str) -> dict[int, float]:
         """Seed → figure: a metric of a split, or one of how it came about."""
@@ -49,15 +50,12 @@ def _figure_of(record: Record, split: str, metric: str) -> Any:
 
 def rows_of(study: Study, task: str, records: Records) -> list[Row]:
     """The study's variants on a task that have runs; a tuned one is shown at its best value on validation."""
-    return list(_rows_by_variant(study, task, records).values())
-
-
-def _rows_by_variant(study: Study, task: str, records: Records) -> dict[str, Row]:
-    """The same by the name of the variant, which is not the row's if it was tuned."""
-    variants = {variant.name: variant for variant in study.variants_on(task)}
-    shown = {name: v if v.tune is None else v.best_trial(task, records) for name, v in variants.items()}
-    rows = {name: _row(study, task, variant, records) for name, variant in shown.items() if variant is not None}
-    return {name: row for name, row in rows.items() if row.runs}
+    rows, seeds = [], study.seeds_for(task)
+    for variant in study.variants_on(task):
+        shown = variant if variant.tune is None else variant.best_trial(task, records, seeds)
+        if shown is not None:
+            rows.append(replace(_row(study, task, shown, records), variant=variant.name))
+    return [row for row in rows if row.runs]
 
 
 def _row(study: Study, task: str, variant: Variant, records: Records) -> Row:
@@ -102,9 +100,9 @@ def fill_template(template: Path, studies: Path, results: Path) -> str:
 def _accuracies(study: Study, records: Records) -> dict[str, dict[str, dict[int, float]]]:
     """Task → variant → seed → test accuracy."""
     return {
-        task: {name: row.values("test", "top1") for name, row in rows.items()}
+        task: {row.variant: row.values("test", "top1") for row in rows}
         for task in study.tasks
-        if (rows := _rows_by_variant(study, task, records))
+        if (rows := rows_of(study, task, records))
     }
 
 
@@ -115,14 +113,14 @@ def _tables(study: Study, rows: Sequence[Row]) -> list[str]:
 
 def task_table(study: Study, rows: Sequence[Row]) -> str:
     """One task's Markdown table."""
-    accuracies = {row.name: row.values("test", "top1") for row in rows}
+    accuracies = {row.variant: row.values("test", "top1") for row in rows}
     against = compare_all(accuracies, study.reference) if study.reference in accuracies else {}
     head = ["variant", "n", "validation %", "test %", f"against {study.reference}", "p"]
     head += [COLUMNS[column][0] for column in study.columns]
     best = max(rows, key=lambda row: _mean(row.values("validation", "top1")))
     lines = []
     for row in rows:
-        compared = against.get(row.name)
+        compared = against.get(row.variant)
         cells = [f"**{row.name}**" if row is best else row.name, str(len(row.runs))]
         for split in ("validation", "test"):
             cells.append(percent_summary(summarise(list(row.values(split, "top1").values()))) or "–")
@@ -137,23 +135,24 @@ def gains_table(rows: Sequence[Row]) -> str:
     The baseline's first seeds rank the classes and its others are compared with, since the classes that are worst with
     one seed would be better with another one by chance alone.
     """
-    baseline = next((row for row in rows if row.name == "baseline"), None)
-    if baseline is None or len(baseline.runs) <= RANKING_SEEDS:
+    whole = {
+        row.name: {s: run for s, run in row.runs.items() if "right_by_class" in run} for row in rows
+    }  # not diverged
+    right = {name: {s: np.array(run["right_by_class"]) for s, run in runs.items()} for name, runs in whole.items()}
+    baseline = right.pop("baseline", {})
+    if len(baseline) <= RANKING_SEEDS:
         return ""
-    seeds = sorted(baseline.runs)
-    right = {seed: np.array(run["right_by_class"]) for seed, run in baseline.runs.items()}
-    counts = np.array(baseline.runs[seeds[0]]["test_by_class"])
-    ranked = np.argsort(sum(right[seed] for seed in seeds[:RANKING_SEEDS]) / np.maximum(counts, 1), kind="stable")
+    seeds = sorted(baseline)
+    counts = np.array(whole["baseline"][seeds[0]]["test_by_class"])
+    ranked = np.argsort(sum(baseline[seed] for seed in seeds[:RANKING_SEEDS]) / np.maximum(counts, 1), kind="stable")
     thirds = np.array_split(ranked, 3)
     head = ["gain over the baseline, points", "worst third of classes", "middle third", "best third"]
     lines = []
-    for row in rows:
-        shared = [seed for seed in seeds[RANKING_SEEDS:] if seed in row.runs and row is not baseline]
-        gains = [np.array(row.runs[seed]["right_by_class"]) - right[seed] for seed in shared]
-        if gains:
+    for name, own in right.items():
+        if gains := [own[seed] - baseline[seed] for seed in seeds[RANKING_SEEDS:] if seed in own]:
             mean = np.mean(gains, axis=0)
-            lines.append([row.name, *(signed(mean[third].sum() / counts[third].sum()) for third in thirds)])
-    return "\n".join(tables.markdown(head, lines, left=None))
+            lines.append([name, *(signed(mean[third].sum() / counts[third].sum()) for third in thirds)])
+    return "\n".join(tables.markdown(head, lines, left=None)) if lines else ""
 
 
 def _caption(study: Study, rows: Sequence[Row]) -> str:
@@ -220,8 +219,8 @@ def write_tables(studies: Path, results: Path) -> list[Path]:
             files = {path: study_page(study, records)}
             if study.figure is not None and (curves := curves_of(study, study.figure, records)):
                 files[path.with_suffix(".svg")] = draw(study.figure, curves)
-            if study.combined:
-                drawing = draw_combined(_accuracies(study, records), study.combined, study.title)
+            accuracies = _accuracies(study, records)
+            if study.combined and (drawing := draw_combined(accuracies, study.combined, study.title)):
                 files[path.with_suffix(".svg")] = standalone(drawing)
             path.parent.mkdir(parents=True, exist_ok=True)
             for name, text in files.items():
