@@ -2,8 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from adaptive_labels.data.encoders.features import (
     encoding_progress as encoding_progress,
     encoding_until as encoding_until,
     pretraining_notes as pretraining_notes,
+    within,
 )
 from adaptive_labels.data.encoders.text import length_notes as length_notes
 from adaptive_labels.data.noise import inject_noise as inject_noise
@@ -52,14 +52,9 @@ from adaptive_labels.files import refuse_special
 _READ: ContextVar[dict[str, RawDataset] | None] = ContextVar("read", default=None)
 
 
-@contextmanager
-def read_once() -> Iterator[None]:
+def read_once() -> AbstractContextManager[None]:
     """A context in which the same files are read but once: another share of them costs no time."""
-    token = _READ.set({})
-    try:
-        yield
-    finally:
-        _READ.reset(token)
+    return within(_READ, {})
 
 
 def load_dataset(

@@ -3,9 +3,8 @@
 Shapes: N images, n of a batch, C channels, H × W pixels as given, S = width and height that the network sees.
 """
 
-import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,10 +14,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from adaptive_labels.data.dataset import ImageFiles
-from adaptive_labels.data.encoders import register_encoder
+from adaptive_labels.data.encoders import Encoder, register_encoder
 from adaptive_labels.data.encoders.features import Batches, Features, Pretrained, encoded_once
 from adaptive_labels.data.encoders.images import EncodedFiles, ImageEncoder, ImageTensors
 from adaptive_labels.data.pixels import resize_for
+from adaptive_labels.data.splits import content_digest
 from adaptive_labels.pretrained import efficientnet_lite, hub
 from adaptive_labels.pretrained.backbones import ImageBackbone
 
@@ -79,7 +79,7 @@ class ImageFeatures(Pretrained[ImageBackbone], ImageEncoder):
         else:
             shape = f"{tuple(inputs.shape[1:])}".encode()
             contents = (image.numpy().tobytes() + shape for image in inputs)
-        return [hashlib.blake2b(content, digest_size=16).digest() for content in contents]
+        return list(map(content_digest, contents))
 
     def encode(self, inputs: Tensor | ImageFiles) -> Features | ImageTensors | EncodedFiles:  # type: ignore[override]
         """Return the features of every image, from the cache where they were made before; or the pixels."""
@@ -96,9 +96,7 @@ class ImageFeatures(Pretrained[ImageBackbone], ImageEncoder):
             return colour
         return F.interpolate(colour, size, mode="bicubic", align_corners=False, antialias=min(self.size) > size[0])
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain data."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+    to_dict = Encoder.to_dict
 
 
 def _batches_of(pixels: ImageTensors | EncodedFiles) -> Batches:

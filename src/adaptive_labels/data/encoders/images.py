@@ -5,8 +5,8 @@ Shapes: N images, n of a batch, C channels, H × W pixels; S = width and height 
 
 import multiprocessing
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from adaptive_labels.data.dataset import DataError, Examples, ImageFiles
-from adaptive_labels.data.encoders import register_encoder
+from adaptive_labels.data.encoders import Encoder, register_encoder
 from adaptive_labels.data.pixels import open_rgb, random_view, resize_and_cut, resize_for, why_unreadable
 from adaptive_labels.files import read_bytes
 from adaptive_labels.machine import usable_cores
@@ -28,7 +28,7 @@ WORKERS = "ALR_DATA_WORKERS"
 
 @register_encoder("pixels", kind="image")
 @dataclass(frozen=True)
-class ImageEncoder:
+class ImageEncoder(Encoder):
     """Images of one size to normalised tensors, with the mean and standard deviation of the training images.
 
     Args:
@@ -45,7 +45,6 @@ class ImageEncoder:
     ((0.5,), (0.5,), [[[[-1.0, 1.0]]]])
     """
 
-    kind: ClassVar[str]
     options: ClassVar[frozenset[str]] = frozenset()
 
     mean: tuple[float, ...]
@@ -99,15 +98,10 @@ class ImageEncoder:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain data."""
-        settings = asdict(self)
+        settings = super().to_dict()
         if self.resize is None:
             del settings["resize"]  # as earlier versions wrote it
         return settings
-
-    @classmethod
-    def from_dict(cls, settings: Mapping[str, Any]) -> "ImageEncoder":
-        """Return the encoder with these settings, as `to_dict` gave them."""
-        return cls(**settings)
 
 
 def _refused(images: Tensor, expected: str) -> ValueError:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from adaptive_labels.data.encoders import register_encoder
+from adaptive_labels.data.encoders import Encoder, register_encoder
 from adaptive_labels.data.encoders.features import Features
 from adaptive_labels.data.rows import TableRows, to_number
 from adaptive_labels.errors import UserError
@@ -22,7 +22,7 @@ FURTHEST = 10.0  # standard deviations: what is beyond, a mistyped number perhap
 
 @register_encoder("row")
 @dataclass(frozen=True)
-class RowEncoder:
+class RowEncoder(Encoder):
     """Columns to features.
 
     A number becomes (x − mean) / std; a missing one 0, and 1 in a feature of its own if training rows lack it, too. A
@@ -32,7 +32,6 @@ class RowEncoder:
         columns: for each column its name, and its mean, std and whether it may be missing; or its categories.
     """
 
-    kind: ClassVar[str]
     options: ClassVar[frozenset[str]] = frozenset({"max_categories"})
 
     columns: Sequence[Mapping[str, Any]]
@@ -89,15 +88,6 @@ class RowEncoder:
             parts.append(np.clip(np.where(missing, 0.0, values), -FURTHEST, FURTHEST).astype(np.float32))
             parts += [missing.astype(np.float32)] if column["missing"] else []
         return Features(torch.from_numpy(np.concatenate(parts, axis=1)), torch.arange(len(inputs)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all that the encoder is as plain data."""
-        return {"columns": [dict(column) for column in self.columns]}
-
-    @classmethod
-    def from_dict(cls, settings: Mapping[str, Any]) -> "RowEncoder":
-        """Return the encoder that `to_dict` described."""
-        return cls(**settings)
 
 
 def _numbers(cells: NDArray[np.object_]) -> NDArray[np.float64]:
