@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -118,14 +118,10 @@ class Features:
 class Pretrained(Encoder, Generic[B]):
     """An encoder with a network that others have trained; it stays as it is, or with `tune` is trained further."""
 
+    find: ClassVar[Any]  # the network of a name; refuses in a sentence if it is not installed
     weights: str  # a hash of the network's weights
     name: str  # which of a library's networks it is
     tune: bool
-
-    @classmethod
-    @abstractmethod
-    def find(cls, name: str) -> B:
-        """Return the pretrained network of this name; refuse in a sentence if it is not installed."""
 
     @abstractmethod
     def cache_key(self) -> dict[str, Any]:
@@ -138,7 +134,7 @@ class Pretrained(Encoder, Generic[B]):
     @property
     def backbone(self) -> B:
         """The pretrained network, which must be the one that the encoder was made with."""
-        found = self.find(self.name)
+        found: B = self.find(self.name)
         if found.weights != self.weights:
             which, here = self.name or self.kind, found.weights[:12]
             raise UserError(f"{which} with the weights {self.weights[:12]}… is not known here, only {here}…")

@@ -116,16 +116,12 @@ def _batches_of(pixels: ImageTensors | EncodedFiles) -> Batches:
 class EfficientNetFeatures(ImageFeatures):
     """Images to 1,280 features each: the last layer but one of a network for ImageNet."""
 
+    find = staticmethod(lambda name: efficientnet_lite.BACKBONE)
     weights: str = efficientnet_lite.WEIGHTS
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self.backbone  # refuses other weights
-
-    @classmethod
-    def find(cls, name: str) -> ImageBackbone:
-        """Return the network in its package."""
-        return efficientnet_lite.BACKBONE
 
 
 @register_encoder("hf-image")
@@ -133,10 +129,7 @@ class EfficientNetFeatures(ImageFeatures):
 class HubImageFeatures(ImageFeatures):
     """Images to the features of a network of Transformers."""
 
-    @classmethod
-    def find(cls, name: str) -> ImageBackbone:
-        """Return the network in a folder, or of the hub."""
-        return hub.image_backbone(name)
+    find = staticmethod(hub.image_backbone)
 
 
 @register_encoder("timm")
@@ -144,7 +137,4 @@ class HubImageFeatures(ImageFeatures):
 class TimmFeatures(ImageFeatures):
     """Images to the features of a network of timm with its pretrained weights."""
 
-    @classmethod
-    def find(cls, name: str) -> ImageBackbone:
-        """Return the network as timm has it."""
-        return hub.timm_backbone(name)
+    find = staticmethod(hub.timm_backbone)

@@ -101,16 +101,12 @@ class TextFeatures(Pretrained[TextBackbone]):
 class MiniLMFeatures(TextFeatures):
     """Texts to 384 features each: the mean of all-MiniLM-L6-v2's outputs over the text's tokens, of length 1."""
 
+    find = staticmethod(lambda name: minilm.BACKBONE)
     weights: str = minilm.WEIGHTS
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self.backbone  # refuses other weights
-
-    @classmethod
-    def find(cls, name: str) -> TextBackbone:
-        """Return the network in its package."""
-        return minilm.BACKBONE
 
 
 @register_encoder("hf-text")
@@ -118,10 +114,7 @@ class MiniLMFeatures(TextFeatures):
 class HubTextFeatures(TextFeatures):
     """Texts to the features of an encoder of Transformers: the mean of its outputs over the text's tokens."""
 
-    @classmethod
-    def find(cls, name: str) -> TextBackbone:
-        """Return the network in a folder, or of the hub."""
-        return hub.text_backbone(name)
+    find = staticmethod(hub.text_backbone)
 
 
 def _by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
