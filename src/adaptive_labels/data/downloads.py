@@ -10,7 +10,7 @@ from typing import IO
 
 from adaptive_labels.data.archives import ARCHIVE_SUFFIXES
 from adaptive_labels.data.dataset import DataError
-from adaptive_labels.files import write_with
+from adaptive_labels.files import expanded, write_with
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes that have come and those that will; None where the server does not say."""
@@ -23,7 +23,7 @@ def place_of(data_dir: Path | None) -> tuple[Path, str]:
     """The folder that is looked in, and the same in words."""
     if data_dir is None:
         return Path(), "in the current folder"
-    return data_dir.expanduser(), f"in {data_dir.expanduser()}"
+    return expanded(data_dir), f"in {expanded(data_dir)}"
 
 
 def find(root: Path, folder: str, archive: str, is_complete: Callable[[Path], bool]) -> Path | None:

@@ -94,7 +94,7 @@ def read_texts_only(path: Path, text_column: str | None = None) -> list[str]:
     if text_column is not None:
         columns = _given_text(table, text_column)
     else:
-        label = _by_name(table, LABEL_NAMES, range(len(table.names)))
+        label = _by_name(table, LABEL_NAMES, range(len(table.names))) if len(table.names) > 1 else None
         columns = _guess_text(table, label) or (_longest(table, label),)
     return _joined(table, columns)
 
