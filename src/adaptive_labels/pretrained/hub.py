@@ -19,12 +19,11 @@ import torch
 from torch import Tensor, nn
 
 from adaptive_labels.errors import UserError
-from adaptive_labels.files import expanded
-from adaptive_labels.pretrained.backbones import MOST_TOKENS, ImageBackbone, TextBackbone
+from adaptive_labels.files import expanded, file_hash
+from adaptive_labels.pretrained.backbones import IMAGENET_MEAN, IMAGENET_STD, MOST_TOKENS, ImageBackbone, TextBackbone
 from adaptive_labels.words import first_line
 
 _FILES = ("*.json", "*.safetensors", "*.txt", "*.model")  # what is downloaded: settings, weights, vocabularies
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, unless a network says otherwise
 _UNKNOWN = "What {} was trained on is not known here: if it has seen this data, the figures flatter it."
 
 
@@ -84,7 +83,7 @@ def image_backbone(name: str) -> ImageBackbone:
         given = json.loads((folder / "preprocessor_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         given = {}
-    mean, std = tuple(given.get("image_mean") or _MEAN), tuple(given.get("image_std") or _STD)
+    mean, std = tuple(given.get("image_mean") or IMAGENET_MEAN), tuple(given.get("image_std") or IMAGENET_STD)
     size = getattr(settings, "image_size", None)
     only = size if isinstance(size, int) else size[0] if size else None
     load = functools.partial(_load, name)
@@ -188,8 +187,7 @@ def _hash(folder: Path) -> str:
     """A hash of all that decides the features: settings, weights, vocabularies."""
     digest = hashlib.sha256()
     for path in sorted(path for pattern in _FILES for path in folder.glob(pattern)):
-        with path.open("rb") as file:
-            digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
+        digest.update(path.name.encode() + bytes.fromhex(file_hash(path)))
     return digest.hexdigest()
 
 

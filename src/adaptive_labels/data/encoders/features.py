@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaptive_labels.data.cache import cache_folder, hash_of, kept, mapped
+from adaptive_labels.data.downloads import Progress
 from adaptive_labels.data.encoders import Encoder
 from adaptive_labels.errors import UserError
 from adaptive_labels.pretrained.backbones import Backbone
@@ -32,7 +33,6 @@ _DIGEST, _NUMBER = "S16", "<f2"  # half precision: half the space, and no predic
 KEPT_FROM = 64
 """Fewer new inputs than this, as in a prediction, are encoded in memory and leave nothing behind."""
 
-Progress = Callable[[int, int | None], None]
 Digests = NDArray[np.bytes_]
 Batches = Callable[[NDArray[np.int64]], Iterator[tuple[Sequence[int], Any]]]
 """Of the inputs at some indices: batches for the network, each after its places among the indices."""

@@ -20,8 +20,8 @@ from adaptive_labels.data.encoders import Encoder, register_encoder
 from adaptive_labels.data.pixels import open_rgb, random_view, resize_and_cut, resize_for, why_unreadable
 from adaptive_labels.files import read_bytes
 from adaptive_labels.machine import usable_cores
+from adaptive_labels.pretrained.backbones import IMAGENET_MEAN, IMAGENET_STD
 
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # as the field has them
 WORKERS = "ALR_DATA_WORKERS"
 """The environment variable with the number of processes that read images; one per core if it is not set, 0 for none."""
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from adaptive_labels.data.encoders import Encoder, register_encoder
 from adaptive_labels.data.encoders.features import Features
+from adaptive_labels.data.encoders.text import check_positive
 from adaptive_labels.data.rows import TableRows, to_number
 from adaptive_labels.errors import UserError
 
@@ -40,8 +41,7 @@ class RowEncoder(Encoder):
     def fit(cls, inputs: TableRows, **options: Any) -> "RowEncoder":
         """Return the encoder for rows like these, the training rows; at most 50 categories, or `max_categories`."""
         max_categories = options.get("max_categories", 50)
-        if max_categories < 1:
-            raise ValueError(f"max_categories is {max_categories}; it must be at least 1")
+        check_positive(max_categories=max_categories)
         columns: list[dict[str, Any]] = []
         for name, numeric, cells in zip(inputs.names, inputs.numeric, inputs.cells.T, strict=True):
             if numeric:

@@ -79,11 +79,6 @@ def _is_index(name: str, values: Sequence[str]) -> bool:
     return len(values) > 2 and numbers[0] in (0, 1) and numbers == [numbers[0] + i for i in range(len(values))]
 
 
-def rows_of(table: Table, columns: Sequence[int], numeric: Sequence[bool], names: Sequence[str]) -> TableRows:
-    """The rows of a table as a network reads them; `names` are the columns' in the training table."""
-    return TableRows.of(names, numeric, (table.texts(column) for column in columns))
-
-
 def features_note(table: Table, found: FeatureColumns, rows: TableRows) -> list[str]:
     """What is read of each row, what is left out, and how many values are missing."""
     kinds = []
