@@ -8,7 +8,7 @@ from adaptive_labels.data.rows import TableRows, clean, holds_numbers, to_number
 from adaptive_labels.words import counted, few
 
 MOST_CATEGORIES = 50  # distinct values of a column of categories, or a tenth of the rows if that is more
-_SAMPLED_ROWS = 5_000
+SAMPLED_ROWS = 5_000
 _FEW_ROWS, _FEW_NUMBERS = 20, 10
 _LONG = 20  # characters on average: texts without spaces, as in Chinese, are known by their length
 _INDEX_NAMES = ("id", "index", "idx", "row", "uuid", "guid", "key", "unnamed:_0", "")
@@ -24,7 +24,7 @@ class FeatureColumns(NamedTuple):
 
 def sampled(table: Table, column: int) -> list[str]:
     """Some values of a column as texts, missing ones empty."""
-    values = table.columns[column][:_SAMPLED_ROWS]
+    values = table.columns[column][:SAMPLED_ROWS]
     return [clean("" if value is None else str(value)) for value in values]
 
 

@@ -14,7 +14,15 @@ import torch
 
 from adaptive_labels.data.dataset import DataError, Examples, Kind, SplitName
 from adaptive_labels.data.readers import register_reader
-from adaptive_labels.data.readers.features import FeatureColumns, feature_columns, features_note, is_text, measures
+from adaptive_labels.data.readers.features import (
+    SAMPLED_ROWS,
+    FeatureColumns,
+    feature_columns,
+    features_note,
+    is_text,
+    measures,
+    sampled,
+)
 from adaptive_labels.data.readers.split_files import find_files, tables_of
 from adaptive_labels.data.readers.tables import (
     LABEL_NAMES,
@@ -26,14 +34,13 @@ from adaptive_labels.data.readers.tables import (
     read_parts,
     read_table,
 )
-from adaptive_labels.data.rows import TableRows
+from adaptive_labels.data.rows import TableRows, holds_numbers
 from adaptive_labels.data.splits import RawDataset
 from adaptive_labels.data.stored_texts import LineSources
 from adaptive_labels.files import read_text
 from adaptive_labels.words import counted, few, listed
 
 _WHOLE_NUMBER = re.compile(r"-?\d+(\.0+)?")
-_SAMPLED_ROWS = 5_000
 NO_TEXT = "none"
 _FEW_CLASSES = 50
 
@@ -308,8 +315,8 @@ def _guess_label(table: Table, taken: Sequence[int]) -> int:
 
 def _few_valued(table: Table, columns: Sequence[int]) -> dict[int, int]:
     """Of the columns with few enough different values to be labels, how many they have."""
-    counts = {i: len(set(map(str, table.columns[i][:_SAMPLED_ROWS]))) for i in columns}
-    most = min(len(table), _SAMPLED_ROWS) / 2
+    counts = {i: len(set(map(str, table.columns[i][:SAMPLED_ROWS]))) for i in columns}
+    most = min(len(table), SAMPLED_ROWS) / 2
     return {i: count for i, count in counts.items() if 2 <= count <= most}
 
 
@@ -338,7 +345,9 @@ def _guess_text(table: Table, label: int | None) -> tuple[int, ...]:
 
 
 def _longest(table: Table, columns: Sequence[int]) -> int:
-    return max(columns, key=lambda i: sum(map(len, _sample(table, i))))
+    """The column with the longest values; one of numbers only if all are."""
+    values = {i: sampled(table, i) for i in columns}
+    return max(columns, key=lambda i: (not holds_numbers(values[i]), sum(map(len, values[i]))))
 
 
 def _by_name(table: Table, names: Sequence[str], free: Sequence[int]) -> int | None:
@@ -355,11 +364,7 @@ def _by_name(table: Table, names: Sequence[str], free: Sequence[int]) -> int | N
     return None
 
 
-def _sample(table: Table, column: int) -> list[str]:
-    return [value for value in table.columns[column][:_SAMPLED_ROWS] if isinstance(value, str)]
-
-
 def _reads_like_text(table: Table, column: int) -> bool:
     """Whether the values have two words or more on average; an empty column does, as it may be filled in test."""
-    values = [value for value in _sample(table, column) if value.strip()]
-    return not values or sum(len(value.split()) for value in values) >= 2 * len(values)
+    words = [len(str(value).split()) for value in table.columns[column][:SAMPLED_ROWS] if value is not None]
+    return sum(words) >= 2 * sum(map(bool, words))
