@@ -53,7 +53,7 @@ _READ: ContextVar[dict[str, RawDataset] | None] = ContextVar("read", default=Non
 
 
 def read_once() -> AbstractContextManager[None]:
-    """A context in which the same files are read but once: another share of them costs no time."""
+    """A context in which the same files are read only once, also for another share of the training examples."""
     return within(_READ, {})
 
 

@@ -6,6 +6,7 @@ Features are kept by the content of each input. Another split of the same data o
 data has grown, only the new inputs are encoded.
 """
 
+import os
 import time
 from abc import abstractmethod
 from collections import deque
@@ -43,7 +44,7 @@ _PROGRESS: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 
 class OverdueError(Exception):
-    """Encoding would not end in its time but take so many seconds; what was encoded until then is kept."""
+    """Encoding would take so many seconds, which is too long; what was encoded until then is kept."""
 
     def __init__(self, words: str, seconds: float) -> None:
         super().__init__(words)
@@ -52,7 +53,7 @@ class OverdueError(Exception):
 
 @dataclass
 class _Limit:
-    """When encoding must be over, how many inputs that is for, and how far it is."""
+    """The moment when encoding must be over, the number of inputs until then, and how many are done."""
 
     moment: float
     total: int
@@ -232,6 +233,9 @@ def _make(
     def make(folder: Path) -> None:
         (folder / "digests.bin").write_bytes(digests.tobytes())
         values = np.memmap(folder / "values.bin", _NUMBER, "w+", shape=shape)
+        if hasattr(os, "posix_fallocate"):  # a disk that is full says so here; later the process would be killed
+            with (folder / "values.bin").open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, values.nbytes)
         try:
             _fill(values.view(np.ndarray), filled, batches, network)
         except OverdueError:

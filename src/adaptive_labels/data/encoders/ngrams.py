@@ -87,7 +87,7 @@ class HashedNgrams(TextEncoder):
         return cls(**settings)
 
     def encode_chunks(self, texts: Sequence[str]) -> Iterator[Chunk]:
-        """Yield the numbers of some texts after the other; a text without a visible character has none."""
+        """Yield the numbers of all texts, for some at a time; a text without a visible character has none."""
         return map(self._encode_chunk, self._chunks(texts))
 
     def _encode_chunk(self, texts: list[str]) -> Chunk:

@@ -105,7 +105,7 @@ class TextEncoder(Encoder):
 
     @abstractmethod
     def encode_chunks(self, texts: Sequence[str]) -> Iterator[Chunk]:
-        """Yield the numbers of some texts after the other."""
+        """Yield the numbers of all texts, for some texts at a time."""
 
     @classmethod
     def _fit(cls, texts: Sequence[str], **settings: Any) -> Self:

@@ -79,7 +79,7 @@ class WordIds(TextEncoder):
         return {"vocabulary": len(self.words) + 2}
 
     def encode_chunks(self, texts: Sequence[str]) -> Iterator[Chunk]:
-        """Yield the numbers of some texts' words after the other, up to `max_words` of each text."""
+        """Yield the numbers of up to `max_words` words of each text, for some texts at a time."""
         for chunk in self._chunks(texts):
             words = Words.find(chunk)
             hashes = words.hashes()
