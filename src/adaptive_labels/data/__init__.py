@@ -112,7 +112,8 @@ def load_dataset(
         if min_per_class is not None:
             raw = without_rare_classes(raw, min_per_class)
         if ordered:
-            raw = in_order(raw, None if name_or_path in DATASETS else _find_path(name_or_path, data_dir))
+            path = None if name_or_path in DATASETS else _find_path(name_or_path, data_dir)
+            raw = in_order(raw, [] if path is None else [path, _unpacked(path)])
         return assemble(raw, split_seed=split_seed, train_fraction=train_fraction)
     except OSError as error:
         raise DataError(f"{error.filename or name_or_path} cannot be read: {error.strerror or error}.") from error
@@ -136,9 +137,7 @@ def _read(name_or_path: str, data_dir: Path | None, options: dict[str, Any]) -> 
     if named is not None:
         what, given, read = f"The data set {name_or_path}", data_dir, named.read
     else:
-        given = _find_path(name_or_path, data_dir)
-        if given.suffix.lower() == ".zip" and given.is_file():
-            given = unzipped(given)
+        given = _unpacked(_find_path(name_or_path, data_dir))
         reader = next((reader for reader in READERS if reader.can_read(given)), None)
         if reader is None:
             raise DataError(_why_unreadable(given))
@@ -158,6 +157,10 @@ def _find_path(name_or_path: str, data_dir: Path | None) -> Path:
     where = f" here or in {data_dir}" if data_dir is not None else ""
     hint = did_you_mean(name_or_path.lower(), DATASETS) or f"; the names are {', '.join(DATASETS)}."
     raise DataError(f"{name_or_path!r} is no data set's name, and no such path exists{where}{hint}")
+
+
+def _unpacked(path: Path) -> Path:
+    return unzipped(path) if path.suffix.lower() == ".zip" and path.is_file() else path
 
 
 def _why_unreadable(path: Path) -> str:

@@ -144,12 +144,16 @@ def without_rare_classes(raw: RawDataset, least: int) -> RawDataset:
     return replace(raw, classes=classes, splits=splits, digests=digests, notes=[*raw.notes, note])
 
 
-def in_order(raw: RawDataset, path: Path | None) -> RawDataset:
-    """The data set with its classes as steps of a scale: by the number in each name, or as a classes.txt lists them."""
+def in_order(raw: RawDataset, paths: Sequence[Path]) -> RawDataset:
+    """The data set with its classes as steps of a scale: by the number in each name, or as a classes.txt lists them.
+
+    The file is in one of the paths, or beside it.
+    """
     numbers = [found[0] for name in raw.classes if (found := _NUMBER.search(name)) is not None]
-    lines, places = [], []
-    if path is not None and (file := (path if path.is_dir() else path.parent) / "classes.txt").is_file():
-        lines = [line.strip() for line in read_text(file, "utf-8-sig", "replace").splitlines()]
+    places: list[float]
+    files = ((path if path.is_dir() else path.parent) / "classes.txt" for path in paths)
+    texts = (read_text(file, "utf-8-sig", "replace") for file in files if file.is_file())
+    lines = [line.strip() for line in next(texts, "").splitlines()]
     if set(lines) >= set(raw.classes):
         places = [float(lines.index(name)) for name in raw.classes]
     elif len(set(numbers)) == len(raw.classes):

@@ -211,3 +211,8 @@ def test_ordered_classes_go_by_their_numbers_or_by_a_list(tmp_path: Path) -> Non
         load_dataset(str(path), ordered=True)
     (tmp_path / "classes.txt").write_text("low\nmedium\nhigh\n")
     assert load_dataset(str(path), ordered=True).classes == ("low", "medium", "high")
+    with zipfile.ZipFile(tmp_path / "elsewhere.zip", "w") as archive:
+        for file in (path, tmp_path / "classes.txt"):
+            archive.write(file, f"data/{file.name}")
+    (tmp_path / "classes.txt").unlink()
+    assert load_dataset(str(tmp_path / "elsewhere.zip"), ordered=True).classes == ("low", "medium", "high")

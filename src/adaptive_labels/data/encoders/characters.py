@@ -8,7 +8,8 @@ import numpy as np
 
 from adaptive_labels.data.encoders import register_encoder
 from adaptive_labels.data.encoders.hashes import code_points
-from adaptive_labels.data.encoders.text import Chunk, TextEncoder, check_positive
+from adaptive_labels.data.encoders.text import Chunk, TextEncoder
+from adaptive_labels.errors import check_positive
 
 ZHANG_ALPHABET = (
     "abcdefghijklmnopqrstuvwxyz0123456789-,;.!?:'\"/\\|_@#$%^&*~`+-=<>()[]{}\n"  # the hyphen is there twice

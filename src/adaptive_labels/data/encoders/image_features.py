@@ -19,6 +19,7 @@ from adaptive_labels.data.encoders.features import Batches, Features, Pretrained
 from adaptive_labels.data.encoders.images import EncodedFiles, ImageEncoder, ImageTensors
 from adaptive_labels.data.pixels import resize_for
 from adaptive_labels.data.splits import content_digest
+from adaptive_labels.errors import check_positive
 from adaptive_labels.pretrained import efficientnet_lite, hub
 from adaptive_labels.pretrained.backbones import ImageBackbone
 
@@ -49,6 +50,7 @@ class ImageFeatures(Pretrained[ImageBackbone], ImageEncoder):
         super().__post_init__()
         if not 32 <= self.input_size <= 1024:
             raise ValueError(f"input_size is {self.input_size}; it must be from 32 to 1024")
+        check_positive(input_size=self.input_size)
 
     @classmethod
     def fit(cls, inputs: Tensor | ImageFiles, name: str = "", **options: Any) -> Self:

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from adaptive_labels.data.encoders import Encoder, register_encoder
 from adaptive_labels.data.encoders.features import Features
-from adaptive_labels.data.encoders.text import check_positive
 from adaptive_labels.data.rows import TableRows, to_number
-from adaptive_labels.errors import UserError
+from adaptive_labels.errors import UserError, check_positive
 
 FURTHEST = 10.0  # standard deviations: what is beyond, a mistyped number perhaps, is drawn in
 

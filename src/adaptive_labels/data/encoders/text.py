@@ -168,13 +168,6 @@ class TextEncoder(Encoder):
             yield chunk
 
 
-def check_positive(**sizes: int) -> None:
-    """Refuse settings below 1 by their names."""
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} is {size}; it must be at least 1")
-
-
 def _is_kept(texts: Sequence[str]) -> TypeGuard[StoredTexts]:
     return isinstance(texts, StoredTexts) and len(texts) >= KEPT_FROM
 

@@ -14,6 +14,7 @@ from adaptive_labels.data.encoders.features import Features, Pretrained, encoded
 from adaptive_labels.data.encoders.text import PaddedIds
 from adaptive_labels.data.splits import content_digest
 from adaptive_labels.data.stored_texts import text_lengths
+from adaptive_labels.errors import check_positive
 from adaptive_labels.pretrained import hub, minilm
 from adaptive_labels.pretrained.backbones import MOST_TOKENS, TextBackbone
 
@@ -43,6 +44,7 @@ class TextFeatures(Pretrained[TextBackbone]):
     def __post_init__(self) -> None:
         if not 3 <= self.max_tokens <= MOST_TOKENS:
             raise ValueError(f"max_tokens is {self.max_tokens}; it must be from 3 to {MOST_TOKENS}")
+        check_positive(max_tokens=self.max_tokens)
 
     @classmethod
     def fit(cls, inputs: Sequence[str], name: str = "", **options: Any) -> Self:
