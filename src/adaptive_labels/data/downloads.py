@@ -55,7 +55,15 @@ def download(url: str, path: Path, checksum: str, progress: Progress) -> None:
 
     def fill(file: IO[bytes]) -> None:
         try:
-            _stream(url, file, digest, progress)
+            with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
+                length = answer.headers.get("Content-Length")
+                total = int(length) if length is not None else None
+                while chunk := answer.read(_CHUNK):
+                    file.write(chunk)
+                    digest.update(chunk)
+                    progress(file.tell(), total)
+            if total is not None and file.tell() != total:
+                raise http.client.IncompleteRead(b"", total - file.tell())
         except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
             if isinstance(error, urllib.error.HTTPError):
                 error.close()  # it is the server's answer, too, and holds the connection
@@ -69,17 +77,3 @@ def download(url: str, path: Path, checksum: str, progress: Progress) -> None:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_with(path, fill)
-
-
-def _stream(url: str, file: IO[bytes], digest: "hashlib._Hash", progress: Progress) -> None:
-    with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
-        length = answer.headers.get("Content-Length")
-        total = int(length) if length is not None else None
-        done = 0
-        while chunk := answer.read(_CHUNK):
-            file.write(chunk)
-            digest.update(chunk)
-            done += len(chunk)
-            progress(done, total)
-    if total is not None and done != total:
-        raise http.client.IncompleteRead(b"", total - done)

@@ -166,7 +166,12 @@ def read_parts(paths: Sequence[Path], *, header: bool | None = None, known_names
 def _read_text(path: Path, other_encoding: str) -> tuple[str, list[str]]:
     """The file's text, and notes on how it was decoded; what is not UTF-8 is read in the other encoding."""
     try:
-        raw = _decompressed(path) if path.name.lower().endswith(".gz") else read_bytes(path)
+        if path.name.lower().endswith(".gz"):
+            with open_regular(path) as packed, gzip.open(packed) as file:
+                raw = file.read(limits.value(limits.FILE) + 1)
+            limits.check(limits.FILE, len(raw), path)
+        else:
+            raw = read_bytes(path)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
     text, notes = _decode(path, raw, other_encoding)
@@ -176,14 +181,6 @@ def _read_text(path: Path, other_encoding: str) -> tuple[str, list[str]]:
     if not text or text.isspace():
         raise DataError(f"{path} is empty.")
     return text, notes
-
-
-def _decompressed(path: Path) -> bytes:
-    most = limits.value(limits.FILE)
-    with open_regular(path) as packed, gzip.open(packed) as file:
-        raw = file.read(most + 1)
-    limits.check(limits.FILE, len(raw), path)
-    return raw
 
 
 def _decode(path: Path, raw: bytes, other_encoding: str) -> tuple[str, list[str]]:

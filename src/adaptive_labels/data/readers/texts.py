@@ -238,16 +238,15 @@ def _choose_columns(table: Table, text_column: str | None, label_column: str | N
 def _columns_note(
     table: Table, text: tuple[int, ...], label: int, text_column: str | None, label_column: str | None
 ) -> str:
+    others = _label_candidates(table, (*text, label)) if label_column is None else []
     if not text:
         how = " (guessed)" if label_column is None else ""
-        others = _label_candidates(table, (label,))[:3] if label_column is None else []
-        hint = f" Other columns that could be it: {', '.join(map(repr, others))}." if others else ""
+        hint = f" Other columns that could be it: {', '.join(map(repr, others[:3]))}." if others else ""
         return f"The label is read from column {table.names[label]!r}{how}.{hint}"
     guessed = [what for what, given in {"text ": text_column, "label ": label_column}.items() if given is None]
     how = {0: "", 1: f" ({''.join(guessed)}guessed)", 2: " (guessed)"}[len(guessed)]
     names = " and ".join(repr(table.names[i]) for i in text)
     columns = f"read from column {names}, the label from column {table.names[label]!r}"
-    others = _label_candidates(table, (*text, label)) if label_column is None else []
     hint = f" Other columns that could be the label: {', '.join(map(repr, others))}." if others else ""
     if table.has_header:
         return f"Text is {columns}{how}.{hint}"
