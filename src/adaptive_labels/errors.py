@@ -1,6 +1,7 @@
 """The error class for mistakes that the user can correct; its message is one sentence."""
 
 import difflib
+import numbers
 import signal
 from collections.abc import Iterable
 
@@ -18,6 +19,15 @@ class Stopped(KeyboardInterrupt):
     def __init__(self, words: str = "", number: int = signal.SIGINT) -> None:
         super().__init__(words)
         self.number = number
+
+
+def check_positive(**sizes: int) -> None:
+    """Refuse sizes below 1, and such as are no whole numbers, by their names."""
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name} is {size}; it must be at least 1")
+        if not isinstance(size, numbers.Integral):
+            raise ValueError(f"{name} is {size}; it must be a whole number")
 
 
 def did_you_mean(given: object, known: Iterable[str], prefix: str = "") -> str:

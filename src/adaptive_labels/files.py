@@ -176,6 +176,14 @@ def file_hash(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def expanded(path: str | Path) -> Path:
+    """The path with ~ as the home folder; as it is if there is no such user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
 def refuse_special(path: str | Path) -> None:
     """Raise an OSError if a path leads to a pipe, a device or a socket, which is never opened as data."""
     _refuse_kind(path, Path(path).stat().st_mode)

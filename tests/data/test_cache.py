@@ -78,6 +78,14 @@ def test_what_killed_processes_have_left_is_cleared_away(cache):
     assert entries(cache, "things") == [".key.2.part", ".other.1.part", "key"]
 
 
+def test_another_process_may_finish_while_leftovers_are_looked_for(cache, monkeypatch):
+    (cache / "things" / ".key.1.part").mkdir(parents=True)
+    found = [cache / "things" / name for name in (".key.1.part", ".key.2.part")]  # the second one is gone by now
+    monkeypatch.setattr(Path, "glob", lambda *_: found)
+    kept("things", "key", lambda folder: None)
+    assert entries(cache, "things") == [".key.1.part", "key"]
+
+
 def test_another_process_may_be_faster(cache):
     def make(folder: Path) -> None:
         (folder / "x").write_text("mine")

@@ -100,6 +100,8 @@ def test_options_are_checked():
     mean = (0.5, 0.5, 0.5)
     with pytest.raises(ValueError, match="input_size is 16; it must be from 32 to 1024"):
         EfficientNetFeatures(mean, mean, (8, 8), 3, input_size=16)
+    with pytest.raises(ValueError, match=r"input_size is 64\.5; it must be a whole number"):
+        EfficientNetFeatures(mean, mean, (8, 8), 3, input_size=64.5)
     with pytest.raises(ValueError, match="is not known here"):
         EfficientNetFeatures(mean, mean, (8, 8), 3, weights="0" * 64)
 

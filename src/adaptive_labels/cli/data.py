@@ -2,7 +2,6 @@
 
 import time
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -76,11 +75,12 @@ def prepare(data: Data, config: "RunConfig") -> None:
 def _fetch(config: "RunConfig") -> None:
     """Download a data set that can be downloaded to the folder that --data-dir names."""
     from adaptive_labels.data import DATASETS
+    from adaptive_labels.files import expanded
 
     named = DATASETS.get(config.data.name)
     if named is None or named.fetch is None or config.data.data_dir is None:
         return
     with show_progress(lambda done, total: f"downloaded {done / 1e6:,.1f} of {total / 1e6:,.1f} MB") as progress:
-        done = named.fetch(Path(config.data.data_dir).expanduser(), progress)
+        done = named.fetch(expanded(config.data.data_dir), progress)
     for sentence in done:
         prose(sentence)

@@ -2,8 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from adaptive_labels.data.encoders.features import (
     encoding_progress as encoding_progress,
     encoding_until as encoding_until,
     pretraining_notes as pretraining_notes,
+    within,
 )
 from adaptive_labels.data.encoders.text import length_notes as length_notes
 from adaptive_labels.data.noise import inject_noise as inject_noise
@@ -47,19 +47,14 @@ from adaptive_labels.data.rows import TableRows as TableRows
 from adaptive_labels.data.splits import RawDataset, assemble, in_order, without_rare_classes
 from adaptive_labels.data.stored_texts import StoredTexts as StoredTexts
 from adaptive_labels.errors import did_you_mean
-from adaptive_labels.files import refuse_special
+from adaptive_labels.files import expanded, refuse_special
 
 _READ: ContextVar[dict[str, RawDataset] | None] = ContextVar("read", default=None)
 
 
-@contextmanager
-def read_once() -> Iterator[None]:
-    """A context in which the same files are read but once: another share of them costs no time."""
-    token = _READ.set({})
-    try:
-        yield
-    finally:
-        _READ.reset(token)
+def read_once() -> AbstractContextManager[None]:
+    """A context in which the same files are read only once, also for another share of the training examples."""
+    return within(_READ, {})
 
 
 def load_dataset(
@@ -104,66 +99,68 @@ def load_dataset(
     if image_size is not None and image_size < 1:
         raise DataError(f"image_size must be 1 or more, not {image_size}.")
     data_dir = None if data_dir is None else Path(data_dir)
-    options = {"text_column": text_column, "label_column": label_column, "image_size": image_size}
+    options = {
+        "text_column": text_column,
+        "label_column": label_column,
+        "image_size": image_size,
+        "largest_size": largest_size,
+        "skip_unreadable": skip_unreadable,
+        "drop_unlabelled": drop_unlabelled,
+    }
     try:
-        others = {
-            "largest_size": largest_size,
-            "skip_unreadable": skip_unreadable,
-            "drop_unlabelled": drop_unlabelled,
-        }
-        raw = _read_once(name_or_path, data_dir, options, others)
-        raw = raw if min_per_class is None else without_rare_classes(raw, min_per_class)
-        raw = (
-            in_order(raw, _find_path(name_or_path, data_dir) if name_or_path not in DATASETS else None)
-            if ordered
-            else raw
-        )
+        raw = _read_once(name_or_path, data_dir, options)
+        if min_per_class is not None:
+            raw = without_rare_classes(raw, min_per_class)
+        if ordered:
+            path = None if name_or_path in DATASETS else _find_path(name_or_path, data_dir)
+            raw = in_order(raw, [] if path is None else [path, _unpacked(path)])
         return assemble(raw, split_seed=split_seed, train_fraction=train_fraction)
     except OSError as error:
         raise DataError(f"{error.filename or name_or_path} cannot be read: {error.strerror or error}.") from error
 
 
-def _read_once(name_or_path: str, data_dir: Path | None, options: dict[str, Any], others: dict[str, Any]) -> RawDataset:
+def _read_once(name_or_path: str, data_dir: Path | None, options: dict[str, Any]) -> RawDataset:
     """As `_read`; within `read_once` from what was read before, if that is the same."""
     read = _READ.get()
     if read is None:
-        return _read(name_or_path, data_dir, options, others)
-    any_size = json.dumps([name_or_path, str(data_dir), options, {**others, "largest_size": "any"}])
-    this_size = json.dumps([name_or_path, str(data_dir), options, others])
-    raw = read.get(any_size) or read.get(this_size) or _read(name_or_path, data_dir, options, others)
+        return _read(name_or_path, data_dir, options)
+    sizes = "any", options["largest_size"]
+    any_size, this_size = (json.dumps([name_or_path, str(data_dir), {**options, "largest_size": s}]) for s in sizes)
+    raw = read.get(any_size) or read.get(this_size) or _read(name_or_path, data_dir, options)
     read[this_size if raw.resized else any_size] = raw
     return raw
 
 
-def _read(name_or_path: str, data_dir: Path | None, options: dict[str, Any], others: dict[str, Any]) -> RawDataset:
-    """Find the reader, and call it with those options that it has; refuse the first ones if given and it lacks them."""
+def _read(name_or_path: str, data_dir: Path | None, options: dict[str, Any]) -> RawDataset:
+    """Find the reader, and call it with those options that it has; refuse some if they are given and it lacks them."""
     named = DATASETS.get(name_or_path)
     if named is not None:
         what, given, read = f"The data set {name_or_path}", data_dir, named.read
     else:
-        given = _find_path(name_or_path, data_dir)
-        if given.suffix.lower() == ".zip" and given.is_file():
-            given = unzipped(given)
+        given = _unpacked(_find_path(name_or_path, data_dir))
         reader = next((reader for reader in READERS if reader.can_read(given)), None)
         if reader is None:
             raise DataError(_why_unreadable(given))
         what, read = f"The {reader.what} {given}", reader.read
     known = inspect.signature(read).parameters
-    for name, value in options.items():
-        if name not in known and value is not None:
-            raise DataError(f"{what} takes no {name} (given: {value!r}).")
-    options = {**options, **others}
+    for name in ("text_column", "label_column", "image_size"):
+        if name not in known and options[name] is not None:
+            raise DataError(f"{what} takes no {name} (given: {options[name]!r}).")
     return read(given, **{name: value for name, value in options.items() if name in known})
 
 
 def _find_path(name_or_path: str, data_dir: Path | None) -> Path:
-    for path in (Path(name_or_path).expanduser(), (data_dir or Path()) / name_or_path):
+    for path in (expanded(name_or_path), (data_dir or Path()) / name_or_path):
         if name_or_path and path.exists():
             refuse_special(path)
             return path
     where = f" here or in {data_dir}" if data_dir is not None else ""
     hint = did_you_mean(name_or_path.lower(), DATASETS) or f"; the names are {', '.join(DATASETS)}."
     raise DataError(f"{name_or_path!r} is no data set's name, and no such path exists{where}{hint}")
+
+
+def _unpacked(path: Path) -> Path:
+    return unzipped(path) if path.suffix.lower() == ".zip" and path.is_file() else path
 
 
 def _why_unreadable(path: Path) -> str:

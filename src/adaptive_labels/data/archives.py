@@ -14,6 +14,7 @@ from adaptive_labels.data.cache import cache_folder, hash_of, kept
 from adaptive_labels.data.dataset import DataError
 from adaptive_labels.errors import UserError
 from adaptive_labels.files import file_hash, open_regular
+from adaptive_labels.words import first_line
 
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
 BROKEN_ARCHIVE = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError)
@@ -21,7 +22,7 @@ BROKEN_ARCHIVE = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAErro
 
 def why_broken(error: Exception) -> str:
     """What is wrong with an archive, in words."""
-    return (getattr(error, "strerror", None) or str(error)).splitlines()[0].rstrip(":")
+    return (getattr(error, "strerror", None) or first_line(error)).rstrip(":")
 
 
 def members(path: Path) -> Iterator[tuple[PurePosixPath, IO[bytes]]]:

@@ -5,9 +5,6 @@ Shapes: `images` (N, C, H, W) of any type. Every function returns a new tensor; 
 drawn for the whole batch, so that processes that share it change each image as one process would.
 """
 
-import functools
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -21,8 +18,8 @@ def random_flip(images: Tensor, generator: torch.Generator | None = None, among:
     >>> random_flip(torch.ones(2, 1, 1, 3)).shape
     torch.Size([2, 1, 1, 3])
     """
-    _check(images)
-    return _mirrored(images, _drawn(lambda count: torch.rand(count, generator=generator), images, among) < 0.5)
+    count, own = _batch(images, among)
+    return _mirrored(images, torch.rand(count, generator=generator)[own] < 0.5)
 
 
 def alternating_flip(images: Tensor, first: Tensor, epoch: int) -> Tensor:
@@ -31,7 +28,7 @@ def alternating_flip(images: Tensor, first: Tensor, epoch: int) -> Tensor:
     >>> alternating_flip(torch.tensor([[[[1, 2]]], [[[3, 4]]]]), torch.tensor([True, False]), epoch=1).tolist()
     [[[[2, 1]]], [[[3, 4]]]]
     """
-    _check(images)
+    _batch(images, None)
     return _mirrored(images, first if epoch % 2 else ~first)
 
 
@@ -46,13 +43,13 @@ def random_cutout(images: Tensor, size: int, generator: torch.Generator | None =
     >>> random_cutout(torch.ones(2, 1, 4, 4), size=2).sum((1, 2, 3))
     tensor([12., 12.])
     """
-    _check(images)
+    count, own = _batch(images, among)
     inside = []
     for axis in (2, 3):
         length = images.shape[axis]
         if not 0 <= size <= length:
             raise ValueError(f"size is {size}; for images of {length} pixels it must be from 0 to {length}")
-        begin = _drawn(functools.partial(_places, length - size + 1, generator), images, among)
+        begin = torch.randint(length - size + 1, (count, 1), generator=generator)[own]
         places = torch.arange(length)
         inside.append((begin <= places) & (places < begin + size))  # (N, length)
     square = (inside[0][:, None, :, None] & inside[1][:, None, None, :]).to(images.device)  # (N, 1, H, W)
@@ -74,13 +71,12 @@ def random_crop(
     >>> random_crop(torch.ones(2, 1, 4, 4), padding=1).shape
     torch.Size([2, 1, 4, 4])
     """
-    _check(images)
+    count, own = _batch(images, among)
     if padding < 0:
         raise ValueError(f"padding is {padding}; it must be at least 0")
     examples, channels, height, width = images.shape
     padded = F.pad(images, (padding,) * 4, mode="reflect" if reflect else "constant").contiguous()
-    places = 2 * padding + 1
-    shift = _drawn(lambda count: torch.randint(places, (2, count, 1), generator=generator), images, among, axis=1)
+    shift = torch.randint(2 * padding + 1, (2, count, 1), generator=generator)[:, own]
     # A row of a crop is a run of `width` values somewhere in the padded images. All runs are a view without a copy, and
     # picking whole rows among them is many times faster than gathering single values.
     runs = padded.as_strided((max(padded.numel() - width + 1, 0), width), (1, 1))
@@ -91,16 +87,9 @@ def random_crop(
     return runs.index_select(0, begins).view(images.shape)
 
 
-def _places(count: int, generator: torch.Generator | None, images: int) -> Tensor:
-    return torch.randint(count, (images, 1), generator=generator)
-
-
-def _drawn(draw: Callable[[int], Tensor], images: Tensor, among: Among, axis: int = 0) -> Tensor:
-    """What is drawn for a whole batch, for these images of it."""
-    begin, count = among or (0, len(images))
-    return draw(count).narrow(axis, begin, len(images))
-
-
-def _check(images: Tensor) -> None:
+def _batch(images: Tensor, among: Among) -> tuple[int, slice]:
+    """How many images the whole batch has, and which of them these are."""
     if images.ndim != 4:
         raise ValueError(f"images has shape {tuple(images.shape)}; it must be (N, C, H, W)")
+    begin, count = among or (0, len(images))
+    return count, slice(begin, begin + len(images))

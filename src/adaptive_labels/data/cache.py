@@ -9,6 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from adaptive_labels.data.dataset import DataError
+from adaptive_labels.files import expanded
 
 CACHE = "ALR_CACHE"  # the environment variable with the folder
 _A_DAY = 24 * 3600
@@ -24,9 +26,7 @@ _A_DAY = 24 * 3600
 def cache_folder() -> Path:
     """Where entries are kept; $XDG_CACHE_HOME/adaptive-labels or ~/.cache/adaptive-labels unless ALR_CACHE is set."""
     given = os.environ.get(CACHE)
-    if given:
-        return Path(given).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "adaptive-labels"
+    return expanded(given or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "adaptive-labels"))
 
 
 def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
@@ -41,8 +41,9 @@ def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
     part = entry.with_name(f".{key}.{os.getpid()}.part")
     try:
         for left in entry.parent.glob(f".{key}.*.part"):  # of processes that were killed, if they are a day old
-            if left == part or time.time() - left.stat().st_mtime > _A_DAY:
-                shutil.rmtree(left, ignore_errors=True)
+            with suppress(FileNotFoundError):  # another process has just finished it
+                if left == part or time.time() - left.stat().st_mtime > _A_DAY:
+                    shutil.rmtree(left, ignore_errors=True)
         part.mkdir(parents=True)
         make(part)
         try:

@@ -1,6 +1,7 @@
 """The data set that every reader returns: three splits, class names, notes and a fingerprint."""
 
 import hashlib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +46,7 @@ class ImageFiles:
 
     def path(self, index: int) -> Path:
         """Where an image is."""
-        name: bytes = self.names[index]
-        return self.folder / name.decode()
+        return self.folder / os.fsdecode(self.names[index])
 
 
 Inputs = list[str] | StoredTexts | Tensor | ImageFiles | TableRows
@@ -127,7 +127,7 @@ def fingerprint(classes: Sequence[str], splits: Iterable[tuple[str, Examples]]) 
         if isinstance(examples.inputs, Tensor):
             _add_array(digest, examples.inputs.numpy())
         elif isinstance(examples.inputs, ImageFiles):
-            _add_texts(digest, [name.decode() for name in examples.inputs.names])
+            _add_texts(digest, list(map(os.fsdecode, examples.inputs.names)))
             _add_array(digest, examples.inputs.bytes_each)
             _add_array(digest, np.array([examples.inputs.size]))
         elif isinstance(examples.inputs, TableRows):

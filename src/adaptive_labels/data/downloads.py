@@ -10,7 +10,7 @@ from typing import IO
 
 from adaptive_labels.data.archives import ARCHIVE_SUFFIXES
 from adaptive_labels.data.dataset import DataError
-from adaptive_labels.files import write_with
+from adaptive_labels.files import expanded, write_with
 
 Progress = Callable[[int, int | None], None]
 """Called with the bytes that have come and those that will; None where the server does not say."""
@@ -23,7 +23,7 @@ def place_of(data_dir: Path | None) -> tuple[Path, str]:
     """The folder that is looked in, and the same in words."""
     if data_dir is None:
         return Path(), "in the current folder"
-    return data_dir.expanduser(), f"in {data_dir.expanduser()}"
+    return expanded(data_dir), f"in {expanded(data_dir)}"
 
 
 def find(root: Path, folder: str, archive: str, is_complete: Callable[[Path], bool]) -> Path | None:
@@ -55,7 +55,15 @@ def download(url: str, path: Path, checksum: str, progress: Progress) -> None:
 
     def fill(file: IO[bytes]) -> None:
         try:
-            _stream(url, file, digest, progress)
+            with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
+                length = answer.headers.get("Content-Length")
+                total = int(length) if length is not None else None
+                while chunk := answer.read(_CHUNK):
+                    file.write(chunk)
+                    digest.update(chunk)
+                    progress(file.tell(), total)
+            if total is not None and file.tell() != total:
+                raise http.client.IncompleteRead(b"", total - file.tell())
         except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
             if isinstance(error, urllib.error.HTTPError):
                 error.close()  # it is the server's answer, too, and holds the connection
@@ -69,17 +77,3 @@ def download(url: str, path: Path, checksum: str, progress: Progress) -> None:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_with(path, fill)
-
-
-def _stream(url: str, file: IO[bytes], digest: "hashlib._Hash", progress: Progress) -> None:
-    with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
-        length = answer.headers.get("Content-Length")
-        total = int(length) if length is not None else None
-        done = 0
-        while chunk := answer.read(_CHUNK):
-            file.write(chunk)
-            digest.update(chunk)
-            done += len(chunk)
-            progress(done, total)
-    if total is not None and done != total:
-        raise http.client.IncompleteRead(b"", total - done)

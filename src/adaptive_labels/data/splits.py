@@ -18,12 +18,13 @@ from torch import Tensor
 
 from adaptive_labels.data.dataset import DataError, Dataset, Examples, Kind, SplitName, fingerprint
 from adaptive_labels.data.rows import TableRows
+from adaptive_labels.files import read_text
 from adaptive_labels.words import counted, few
 
 TEST_FRACTION = 0.2
 VALIDATION_FRACTION = 0.1
 _HASHED_AT_A_TIME = 65_536
-_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+_NUMBER = re.compile(r"((?<!\w)-)?\d+(\.\d+)?")  # the hyphen of level-2 is no minus
 
 
 @dataclass(frozen=True)
@@ -42,34 +43,29 @@ class RawDataset:
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A split with a digest of each example, and of its pixels where that is another."""
+    """A split with a digest of each example."""
 
     examples: Examples
     digests: np.ndarray
-    pixels: np.ndarray | None
+    contents: np.ndarray  # (N, 16), hashes of what is shown: equal pixels, or texts equal but for case and spaces
 
     def subset(self, indices: np.ndarray) -> "_Part":
-        pixels = None if self.pixels is None else self.pixels[indices]
-        return _Part(self.examples.subset(torch.from_numpy(indices)), self.digests[indices], pixels)
-
-    def contents(self) -> np.ndarray:
-        """A hash of what each example shows, (N, 16): equal pixels, or texts equal but for case and spaces."""
-        return self.digests[:, :16] if self.pixels is None else self.pixels
+        return _Part(self.examples.subset(torch.from_numpy(indices)), self.digests[indices], self.contents[indices])
 
 
 def _part(examples: Examples, digests: np.ndarray | None) -> _Part:
     inputs = examples.inputs
     if isinstance(inputs, Tensor):
-        pixels = content_digests(inputs.flatten(1).numpy())
         # A copy of a file in another format or with other metadata has another digest, but the same pixels.
-        return _Part(examples, pixels, None) if digests is None else _Part(examples, digests, pixels)
-    if digests is None and isinstance(inputs, TableRows):
-        contents = ("\x1f".join(row).encode("utf-8", "surrogatepass") for row in inputs.cells)
-        return _Part(examples, content_digests(contents), None)
-    if digests is None:
+        contents = content_digests(inputs.flatten(1).numpy())
+    elif digests is not None:
+        contents = digests
+    elif isinstance(inputs, TableRows):
+        contents = content_digests("\x1f".join(row).encode("utf-8", "surrogatepass") for row in inputs.cells)
+    else:
         assert isinstance(inputs, list)
-        digests = digest_array([text_digest(text) for text in inputs])
-    return _Part(examples, digests, None)
+        contents = digest_array([text_digest(text) for text in inputs])
+    return _Part(examples, contents if digests is None else digests, contents[:, :16])
 
 
 def assemble(raw: RawDataset, *, split_seed: int = 0, train_fraction: float = 1.0) -> Dataset:
@@ -112,8 +108,8 @@ def assemble(raw: RawDataset, *, split_seed: int = 0, train_fraction: float = 1.
         )
     complete = {"train": train, "validation": validation, "test": test}
     for later, earlier in (("validation", "train"), ("test", "train"), ("test", "validation")):
-        contents = complete[later].contents()
-        shared = count_shared(contents, complete[earlier].contents())
+        contents = complete[later].contents
+        shared = count_shared(contents, complete[earlier].contents)
         if shared:
             verb = "occurs" if shared == 1 else "occur"
             notes.append(f"{shared:,} of {len(contents):,} {later} {thing}s also {verb} in {earlier}.")
@@ -133,38 +129,44 @@ def without_rare_classes(raw: RawDataset, least: int) -> RawDataset:
     for split, examples in raw.splits.items():
         rows = np.flatnonzero(kept[examples.labels.numpy()])
         dropped += len(examples) - len(rows)
+        if len(rows) == 0:
+            few_each = f"classes with fewer than {least} training examples (min_per_class)"
+            raise DataError(f"Without {few_each}, no {raw.kind} in the {split} split of {raw.name} is left.")
         part = examples.subset(torch.from_numpy(rows))
         splits[split] = replace(part, labels=number[part.labels])
         if split in raw.digests:
             digests[split] = raw.digests[split][rows]
-    rare = [name for name, stays in zip(raw.classes, kept, strict=True) if not stays]
+    rare, classes = ([raw.classes[k] for k in np.flatnonzero(chosen).tolist()] for chosen in (~kept, kept))
     note = (
         f"Left out {counted(len(rare), 'class', 'classes')} with fewer than {least} training examples "
-        f"({few(map(repr, rare))}): "
-        f"{counted(dropped, raw.kind)} in all."
+        f"({few(map(repr, rare))}): {counted(dropped, raw.kind)} in all."
     )
-    classes = [name for name, stays in zip(raw.classes, kept, strict=True) if stays]
     return replace(raw, classes=classes, splits=splits, digests=digests, notes=[*raw.notes, note])
 
 
-def in_order(raw: RawDataset, path: Path | None) -> RawDataset:
-    """The data set with its classes as steps of a scale: by the number in each name, or as a classes.txt lists them."""
-    numbers = [_NUMBER.search(name) for name in raw.classes]
-    listed = [] if path is None else (path if path.is_dir() else path.parent).glob("classes.txt")
-    lines = [line.strip() for file in listed for line in file.read_text("utf-8-sig", "replace").splitlines()]
+def in_order(raw: RawDataset, paths: Sequence[Path]) -> RawDataset:
+    """The data set with its classes as steps of a scale: by the number in each name, or as a classes.txt lists them.
+
+    The file is in one of the paths, or beside it.
+    """
+    numbers = [found[0] for name in raw.classes if (found := _NUMBER.search(name)) is not None]
+    places: list[float]
+    files = ((path if path.is_dir() else path.parent) / "classes.txt" for path in paths)
+    texts = (read_text(file, "utf-8-sig", "replace") for file in files if file.is_file())
+    lines = [line.strip() for line in next(texts, "").splitlines()]
     if set(lines) >= set(raw.classes):
-        order = sorted(range(len(raw.classes)), key=lambda k: lines.index(raw.classes[k]))
-    elif all(numbers) and len({found[0] for found in numbers if found}) == len(numbers):
-        order = sorted(range(len(raw.classes)), key=lambda k: float(numbers[k][0]))  # type: ignore[index]
+        places = [float(lines.index(name)) for name in raw.classes]
+    elif len(set(numbers)) == len(raw.classes):
+        places = list(map(float, numbers))
     else:
         raise DataError(
             f"data.ordered is true, but the classes ({', '.join(map(repr, raw.classes[:3]))}, …) have no numbers to be "
             "ordered by; list their names in a file classes.txt beside the data, one per line, from low to high."
         )
-    place = torch.empty(len(order), dtype=torch.int64)
-    place[torch.tensor(order)] = torch.arange(len(order))
+    order = np.argsort(places, kind="stable")
+    place = torch.from_numpy(np.argsort(order))  # of each class among the ordered ones
     splits = {name: replace(part, labels=place[part.labels]) for name, part in raw.splits.items()}
-    classes = [raw.classes[k] for k in order]
+    classes = [raw.classes[k] for k in order.tolist()]
     shown = " < ".join(classes if len(classes) <= 8 else [*classes[:4], "…", classes[-1]])
     note = f"The classes are ordered: {shown}; residual labels start at a class's neighbours."
     return replace(raw, classes=classes, splits=splits, notes=[*raw.notes, note])

@@ -40,7 +40,7 @@ from adaptive_labels.data.augment import alternating_flip, random_crop, random_c
 from adaptive_labels.errors import did_you_mean
 from adaptive_labels.experiments import teachers
 from adaptive_labels.experiments.defaults import choose, has_needless_pixels, largest_size
-from adaptive_labels.files import read_json, read_npz, refuse_special
+from adaptive_labels.files import expanded, read_json, read_npz, refuse_special
 from adaptive_labels.losses import Criterion, create_loss, find_method
 from adaptive_labels.losses.base import options_of
 from adaptive_labels.losses.residual import labels_of_neighbours
@@ -120,7 +120,7 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, tuple[s
 def _place_of(data: DataConfig) -> str:
     """The data set's name; of the user's own data the whole path, so that every spelling of it is the same run."""
     if data.name not in DATASETS:
-        for path in (Path(data.name).expanduser(), Path(data.data_dir or ".") / data.name):
+        for path in (expanded(data.name), Path(data.data_dir or ".") / data.name):
             if path.exists():
                 return str(path.resolve())
     return data.name

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from adaptive_labels.errors import UserError, did_you_mean
+from adaptive_labels.errors import UserError, check_positive, did_you_mean
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 
@@ -106,10 +106,8 @@ def find_model(name: str) -> tuple[ModelEntry, int | None]:
 
 
 def check_sizes(dropout: float = 0.0, **sizes: int) -> None:
-    """Refuse sizes below 1 and a dropout outside [0, 1), by their names."""
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} is {size}; it must be at least 1")
+    """Refuse sizes that are no whole numbers above 0, and a dropout outside [0, 1), by their names."""
+    check_positive(**sizes)
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout is {dropout}; it must be at least 0 and below 1")
 

@@ -141,26 +141,34 @@ class SmallResNet(nn.Module):
     Args:
         block: makes a block from its input channels, its width and its stride.
         pre_activation: normalise and rectify after the blocks, as `PreActBlock` needs it; else before them.
-        stem: channels of the first convolution.
-        stem_stride: its stride; 2 halves the size of the images at once, for a quarter of the work.
-        widths: channels of the stages, which have `depth` blocks each.
+        stem: channels of the first convolution; None is `width`.
+        factors: channels of the stages as multiples of `width`; each stage has `depth` blocks.
+        width: channels of the first stage.
+        stem_stride: of the first convolution; 2 halves the size of the images at once, for a quarter of the work.
         zero_init_last: every block starts as its shortcut.
+
+    >>> import torch
+    >>> network = SmallResNet(PreActBlock, True, None, (1, 2, 4, 8), 2, num_classes=10, in_channels=1, width=8)
+    >>> network(torch.zeros(2, 1, 8, 8)).shape
+    torch.Size([2, 10])
     """
 
     def __init__(
         self,
         block: Callable[[int, int, int], nn.Module],
         pre_activation: bool,
-        num_classes: int,
-        in_channels: int,
-        stem: int,
-        stem_stride: int,
-        widths: Sequence[int],
+        stem: int | None,
+        factors: Sequence[int],
         depth: int,
-        zero_init_last: bool,
+        num_classes: int,
+        in_channels: int = 3,
+        width: int = 64,
+        stem_stride: int = 1,
+        zero_init_last: bool = False,
     ) -> None:
         super().__init__()
-        check_sizes(in_channels=in_channels, width=widths[0], stem_stride=stem_stride)
+        check_sizes(in_channels=in_channels, width=width, stem_stride=stem_stride)
+        stem, widths = stem or width, [width * factor for factor in factors]
         self.pre_activation = pre_activation
         self.stem = nn.Conv2d(in_channels, stem, 3, stride=stem_stride, padding=1, bias=False)
         if not pre_activation:
@@ -183,24 +191,12 @@ class SmallResNet(nn.Module):
         return logits
 
 
-@register_model(
+# He, Zhang, Ren and Sun, "Identity Mappings in Deep Residual Networks", 2016.
+register_model(
     "preact-resnet18",
     "image",
     "pre-activation ResNet-18 for images of 8 to 64 pixels; 11.17M parameters for 10 classes",
-)
-def preact_resnet18(
-    num_classes: int, in_channels: int = 3, width: int = 64, stem_stride: int = 1, zero_init_last: bool = False
-) -> SmallResNet:
-    """Return the network with four stages of two blocks; the first has `width` channels, each later one twice as many.
-
-    He, Zhang, Ren and Sun, "Identity Mappings in Deep Residual Networks", 2016.
-
-    >>> import torch
-    >>> preact_resnet18(num_classes=10, in_channels=1, width=8)(torch.zeros(2, 1, 8, 8)).shape
-    torch.Size([2, 10])
-    """
-    widths = [width * factor for factor in (1, 2, 4, 8)]
-    return SmallResNet(PreActBlock, True, num_classes, in_channels, width, stem_stride, widths, 2, zero_init_last)
+)(partial(SmallResNet, PreActBlock, True, None, (1, 2, 4, 8), 2))
 
 
 @register_model(
@@ -214,27 +210,19 @@ def wide_resnet_28_10(
     stem_stride: int = 1,
     zero_init_last: bool = False,
 ) -> SmallResNet:
-    """Return the network with three stages of four blocks of `width`, 2 × `width` and 4 × `width` channels.
+    """Return the network with three stages of four blocks; 160 is ten times the 16 channels of the first convolution.
 
-    The width 160, ten times the 16 of the first convolution, is the paper's 28-10; its dropout, if any, is 0.3.
-
-    Zagoruyko and Komodakis, "Wide Residual Networks", 2016.
+    Zagoruyko and Komodakis, "Wide Residual Networks", 2016, whose dropout, if any, is 0.3.
     """
     check_sizes(dropout)
-    block, widths = partial(PreActBlock, dropout=dropout), [width * factor for factor in (1, 2, 4)]
-    return SmallResNet(block, True, num_classes, in_channels, 16, stem_stride, widths, 4, zero_init_last)
+    block = partial(PreActBlock, dropout=dropout)
+    return SmallResNet(block, True, 16, (1, 2, 4), 4, num_classes, in_channels, width, stem_stride, zero_init_last)
 
 
-@register_model("resnet32", "image", "ResNet-32 for images of 8 to 64 pixels; 464K parameters for 10 classes")
-def resnet32(
-    num_classes: int, in_channels: int = 3, width: int = 16, stem_stride: int = 1, zero_init_last: bool = False
-) -> SmallResNet:
-    """Return the network with three stages of five blocks of `width`, 2 × `width` and 4 × `width` channels.
-
-    He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition", 2016, section 4.2.
-    """
-    widths = [width * factor for factor in (1, 2, 4)]
-    return SmallResNet(BasicBlock, False, num_classes, in_channels, width, stem_stride, widths, 5, zero_init_last)
+# He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition", 2016, section 4.2.
+register_model("resnet32", "image", "ResNet-32 for images of 8 to 64 pixels; 464K parameters for 10 classes")(
+    partial(SmallResNet, BasicBlock, False, None, (1, 2, 4), 5, width=16)
+)
 
 
 class LargeResNet(nn.Module):

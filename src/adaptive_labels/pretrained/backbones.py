@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 MOST_TOKENS = 512  # that are read of a text at most
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # as the field has them
 
 
 @dataclass(frozen=True)

@@ -19,38 +19,30 @@ import torch
 from torch import Tensor, nn
 
 from adaptive_labels.errors import UserError
-from adaptive_labels.pretrained.backbones import MOST_TOKENS, ImageBackbone, TextBackbone
+from adaptive_labels.files import expanded, file_hash
+from adaptive_labels.pretrained.backbones import IMAGENET_MEAN, IMAGENET_STD, MOST_TOKENS, ImageBackbone, TextBackbone
+from adaptive_labels.words import first_line
 
 _FILES = ("*.json", "*.safetensors", "*.txt", "*.model")  # what is downloaded: settings, weights, vocabularies
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, unless a network says otherwise
 _UNKNOWN = "What {} was trained on is not known here: if it has seen this data, the figures flatter it."
 
 
-class _Texts(nn.Module):
-    """The mean of a network's outputs over the tokens of each text."""
+class _Mean(nn.Module):
+    """The mean of a network's outputs over the tokens of each text, or over the places of each image."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """Return (n, D) for token numbers (n, L), of which the first `lengths` (n,) of each row are the text's."""
-        mask = (torch.arange(tokens.shape[1], device=tokens.device) < lengths[:, None]).long()  # (n, L)
-        hidden: Tensor = self.model(input_ids=tokens, attention_mask=mask).last_hidden_state  # (n, L, D)
+    def forward(self, inputs: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Return (n, D) for images (n, 3, S, S), or for token numbers (n, L), the first `lengths` (n,) of each row."""
+        hidden: Tensor
+        if lengths is None:
+            hidden = self.model(pixel_values=inputs).last_hidden_state  # (n, places, D) or (n, D, height, width)
+            return hidden.mean((2, 3)) if hidden.ndim == 4 else hidden.mean(1)
+        mask = (torch.arange(inputs.shape[1], device=inputs.device) < lengths[:, None]).long()  # (n, L)
+        hidden = self.model(input_ids=inputs, attention_mask=mask).last_hidden_state  # (n, L, D)
         return (hidden * mask[:, :, None]).sum(1) / lengths[:, None]
-
-
-class _Images(nn.Module):
-    """The mean of a network's outputs over the places of each image."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return (n, D) for images (n, 3, S, S)."""
-        hidden: Tensor = self.model(pixel_values=images).last_hidden_state  # (n, places, D) or (n, D, height, width)
-        return hidden.mean((2, 3)) if hidden.ndim == 4 else hidden.mean(1)
 
 
 def kind_of(name: str) -> str:
@@ -77,7 +69,7 @@ def text_backbone(name: str) -> TextBackbone:
         ids = tokenizer(readable, truncation=True, max_length=most)["input_ids"] if readable else []
         return [one or [0] for one in ids]
 
-    load = functools.partial(_load_texts, name)
+    load = functools.partial(_load, name)
     width = load()(torch.zeros(1, 2, dtype=torch.int64), torch.tensor([2])).shape[1]
     note = _UNKNOWN.format(f"hf:{name}")
     return TextBackbone(_hash(folder), width, load, note, tokenize=tokenize, most_tokens=longest)
@@ -91,10 +83,10 @@ def image_backbone(name: str) -> ImageBackbone:
         given = json.loads((folder / "preprocessor_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         given = {}
-    mean, std = tuple(given.get("image_mean") or _MEAN), tuple(given.get("image_std") or _STD)
+    mean, std = tuple(given.get("image_mean") or IMAGENET_MEAN), tuple(given.get("image_std") or IMAGENET_STD)
     size = getattr(settings, "image_size", None)
     only = size if isinstance(size, int) else size[0] if size else None
-    load = functools.partial(_load_images, name)
+    load = functools.partial(_load, name)
     width = load()(torch.zeros(1, 3, only or 64, only or 64)).shape[1]
     note = _UNKNOWN.format(f"hf:{name}")
     size, small = only or 224, only or 160
@@ -123,7 +115,7 @@ def _load_timm(name: str) -> tuple[Any, str]:
         model = timm.create_model(name, pretrained=True, num_classes=0)
     except Exception as error:  # no network, no weights of that name, …
         raise UserError(
-            f"the pretrained weights of 'timm:{name}' cannot be had ({_first_line(error)}); they are downloaded from "
+            f"the pretrained weights of 'timm:{name}' cannot be had ({_why(error)}); they are downloaded from "
             "the Hugging Face hub, once"
         ) from error
     digest = hashlib.sha256()
@@ -142,7 +134,7 @@ def import_library(library: str, needed_by: str) -> Any:
         raise UserError(f"{needed_by!r} needs {wanted}, and it is not installed: pip install {missing}") from error
     except Exception as error:  # torchvision beside another build of torch: RuntimeError, ImportError, OSError, …
         raise UserError(
-            f"{needed_by!r} needs {library}, which is installed but cannot be imported ({_first_line(error)}); "
+            f"{needed_by!r} needs {library}, which is installed but cannot be imported ({_why(error)}); "
             "torchvision must be of the same release and build as torch"
         ) from error
 
@@ -157,17 +149,8 @@ def _settings(name: str) -> Any:
         return _transformers(name).AutoConfig.from_pretrained(_folder(name), trust_remote_code=False)
 
 
-@functools.lru_cache(maxsize=2)
-def _load_texts(name: str) -> nn.Module:
-    return _Texts(_load(name)).requires_grad_(False).eval()
-
-
-@functools.lru_cache(maxsize=2)
-def _load_images(name: str) -> nn.Module:
-    return _Images(_load(name)).requires_grad_(False).eval()
-
-
-def _load(name: str) -> Any:
+@functools.lru_cache(maxsize=4)
+def _load(name: str) -> nn.Module:
     """The network of a folder, without a head; all weights that count must be there."""
     folder = _folder(name)
     with _said(name):
@@ -177,20 +160,21 @@ def _load(name: str) -> Any:
     lacking = sorted(key for key in told["missing_keys"] if "pooler" not in key)
     if lacking:
         raise UserError(f"'hf:{name}': the weights in {folder} lack {len(lacking)} tensors, such as {lacking[0]}")
-    return model.get_encoder() if getattr(model.config, "is_encoder_decoder", False) else model
+    encoder = model.get_encoder() if getattr(model.config, "is_encoder_decoder", False) else model
+    return _Mean(encoder).requires_grad_(False).eval()
 
 
 @functools.lru_cache(maxsize=4)
 def _folder(name: str) -> Path:
     """Where an encoder's files are: the folder of this name, or what the hub has under it."""
-    folder = Path(name).expanduser()
+    folder = expanded(name)
     if not folder.is_dir():
         hub = import_library("huggingface_hub", f"hf:{name}")
         try:
             folder = Path(hub.snapshot_download(name, allow_patterns=list(_FILES)))
         except Exception as error:  # no network, no such name, no right to it, …
             raise UserError(
-                f"'hf:{name}' is no folder here, and cannot be downloaded ({_first_line(error)}): download "
+                f"'hf:{name}' is no folder here, and cannot be downloaded ({_why(error)}): download "
                 f"config.json, model.safetensors and the tokenizer's files of https://huggingface.co/{name} elsewhere, "
                 "put them into a folder, and name that: hf:FOLDER"
             ) from error
@@ -203,8 +187,7 @@ def _hash(folder: Path) -> str:
     """A hash of all that decides the features: settings, weights, vocabularies."""
     digest = hashlib.sha256()
     for path in sorted(path for pattern in _FILES for path in folder.glob(pattern)):
-        with path.open("rb") as file:
-            digest.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
+        digest.update(path.name.encode() + bytes.fromhex(file_hash(path)))
     return digest.hexdigest()
 
 
@@ -216,9 +199,8 @@ def _said(name: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:  # a broken file, an architecture that only comes as code, …
-        raise UserError(f"'hf:{name}' cannot be read as an encoder of Transformers ({_first_line(error)})") from error
+        raise UserError(f"'hf:{name}' cannot be read as an encoder of Transformers ({_why(error)})") from error
 
 
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".: ") if lines else type(error).__name__
+def _why(error: Exception) -> str:
+    return first_line(error).rstrip(".: ")

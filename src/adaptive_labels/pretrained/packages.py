@@ -1,13 +1,13 @@
 """The files of installed packages: found without importing the package, and checked by their SHA-256."""
 
 import functools
-import hashlib
 import importlib.util
 import os
 from importlib import metadata
 from pathlib import Path
 
 from adaptive_labels.errors import UserError
+from adaptive_labels.files import file_hash
 
 INSTALL = "pip install 'adaptive-labels[encoders]'"
 
@@ -46,8 +46,7 @@ def packaged_file(needed_by: str, package: str, name: str, sha256: str) -> Path:
     except metadata.PackageNotFoundError as error:
         raise PackageError(f"{needed_by!r} needs {package}, which is not installed: {INSTALL}") from error
     try:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        found = file_hash(path)
     except OSError as error:
         raise PackageError(f"{path} of {package} cannot be read ({error.strerror}); install it again") from error
     if found != sha256:

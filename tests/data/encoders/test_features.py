@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from adaptive_labels.data import pretraining_notes
+from adaptive_labels.data import DataError, pretraining_notes
 from adaptive_labels.data.encoders import features
 from adaptive_labels.data.encoders.text_features import MiniLMFeatures
 from adaptive_labels.pretrained.backbones import Backbone
@@ -77,6 +79,17 @@ def test_a_failure_keeps_nothing(tmp_path):
     column = Backbone("", 1, lambda: lambda batch: batch[:, None], "")
     with pytest.raises(ZeroDivisionError):
         features.encoded_once("x", [bytes([i + 1]) * 16 for i in range(4)], column, batches)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="needs a system that reserves room")
+def test_a_full_disk_is_a_sentence_and_not_a_bus_error(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(DataError, match=r"is kept, cannot be written: No space left on device; name another folder"):
+        Squares().encode([1, 2, 3])
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 

@@ -199,6 +199,10 @@ def test_settings_survive_json(encoder):
         ({"words": False, "char_ngrams": None}, "words is False and char_ngrams is None"),
         ({"buckets": 0}, "buckets is 0; it must be between 1 and 2147483647"),
         ({"max_length": 0}, "max_length is 0; it must be at least 1"),
+        ({"max_length": 10.5}, "max_length is 10.5; it must be a whole number"),
+        ({"word_ngrams": 1.5}, "word_ngrams is 1.5; it must be a whole number"),
+        ({"char_ngrams": [1.5, 3]}, r"char_ngrams is \(1.5, 3\); it must be a shortest and a longest length"),
+        ({"char_ngrams": 3}, "char_ngrams is 3; it must be a shortest and a longest length"),
     ],
 )
 def test_bad_settings_are_named(settings, message):

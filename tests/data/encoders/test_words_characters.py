@@ -85,9 +85,11 @@ def test_an_empty_vocabulary_knows_no_word():
 
 
 @pytest.mark.parametrize("argument", ["vocabulary_size", "min_count", "max_words", "max_length"])
-def test_sizes_below_1_are_refused_by_name(argument):
+def test_sizes_below_1_and_fractions_are_refused_by_name(argument):
     with pytest.raises(ValueError, match=f"{argument} is 0; it must be at least 1"):
         WordIds.fit(TEXTS, **{argument: 0})
+    with pytest.raises(ValueError, match=f"{argument} is 9.5; it must be a whole number"):
+        WordIds.fit(TEXTS, **{argument: 9.5})
 
 
 def test_batches_are_padded_to_their_own_longest():

@@ -1,6 +1,7 @@
 """ImageNet's folders, and images that stay files until a batch is asked for."""
 
 import dataclasses
+import os
 import shutil
 from pathlib import Path
 
@@ -209,6 +210,16 @@ def test_what_is_wrong_with_the_folders_is_said(tmp_path, spoil, message):
     spoil(write_imagenet(tmp_path))
     with pytest.raises(DataError, match=message):
         load_dataset("imagenet", data_dir=tmp_path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs names of files that are any bytes")
+def test_names_of_files_may_be_no_unicode(tmp_path, monkeypatch):
+    monkeypatch.setenv("ALR_DATA_WORKERS", "0")
+    write_imagenet(tmp_path)
+    image = tmp_path / "val" / "n01440764" / "n01440764_0.JPEG"
+    image.rename(image.with_name(os.fsdecode(b"\xff.JPEG")))
+    data = load_dataset("imagenet", data_dir=tmp_path, image_size=32)
+    assert encoded(data.test).batch(torch.arange(len(data.test))).shape == (12, 3, 32, 32)
 
 
 def test_loose_images_in_val_are_noticed(tmp_path):

@@ -202,9 +202,17 @@ def test_ordered_classes_go_by_their_numbers_or_by_a_list(tmp_path: Path) -> Non
         for data in (plain, ordered)
     ]
     assert named[0] == named[1]
+    hyphens = tmp_path / "hyphens.csv"
+    hyphens.write_text(path.read_text().replace("10 stars", "level-10").replace("2 stars", "level-2"))
+    assert load_dataset(str(hyphens), ordered=True).classes == ("1.5 stars", "level-2", "level-10")
     for number, word in enumerate(("high", "low", "medium")):
         path.write_text(path.read_text().replace(stars[number], word))
     with pytest.raises(DataError, match=r"have no numbers to be ordered by; list their names in a file classes\.txt"):
         load_dataset(str(path), ordered=True)
     (tmp_path / "classes.txt").write_text("low\nmedium\nhigh\n")
     assert load_dataset(str(path), ordered=True).classes == ("low", "medium", "high")
+    with zipfile.ZipFile(tmp_path / "elsewhere.zip", "w") as archive:
+        for file in (path, tmp_path / "classes.txt"):
+            archive.write(file, f"data/{file.name}")
+    (tmp_path / "classes.txt").unlink()
+    assert load_dataset(str(tmp_path / "elsewhere.zip"), ordered=True).classes == ("low", "medium", "high")

@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from adaptive_labels.data import DataError, Dataset, load_dataset
 from adaptive_labels.data.readers.tables import looks_like_header
+from adaptive_labels.data.readers.texts import read_texts_only
 
 ROWS = [(f"a good film number {i}", "good") for i in range(10)] + [(f"a bad film number {i}", "bad") for i in range(10)]
 
@@ -199,6 +200,17 @@ def test_columns_are_guessed_by_content(tmp_path):
     assert pairs(dataset)["some words, number 4"] == "blau"
 
 
+def test_a_number_is_not_guessed_to_be_the_text(tmp_path):
+    people = [(10**8 + 7 * i, f"{'aeiou'[i % 5]}{chr(97 + i % 26)}{chr(97 + i % 19)}", "mf"[i % 2]) for i in range(300)]
+    path = write_csv(tmp_path / "f.csv", people, header=("id", "firstname", "gender"))
+    assert load_dataset(str(path)).notes[0].startswith("Text is read from column 'firstname', the label from")
+    book = pytest.importorskip("openpyxl").Workbook()
+    for number, name, label in people:
+        book.active.append([number, f"{name} is the name", label])
+    book.save(tmp_path / "f.xlsx")
+    assert "text is read from column '2', the label from column '3'" in load_dataset(str(tmp_path / "f.xlsx")).notes[0]
+
+
 def test_columns_are_given_by_name_or_number(tmp_path):
     rows = [(f"t{i}", f"u{i}", "ab"[i % 2], "cd"[i // 10]) for i in range(20)]
     named = str(write_csv(tmp_path / "f.csv", rows, header=("text", "more", "label", "other")))
@@ -338,6 +350,22 @@ def test_rare_classes_leave_the_test_split_too(tmp_path):
     assert any("('rare'): 3 texts in all." in note for note in dataset.notes)
 
 
+@pytest.mark.parametrize(("least", "split"), [(11, "train"), (5, "test")])
+def test_nothing_left_without_the_rare_classes_is_said(tmp_path, least, split):
+    write_csv(tmp_path / "train.csv", [*ROWS, ("alone", "rare"), ("two", "rare")])
+    write_csv(tmp_path / "test.csv", [("y", "rare")])
+    assert error_of(tmp_path, min_per_class=least) == (
+        f"Without classes with fewer than {least} training examples (min_per_class), no text in the {split} split of "
+        f"{tmp_path.name} is left."
+    )
+
+
+def test_the_only_column_is_the_text_whatever_its_name(tmp_path):
+    path = tmp_path / "f.jsonl"
+    path.write_text('{"label": "how far is it"}\n{"label": "who was it"}\n')
+    assert read_texts_only(path) == ["how far is it", "who was it"]
+
+
 def test_labels_that_differ_in_case_or_spaces_are_pointed_out(tmp_path):
     odd = [(f"odd {i}", label) for i in range(3) for label in ("Good", "g ood")]
     dataset = load_dataset(str(write_csv(tmp_path / "f.csv", [*ROWS, *odd])))
@@ -429,6 +457,12 @@ def test_a_path_is_looked_for_in_the_data_folder(tmp_path):
     assert error_of(Path("g.csv"), data_dir=tmp_path).startswith(
         f"'g.csv' is no data set's name, and no such path exists here or in {tmp_path};"
     )
+
+
+def test_the_home_of_a_user_who_is_not_there_is_no_path(tmp_path):
+    assert error_of(Path("~no-such-user/f.csv")).startswith("'~no-such-user/f.csv' is no data set's name")
+    with pytest.raises(DataError, match=r"The data set cifar10 is neither .* in ~no-such-user/data;"):
+        load_dataset("cifar10", data_dir="~no-such-user/data")
 
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ A new encoder is a file in this folder that registers its class by what a networ
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any, ClassVar, Protocol, Self, TypeVar
 
 from torch import Tensor
@@ -24,9 +25,12 @@ class EncodedExamples(Protocol):
 
 
 class Encoder(Protocol):
-    """Turns a split's inputs (texts or images) into what a network reads; it may keep what it makes in `data.cache`."""
+    """Turns a split's inputs (texts or images) into what a network reads; it may keep what it makes in `data.cache`.
 
-    kind: ClassVar[str]  # its name in the files of a run
+    Of a subclass that is a dataclass, `to_dict` gives the fields, and `from_dict` takes them.
+    """
+
+    kind: ClassVar[str] = ""  # its name in the files of a run
     options: ClassVar[frozenset[str]]  # the names of the options of `fit`; they stand among a model's options
 
     @property
@@ -42,10 +46,12 @@ class Encoder(Protocol):
 
     def to_dict(self) -> dict[str, Any]:
         """Return all that the encoder is as plain data."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.init}  # type: ignore[arg-type]
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
         """Return the encoder that `to_dict` described."""
+        return cls(**settings)
 
 
 ENCODERS: dict[str, type[Encoder]] = {}

@@ -8,7 +8,8 @@ import numpy as np
 
 from adaptive_labels.data.encoders import register_encoder
 from adaptive_labels.data.encoders.hashes import code_points
-from adaptive_labels.data.encoders.text import Chunk, TextEncoder, check_positive
+from adaptive_labels.data.encoders.text import Chunk, TextEncoder
+from adaptive_labels.errors import check_positive
 
 ZHANG_ALPHABET = (
     "abcdefghijklmnopqrstuvwxyz0123456789-,;.!?:'\"/\\|_@#$%^&*~`+-=<>()[]{}\n"  # the hyphen is there twice
@@ -71,7 +72,7 @@ class CharacterIds(TextEncoder):
         return {"vocabulary": len(self.alphabet) + 1, "length": self.length}
 
     def encode_chunks(self, texts: Sequence[str]) -> Iterator[Chunk]:
-        """Yield the numbers of some texts' characters after the other."""
+        """Yield the numbers of the characters of all texts, for some texts at a time."""
         table = np.zeros(0x110000, np.int32)
         for place, character in enumerate(self.alphabet, start=1):
             table[ord(character)] = place

@@ -6,16 +6,17 @@ Features are kept by the content of each input. Another split of the same data o
 data has grown, only the new inputs are encoded.
 """
 
+import os
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +24,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaptive_labels.data.cache import cache_folder, hash_of, kept, mapped
+from adaptive_labels.data.downloads import Progress
+from adaptive_labels.data.encoders import Encoder
 from adaptive_labels.errors import UserError
 from adaptive_labels.pretrained.backbones import Backbone
 
@@ -31,17 +34,17 @@ _DIGEST, _NUMBER = "S16", "<f2"  # half precision: half the space, and no predic
 KEPT_FROM = 64
 """Fewer new inputs than this, as in a prediction, are encoded in memory and leave nothing behind."""
 
-Progress = Callable[[int, int | None], None]
 Digests = NDArray[np.bytes_]
 Batches = Callable[[NDArray[np.int64]], Iterator[tuple[Sequence[int], Any]]]
 """Of the inputs at some indices: batches for the network, each after its places among the indices."""
 
 B = TypeVar("B", bound=Backbone)
+T = TypeVar("T")
 _PROGRESS: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 
 class OverdueError(Exception):
-    """Encoding would not end in its time but take so many seconds; what was encoded until then is kept."""
+    """Encoding would take so many seconds, which is too long; what was encoded until then is kept."""
 
     def __init__(self, words: str, seconds: float) -> None:
         super().__init__(words)
@@ -50,7 +53,7 @@ class OverdueError(Exception):
 
 @dataclass
 class _Limit:
-    """When encoding must be over, how many inputs that is for, and how far it is."""
+    """The moment when encoding must be over, the number of inputs until then, and how many are done."""
 
     moment: float
     total: int
@@ -66,38 +69,31 @@ class _Limit:
             raise OverdueError(f"{self.done:,} of {self.total:,} inputs are encoded in time", each * self.total)
 
 
-class _Unfinished(NamedTuple):
-    """The rows that were filled in time, in order, and why not more were."""
-
-    rows: list[int]
-    error: OverdueError
-
-
 _LIMIT: ContextVar[_Limit | None] = ContextVar("limit", default=None)
 
 
 @contextmanager
-def encoding_until(moment: float, total: int) -> Iterator[None]:
+def within(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """A context in which a variable has a value."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def encoding_until(moment: float, total: int) -> AbstractContextManager[None]:
     """A context in which ``total`` inputs are to be encoded until a moment, in seconds since the epoch.
 
     Raises:
         OverdueError: as soon as it is clear that it takes longer.
     """
-    token = _LIMIT.set(_Limit(moment, total, time.time()))
-    try:
-        yield
-    finally:
-        _LIMIT.reset(token)
+    return within(_LIMIT, _Limit(moment, total, time.time()))
 
 
-@contextmanager
-def encoding_progress(tell: Progress) -> Iterator[None]:
+def encoding_progress(tell: Progress) -> AbstractContextManager[None]:
     """A context in which `tell` hears how many inputs a pretrained network has encoded, and of how many."""
-    token = _PROGRESS.set(tell)
-    try:
-        yield
-    finally:
-        _PROGRESS.reset(token)
+    return within(_PROGRESS, tell)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,23 +116,13 @@ class Features:
         return self.values[self.rows[indices]].float()
 
 
-class Pretrained(ABC, Generic[B]):
+class Pretrained(Encoder, Generic[B]):
     """An encoder with a network that others have trained; it stays as it is, or with `tune` is trained further."""
 
-    kind: ClassVar[str]
+    find: ClassVar[Any]  # the network of a name; refuses in a sentence if it is not installed
     weights: str  # a hash of the network's weights
     name: str  # which of a library's networks it is
     tune: bool
-
-    @classmethod
-    @abstractmethod
-    def find(cls, name: str) -> B:
-        """Return the pretrained network of this name; refuse in a sentence if it is not installed."""
-
-    @classmethod
-    def from_dict(cls, settings: Mapping[str, Any]) -> Self:
-        """Return the encoder with these settings, as `to_dict` gave them."""
-        return cls(**settings)
 
     @abstractmethod
     def cache_key(self) -> dict[str, Any]:
@@ -149,7 +135,7 @@ class Pretrained(ABC, Generic[B]):
     @property
     def backbone(self) -> B:
         """The pretrained network, which must be the one that the encoder was made with."""
-        found = self.find(self.name)
+        found: B = self.find(self.name)
         if found.weights != self.weights:
             which, here = self.name or self.kind, found.weights[:12]
             raise UserError(f"{which} with the weights {self.weights[:12]}… is not known here, only {here}…")
@@ -162,7 +148,11 @@ class Pretrained(ABC, Generic[B]):
 
     def lacking(self, inputs: Any) -> int:
         """How many different inputs have yet to be encoded, which takes time."""
-        return 0 if self.tune else count_lacking(self.cache_key(), self.digests(inputs), self.backbone.width)
+        if self.tune:
+            return 0
+        wanted = np.array(self.digests(inputs), _DIGEST)
+        part, _ = _find(wanted, _parts(self.cache_key(), self.backbone.width)[1])
+        return len(np.unique(wanted[part < 0]))
 
 
 def pretraining_notes(encoder: object, dataset: str) -> list[str]:
@@ -183,15 +173,14 @@ def encoded_once(encoder: object, digests: Sequence[bytes], backbone: Backbone, 
         backbone: makes the features of a batch; several threads call it at once.
         batches: cuts those inputs that are not kept yet into batches.
     """
-    wanted, width = _array(digests), backbone.width
+    wanted, width = np.array(digests, _DIGEST), backbone.width
     kind, parts = _parts(encoder, width)
     part, row = _find(wanted, parts)
     lacking = np.flatnonzero(part < 0)
     if len(lacking):
         _, first = np.unique(wanted[lacking], return_index=True)
         lacking = lacking[np.sort(first)]  # each content once
-        network = backbone.load()
-        parts.append(_make(kind, wanted[lacking], width, lambda values: _fill(values, batches(lacking), network)))
+        parts.append(_make(kind, wanted[lacking], width, batches(lacking), backbone.load()))
         part, row = _find(wanted, parts)
     used = np.unique(part)
     if len(used) == 1:
@@ -201,17 +190,6 @@ def encoded_once(encoder: object, digests: Sequence[bytes], backbone: Backbone, 
         here = part == number
         values[here] = parts[number][1][row[here]]
     return Features(torch.from_numpy(values), torch.arange(len(wanted)))
-
-
-def count_lacking(encoder: object, digests: Sequence[bytes], width: int) -> int:
-    """How many different inputs `encoded_once` would have to encode."""
-    wanted = _array(digests)
-    part, _ = _find(wanted, _parts(encoder, width)[1])
-    return len(np.unique(wanted[part < 0]))
-
-
-def _array(digests: Sequence[bytes]) -> Digests:
-    return np.array(digests, _DIGEST) if digests else np.zeros(0, _DIGEST)
 
 
 def _parts(encoder: object, width: int) -> tuple[str, list[tuple[Digests, NDArray[np.float16]]]]:
@@ -239,28 +217,32 @@ def _find(
 
 
 def _make(
-    kind: str, digests: Digests, width: int, fill: Callable[[NDArray[np.float16]], _Unfinished | None]
+    kind: str, digests: Digests, width: int, batches: Iterator[tuple[Sequence[int], Any]], network: Any
 ) -> tuple[Digests, NDArray[np.float16]]:
     """New features with the digests of what they are of: on the disk, unless they are few.
 
-    If ``fill`` has no time for all of them, those that it has filled are kept.
+    If there is no time for all of them, those that are done are kept.
     """
     shape = (len(digests), width)
+    filled: list[int] = []
     if len(digests) < KEPT_FROM:
         values = np.empty(shape, _NUMBER)
-        if (unfinished := fill(values)) is not None:
-            raise unfinished.error
+        _fill(values, filled, batches, network)
         return digests, values
 
     def make(folder: Path) -> None:
         (folder / "digests.bin").write_bytes(digests.tobytes())
         values = np.memmap(folder / "values.bin", _NUMBER, "w+", shape=shape)
-        unfinished = fill(values.view(np.ndarray))
-        if unfinished is not None:
-            some, their = digests[unfinished.rows], values[unfinished.rows]
+        if hasattr(os, "posix_fallocate"):  # a disk that is full says so here; later the process would be killed
+            with (folder / "values.bin").open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, values.nbytes)
+        try:
+            _fill(values.view(np.ndarray), filled, batches, network)
+        except OverdueError:
+            some, their = digests[sorted(filled)], values[sorted(filled)]
             if len(some) >= KEPT_FROM:
                 kept(kind, hash_of(some.tobytes().hex()), lambda part: _write(part, some, their))
-            raise unfinished.error
+            raise
         values.flush()
 
     return _read(kept(kind, hash_of(digests.tobytes().hex()), make), width)
@@ -272,15 +254,14 @@ def _write(folder: Path, digests: Digests, values: NDArray[np.float16]) -> None:
 
 
 def _fill(
-    values: NDArray[np.float16], batches: Iterator[tuple[Sequence[int], Any]], network: Any
-) -> _Unfinished | None:
-    """Fill the rows of `values`, and tell whoever listens how far that is; what was done, if time was too short.
+    values: NDArray[np.float16], filled: list[int], batches: Iterator[tuple[Sequence[int], Any]], network: Any
+) -> None:
+    """Fill the rows of `values`, enter them in `filled`, and tell whoever listens how far that is.
 
     One thread per core, each with batches of its own: where a machine is busy, threads that share each operation would
     wait for one another, which was found to be several times slower.
     """
     tell, limit = _PROGRESS.get() or (lambda done, total: None), _LIMIT.get()
-    filled: list[int] = []
     before = torch.get_num_threads()
     waiting: deque[tuple[Sequence[int], Future[NDArray[np.float16]]]] = deque()
 
@@ -306,9 +287,6 @@ def _fill(
                 take()
         while waiting:
             take()
-    except OverdueError as error:
-        return _Unfinished(sorted(filled), error)
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(before)  # what new threads start with is one number for the whole process
-    return None

@@ -3,9 +3,8 @@
 Shapes: N images, n of a batch, C channels, H × W pixels as given, S = width and height that the network sees.
 """
 
-import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,10 +14,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from adaptive_labels.data.dataset import ImageFiles
-from adaptive_labels.data.encoders import register_encoder
+from adaptive_labels.data.encoders import Encoder, register_encoder
 from adaptive_labels.data.encoders.features import Batches, Features, Pretrained, encoded_once
 from adaptive_labels.data.encoders.images import EncodedFiles, ImageEncoder, ImageTensors
 from adaptive_labels.data.pixels import resize_for
+from adaptive_labels.data.splits import content_digest
+from adaptive_labels.errors import check_positive
 from adaptive_labels.pretrained import efficientnet_lite, hub
 from adaptive_labels.pretrained.backbones import ImageBackbone
 
@@ -49,6 +50,7 @@ class ImageFeatures(Pretrained[ImageBackbone], ImageEncoder):
         super().__post_init__()
         if not 32 <= self.input_size <= 1024:
             raise ValueError(f"input_size is {self.input_size}; it must be from 32 to 1024")
+        check_positive(input_size=self.input_size)
 
     @classmethod
     def fit(cls, inputs: Tensor | ImageFiles, name: str = "", **options: Any) -> Self:
@@ -79,7 +81,7 @@ class ImageFeatures(Pretrained[ImageBackbone], ImageEncoder):
         else:
             shape = f"{tuple(inputs.shape[1:])}".encode()
             contents = (image.numpy().tobytes() + shape for image in inputs)
-        return [hashlib.blake2b(content, digest_size=16).digest() for content in contents]
+        return list(map(content_digest, contents))
 
     def encode(self, inputs: Tensor | ImageFiles) -> Features | ImageTensors | EncodedFiles:  # type: ignore[override]
         """Return the features of every image, from the cache where they were made before; or the pixels."""
@@ -96,9 +98,7 @@ class ImageFeatures(Pretrained[ImageBackbone], ImageEncoder):
             return colour
         return F.interpolate(colour, size, mode="bicubic", align_corners=False, antialias=min(self.size) > size[0])
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain data."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+    to_dict = Encoder.to_dict
 
 
 def _batches_of(pixels: ImageTensors | EncodedFiles) -> Batches:
@@ -118,16 +118,12 @@ def _batches_of(pixels: ImageTensors | EncodedFiles) -> Batches:
 class EfficientNetFeatures(ImageFeatures):
     """Images to 1,280 features each: the last layer but one of a network for ImageNet."""
 
+    find = staticmethod(lambda name: efficientnet_lite.BACKBONE)
     weights: str = efficientnet_lite.WEIGHTS
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self.backbone  # refuses other weights
-
-    @classmethod
-    def find(cls, name: str) -> ImageBackbone:
-        """Return the network in its package."""
-        return efficientnet_lite.BACKBONE
 
 
 @register_encoder("hf-image")
@@ -135,10 +131,7 @@ class EfficientNetFeatures(ImageFeatures):
 class HubImageFeatures(ImageFeatures):
     """Images to the features of a network of Transformers."""
 
-    @classmethod
-    def find(cls, name: str) -> ImageBackbone:
-        """Return the network in a folder, or of the hub."""
-        return hub.image_backbone(name)
+    find = staticmethod(hub.image_backbone)
 
 
 @register_encoder("timm")
@@ -146,7 +139,4 @@ class HubImageFeatures(ImageFeatures):
 class TimmFeatures(ImageFeatures):
     """Images to the features of a network of timm with its pretrained weights."""
 
-    @classmethod
-    def find(cls, name: str) -> ImageBackbone:
-        """Return the network as timm has it."""
-        return hub.timm_backbone(name)
+    find = staticmethod(hub.timm_backbone)

@@ -5,8 +5,8 @@ Shapes: N images, n of a batch, C channels, H × W pixels; S = width and height 
 
 import multiprocessing
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,19 +16,19 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from adaptive_labels.data.dataset import DataError, Examples, ImageFiles
-from adaptive_labels.data.encoders import register_encoder
+from adaptive_labels.data.encoders import Encoder, register_encoder
 from adaptive_labels.data.pixels import open_rgb, random_view, resize_and_cut, resize_for, why_unreadable
 from adaptive_labels.files import read_bytes
 from adaptive_labels.machine import usable_cores
+from adaptive_labels.pretrained.backbones import IMAGENET_MEAN, IMAGENET_STD
 
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # as the field has them
 WORKERS = "ALR_DATA_WORKERS"
 """The environment variable with the number of processes that read images; one per core if it is not set, 0 for none."""
 
 
 @register_encoder("pixels", kind="image")
 @dataclass(frozen=True)
-class ImageEncoder:
+class ImageEncoder(Encoder):
     """Images of one size to normalised tensors, with the mean and standard deviation of the training images.
 
     Args:
@@ -45,7 +45,6 @@ class ImageEncoder:
     ((0.5,), (0.5,), [[[[-1.0, 1.0]]]])
     """
 
-    kind: ClassVar[str]
     options: ClassVar[frozenset[str]] = frozenset()
 
     mean: tuple[float, ...]
@@ -99,15 +98,10 @@ class ImageEncoder:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain data."""
-        settings = asdict(self)
+        settings = super().to_dict()
         if self.resize is None:
             del settings["resize"]  # as earlier versions wrote it
         return settings
-
-    @classmethod
-    def from_dict(cls, settings: Mapping[str, Any]) -> "ImageEncoder":
-        """Return the encoder with these settings, as `to_dict` gave them."""
-        return cls(**settings)
 
 
 def _refused(images: Tensor, expected: str) -> ValueError:

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from adaptive_labels.data.encoders import register_encoder
 from adaptive_labels.data.encoders.hashes import BASE, PolynomialHash, UInt64s, Words, mix
-from adaptive_labels.data.encoders.text import Chunk, RaggedIds, TextEncoder, check_positive
+from adaptive_labels.data.encoders.text import Chunk, RaggedIds, TextEncoder
 from adaptive_labels.data.stored_texts import Int64s
+from adaptive_labels.errors import check_positive
 
 # These are part of every trained text model: changing one changes what its features mean.
 _RUN_SALT = 0x57A4_0000  # plus the number of words
@@ -63,9 +64,12 @@ class HashedNgrams(TextEncoder):
     def __post_init__(self) -> None:
         if not 1 <= self.word_ngrams <= 10:
             raise ValueError(f"word_ngrams is {self.word_ngrams}; it must be between 1 and 10")
-        bounds = tuple(self.char_ngrams or ()) or None  # JSON and TOML have lists only, and no None
+        bounds = self.char_ngrams or None
+        if isinstance(bounds, list):  # JSON and TOML have lists only, and no None
+            bounds = tuple(bounds)
         object.__setattr__(self, "char_ngrams", bounds)
-        if bounds and (len(bounds) != 2 or not 1 <= bounds[0] <= bounds[1] <= 32):
+        pair = isinstance(bounds, tuple) and len(bounds) == 2 and all(isinstance(bound, int) for bound in bounds)
+        if bounds is not None and not (pair and 1 <= bounds[0] <= bounds[1] <= 32):
             raise ValueError(
                 f"char_ngrams is {bounds}; it must be a shortest and a longest length "
                 "with 1 <= shortest <= longest <= 32, or None"
@@ -74,7 +78,7 @@ class HashedNgrams(TextEncoder):
             raise ValueError("words is False and char_ngrams is None; at least one of them must give features")
         if not 1 <= self.buckets < 2**31:
             raise ValueError(f"buckets is {self.buckets}; it must be between 1 and 2147483647")
-        check_positive(max_length=self.max_length)
+        check_positive(max_length=self.max_length, word_ngrams=self.word_ngrams, buckets=self.buckets)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -87,7 +91,7 @@ class HashedNgrams(TextEncoder):
         return cls(**settings)
 
     def encode_chunks(self, texts: Sequence[str]) -> Iterator[Chunk]:
-        """Yield the numbers of some texts after the other; a text without a visible character has none."""
+        """Yield the numbers of all texts, for some at a time; a text without a visible character has none."""
         return map(self._encode_chunk, self._chunks(texts))
 
     def _encode_chunk(self, texts: list[str]) -> Chunk:

@@ -12,17 +12,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from adaptive_labels.data.encoders import register_encoder
+from adaptive_labels.data.encoders import Encoder, register_encoder
 from adaptive_labels.data.encoders.features import Features
 from adaptive_labels.data.rows import TableRows, to_number
-from adaptive_labels.errors import UserError
+from adaptive_labels.errors import UserError, check_positive
 
 FURTHEST = 10.0  # standard deviations: what is beyond, a mistyped number perhaps, is drawn in
 
 
 @register_encoder("row")
 @dataclass(frozen=True)
-class RowEncoder:
+class RowEncoder(Encoder):
     """Columns to features.
 
     A number becomes (x − mean) / std; a missing one 0, and 1 in a feature of its own if training rows lack it, too. A
@@ -32,7 +32,6 @@ class RowEncoder:
         columns: for each column its name, and its mean, std and whether it may be missing; or its categories.
     """
 
-    kind: ClassVar[str]
     options: ClassVar[frozenset[str]] = frozenset({"max_categories"})
 
     columns: Sequence[Mapping[str, Any]]
@@ -41,8 +40,7 @@ class RowEncoder:
     def fit(cls, inputs: TableRows, **options: Any) -> "RowEncoder":
         """Return the encoder for rows like these, the training rows; at most 50 categories, or `max_categories`."""
         max_categories = options.get("max_categories", 50)
-        if max_categories < 1:
-            raise ValueError(f"max_categories is {max_categories}; it must be at least 1")
+        check_positive(max_categories=max_categories)
         columns: list[dict[str, Any]] = []
         for name, numeric, cells in zip(inputs.names, inputs.numeric, inputs.cells.T, strict=True):
             if numeric:
@@ -89,15 +87,6 @@ class RowEncoder:
             parts.append(np.clip(np.where(missing, 0.0, values), -FURTHEST, FURTHEST).astype(np.float32))
             parts += [missing.astype(np.float32)] if column["missing"] else []
         return Features(torch.from_numpy(np.concatenate(parts, axis=1)), torch.arange(len(inputs)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all that the encoder is as plain data."""
-        return {"columns": [dict(column) for column in self.columns]}
-
-    @classmethod
-    def from_dict(cls, settings: Mapping[str, Any]) -> "RowEncoder":
-        """Return the encoder that `to_dict` described."""
-        return cls(**settings)
 
 
 def _numbers(cells: NDArray[np.object_]) -> NDArray[np.float64]:

@@ -5,12 +5,12 @@ Shapes: N texts, M numbers in all of them; n texts of a batch.
 
 import json
 import unicodedata
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any, ClassVar, Protocol, Self, TypeGuard, runtime_checkable
+from typing import IO, Any, ClassVar, Self, TypeGuard
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from adaptive_labels.data.cache import hash_of, kept, mapped
 from adaptive_labels.data.dataset import Examples, SplitName
+from adaptive_labels.data.encoders import Encoder
 from adaptive_labels.data.stored_texts import Int64s, StoredTexts, text_lengths
 from adaptive_labels.words import joined
 
@@ -87,25 +88,14 @@ class PaddedIds(RaggedIds):
         return padded.view(-1, longest), lengths.clamp_min(1)
 
 
-@runtime_checkable
-class Limited(Protocol):
-    """An encoder that reads only the beginning of a text that is too long."""
-
-    limits: ClassVar[Mapping[str, str]]
-
-    def count_cut(self, limit: str, texts: Sequence[str]) -> tuple[int, bool]:
-        """How many texts are longer than one of the `limits`, and whether that number is exact."""
-
-
-class TextEncoder(ABC):
+class TextEncoder(Encoder):
     """Texts to lists of numbers. A subclass is a frozen dataclass whose fields are its settings.
 
     Of many `StoredTexts` what is fitted and what is encoded is kept on the disk and memory-mapped. Processes that read
-    the same texts the same way share the pages; none has all of the numbers as its own.
+    the same texts the same way share the pages; none has all of the numbers as its own. The first of its `sizes` is how
+    many different numbers there are.
     """
 
-    kind: ClassVar[str]
-    options: ClassVar[frozenset[str]]
     lists: ClassVar[type[RaggedIds]] = PaddedIds
     limits: ClassVar[Mapping[str, str]] = {"max_length": "characters"}
     """The settings that limit how much of a text is read, and in what; the first one limits its characters."""
@@ -113,14 +103,9 @@ class TextEncoder(ABC):
     lowercase: bool
     normalise: bool
 
-    @property
-    @abstractmethod
-    def sizes(self) -> dict[str, int]:
-        """The sizes of a network that its encoder decides; the first is how many different numbers there are."""
-
     @abstractmethod
     def encode_chunks(self, texts: Sequence[str]) -> Iterator[Chunk]:
-        """Yield the numbers of some texts after the other."""
+        """Yield the numbers of all texts, for some texts at a time."""
 
     @classmethod
     def _fit(cls, texts: Sequence[str], **settings: Any) -> Self:
@@ -159,16 +144,6 @@ class TextEncoder(ABC):
         arrays = mapped(folder / "values.bin", dtype), mapped(folder / "offsets.bin", "<i8")
         return self.lists(*map(torch.from_numpy, arrays))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings, and what was fitted, as plain data."""
-        settings = {field.name: getattr(self, field.name) for field in fields(self) if field.init}  # type: ignore[arg-type]
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()}
-
-    @classmethod
-    def from_dict(cls, settings: Mapping[str, Any]) -> Self:
-        """Return the encoder with these settings, as `to_dict` gave them."""
-        return cls(**settings)
-
     def count_cut(self, limit: str, texts: Sequence[str]) -> tuple[int, bool]:
         """How many texts are longer than one of the `limits`, and whether that number is exact."""
         return int((text_lengths(texts) > getattr(self, limit)).sum()), True
@@ -193,13 +168,6 @@ class TextEncoder(ABC):
             yield chunk
 
 
-def check_positive(**sizes: int) -> None:
-    """Refuse settings below 1 by their names."""
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name} is {size}; it must be at least 1")
-
-
 def _is_kept(texts: Sequence[str]) -> TypeGuard[StoredTexts]:
     return isinstance(texts, StoredTexts) and len(texts) >= KEPT_FROM
 
@@ -214,13 +182,14 @@ def _write(encoded: Iterable[Chunk], values: IO[bytes], offsets: IO[bytes], dtyp
         end += int(lengths.sum())
 
 
-def length_notes(encoder: object, splits: Iterable[tuple[SplitName, Examples]]) -> list[str]:
-    """A sentence for each limit of the encoder that cuts texts off: how many of which split, and by which option."""
-    if not isinstance(encoder, Limited):
-        return []
+def length_notes(encoder: Any, splits: Iterable[tuple[SplitName, Examples]]) -> list[str]:
+    """A sentence for each limit of the encoder that cuts texts off: how many of which split, and by which option.
+
+    An encoder that reads only the beginning of a long text has `limits` and `count_cut`, as `TextEncoder` has.
+    """
     texts = {"training" if name == "train" else name: examples.inputs for name, examples in splits}
     notes = []
-    for limit, unit in encoder.limits.items():
+    for limit, unit in getattr(encoder, "limits", {}).items():
         parts, total = [], 0
         for name, inputs in texts.items():
             assert isinstance(inputs, list | StoredTexts)

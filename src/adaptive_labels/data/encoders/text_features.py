@@ -1,6 +1,5 @@
 """Texts as features of a frozen pretrained encoder, or as tokens for one that is tuned."""
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
@@ -13,7 +12,9 @@ from torch import Tensor
 from adaptive_labels.data.encoders import register_encoder
 from adaptive_labels.data.encoders.features import Features, Pretrained, encoded_once
 from adaptive_labels.data.encoders.text import PaddedIds
+from adaptive_labels.data.splits import content_digest
 from adaptive_labels.data.stored_texts import text_lengths
+from adaptive_labels.errors import check_positive
 from adaptive_labels.pretrained import hub, minilm
 from adaptive_labels.pretrained.backbones import MOST_TOKENS, TextBackbone
 
@@ -43,6 +44,7 @@ class TextFeatures(Pretrained[TextBackbone]):
     def __post_init__(self) -> None:
         if not 3 <= self.max_tokens <= MOST_TOKENS:
             raise ValueError(f"max_tokens is {self.max_tokens}; it must be from 3 to {MOST_TOKENS}")
+        check_positive(max_tokens=self.max_tokens)
 
     @classmethod
     def fit(cls, inputs: Sequence[str], name: str = "", **options: Any) -> Self:
@@ -60,27 +62,26 @@ class TextFeatures(Pretrained[TextBackbone]):
 
     def digests(self, inputs: Sequence[str]) -> list[bytes]:
         """Return 16 bytes for each text, equal only for equal texts."""
-        return [hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest() for text in inputs]
+        return [content_digest(text.encode("utf-8", "surrogatepass")) for text in inputs]
 
     def encode(self, inputs: Sequence[str]) -> Features | PaddedIds:
         """Return the features of every text, from the cache where they were made before; or the tokens."""
         backbone = self.backbone
-        if self.tune:
-            tokens = backbone.tokenize(inputs, self.max_tokens)
+
+        def tokenized(texts: Sequence[str]) -> PaddedIds:
+            tokens = backbone.tokenize(texts, self.max_tokens)
             flat = np.fromiter((number for text in tokens for number in text), np.int32)
             offsets = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
             return PaddedIds(torch.from_numpy(flat), torch.from_numpy(offsets))
 
         def batches(indices: NDArray[np.int64]) -> Iterator[tuple[list[int], tuple[Tensor, Tensor]]]:
             for start in range(0, len(indices), _TEXTS):
-                chosen = [inputs[i] for i in indices[start : start + _TEXTS].tolist()]
-                tokens = backbone.tokenize(chosen, self.max_tokens)
-                for places in _by_length(tokens):
-                    lengths = torch.tensor([len(tokens[i]) for i in places])
-                    longest = int(lengths.max())
-                    padded = torch.tensor([tokens[i] + [0] * (longest - len(tokens[i])) for i in places])
-                    yield [start + i for i in places], (padded, lengths)
+                tokens = tokenized([inputs[i] for i in indices[start : start + _TEXTS].tolist()])
+                for places in _by_length(tokens.lengths.tolist()):
+                    yield [start + i for i in places], tokens.batch(torch.tensor(places))
 
+        if self.tune:
+            return tokenized(inputs)
         return encoded_once(self.cache_key(), self.digests(inputs), backbone, batches)
 
     def count_cut(self, limit: str, texts: Sequence[str]) -> tuple[int, bool]:
@@ -102,16 +103,12 @@ class TextFeatures(Pretrained[TextBackbone]):
 class MiniLMFeatures(TextFeatures):
     """Texts to 384 features each: the mean of all-MiniLM-L6-v2's outputs over the text's tokens, of length 1."""
 
+    find = staticmethod(lambda name: minilm.BACKBONE)
     weights: str = minilm.WEIGHTS
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _ = self.backbone  # refuses other weights
-
-    @classmethod
-    def find(cls, name: str) -> TextBackbone:
-        """Return the network in its package."""
-        return minilm.BACKBONE
 
 
 @register_encoder("hf-text")
@@ -119,16 +116,13 @@ class MiniLMFeatures(TextFeatures):
 class HubTextFeatures(TextFeatures):
     """Texts to the features of an encoder of Transformers: the mean of its outputs over the text's tokens."""
 
-    @classmethod
-    def find(cls, name: str) -> TextBackbone:
-        """Return the network in a folder, or of the hub."""
-        return hub.text_backbone(name)
+    find = staticmethod(hub.text_backbone)
 
 
-def _by_length(tokens: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+def _by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
     """Batches of texts of like length, with as many tokens each, the longest first."""
-    order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     while order:
-        size = max(1, _TOKENS // len(tokens[order[0]]))
+        size = max(1, _TOKENS // lengths[order[0]])
         yield order[:size]
         order = order[size:]

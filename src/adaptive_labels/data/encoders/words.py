@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from adaptive_labels.data.encoders import register_encoder
 from adaptive_labels.data.encoders.hashes import UInt64s, Words, code_points
-from adaptive_labels.data.encoders.text import Chunk, TextEncoder, check_positive
+from adaptive_labels.data.encoders.text import Chunk, TextEncoder
 from adaptive_labels.data.stored_texts import Int64s, StoredTexts, text_lengths
+from adaptive_labels.errors import check_positive
 
 UNKNOWN = 1
 COUNTED = 20_000  # of more texts than this in a split, only so many are searched for words; the number is an estimate
@@ -79,7 +80,7 @@ class WordIds(TextEncoder):
         return {"vocabulary": len(self.words) + 2}
 
     def encode_chunks(self, texts: Sequence[str]) -> Iterator[Chunk]:
-        """Yield the numbers of some texts' words after the other, up to `max_words` of each text."""
+        """Yield the numbers of up to `max_words` words of each text, for some texts at a time."""
         for chunk in self._chunks(texts):
             words = Words.find(chunk)
             hashes = words.hashes()

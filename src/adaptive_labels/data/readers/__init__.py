@@ -23,14 +23,14 @@ class NamedDataset:
 
     description: str
     read: Callable[..., RawDataset]
-    fetch: Fetch | None = None  # downloads it to a folder, where it has to be downloaded; nothing else ever does
+    fetch: Fetch | None = None  # downloads it to a folder, if that can be done; nothing else ever downloads
 
 
 @dataclass(frozen=True)
 class Reader:
     """A reader of the user's own files."""
 
-    what: str  # it reads, as it stands in messages: "image folder"
+    what: str  # what it reads, for messages: "image folder"
     can_read: Callable[[Path], bool]
     read: Callable[..., RawDataset]
 

@@ -8,7 +8,7 @@ from adaptive_labels.data.rows import TableRows, clean, holds_numbers, to_number
 from adaptive_labels.words import counted, few
 
 MOST_CATEGORIES = 50  # distinct values of a column of categories, or a tenth of the rows if that is more
-_SAMPLED_ROWS = 5_000
+SAMPLED_ROWS = 5_000
 _FEW_ROWS, _FEW_NUMBERS = 20, 10
 _LONG = 20  # characters on average: texts without spaces, as in Chinese, are known by their length
 _INDEX_NAMES = ("id", "index", "idx", "row", "uuid", "guid", "key", "unnamed:_0", "")
@@ -24,7 +24,7 @@ class FeatureColumns(NamedTuple):
 
 def sampled(table: Table, column: int) -> list[str]:
     """Some values of a column as texts, missing ones empty."""
-    values = table.columns[column][:_SAMPLED_ROWS]
+    values = table.columns[column][:SAMPLED_ROWS]
     return [clean("" if value is None else str(value)) for value in values]
 
 
@@ -77,11 +77,6 @@ def _is_index(name: str, values: Sequence[str]) -> bool:
         return True
     numbers = list(map(to_number, values))
     return len(values) > 2 and numbers[0] in (0, 1) and numbers == [numbers[0] + i for i in range(len(values))]
-
-
-def rows_of(table: Table, columns: Sequence[int], numeric: Sequence[bool], names: Sequence[str]) -> TableRows:
-    """The rows of a table as a network reads them; `names` are the columns' in the training table."""
-    return TableRows.of(names, numeric, (table.texts(column) for column in columns))
 
 
 def features_note(table: Table, found: FeatureColumns, rows: TableRows) -> list[str]:

@@ -39,7 +39,7 @@ def read_imagenet(data_dir: Path | None = None, *, image_size: int | None = None
         "train": _examples(folder / "train", synsets, size),
         "test": _examples(folder / "val", synsets, size),
     }
-    digests = {split: content_digests(map(str.encode, examples.sources or ())) for split, examples in splits.items()}
+    digests = {split: content_digests(map(os.fsencode, examples.sources or ())) for split, examples in splits.items()}
     classes, source = _class_names(folder, root, synsets)
     notes = [
         "val/ is the test split, as the field has it. Class names are " + source,
@@ -76,7 +76,7 @@ def _examples(folder: Path, synsets: Sequence[str], size: int) -> Examples:
     unknown = sorted(set(_folders(folder)) - set(synsets))
     if unknown:
         raise DataError(f"{folder} has a folder {unknown[0]}/, which train/ has not.")
-    files = ImageFiles(folder, np.array([name.encode() for name in names]), np.array(sizes, dtype=np.int64), size)
+    files = ImageFiles(folder, np.array(list(map(os.fsencode, names))), np.array(sizes, dtype=np.int64), size)
     sources = [f"{folder.name}/{name}" for name in names]
     return Examples(files, torch.arange(len(synsets)).repeat_interleave(torch.tensor(counts)), sources=sources)
 

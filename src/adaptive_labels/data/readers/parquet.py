@@ -6,6 +6,7 @@ from typing import Any
 from adaptive_labels import limits
 from adaptive_labels.data.dataset import DataError
 from adaptive_labels.files import open_regular, parse_json
+from adaptive_labels.words import first_line
 
 
 def read_parquet(path: Path) -> tuple[list[str], list[list[Any]]]:
@@ -26,7 +27,7 @@ def read_parquet(path: Path) -> tuple[list[str], list[list[Any]]]:
     except limits.LimitError:
         raise
     except (OSError, pyarrow.ArrowException, ValueError, OverflowError) as error:  # also of texts, dates and the like
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        reason = getattr(error, "strerror", None) or first_line(error)
         raise DataError(f"{path} is no readable Parquet file: {reason}.") from error
     if content.num_rows == 0 or content.num_columns == 0:
         raise DataError(f"{path} has no rows.")

@@ -30,48 +30,40 @@ def tables_of(folder: Path) -> list[Path]:
 def find_files(folder: Path, notes: list[str]) -> dict[SplitName, list[Path]]:
     """The files of each split; several are the parts of one table."""
     tables = tables_of(folder)
-    parts: dict[str, list[Path]] = {}
+    groups: dict[tuple[str, Path | int], list[Path]] = {}  # the parts of one table, or a table of its own
     for path in tables:
-        parts.setdefault(_stem(path), []).append(path)
-    for name, paths in parts.items():
-        if (part := _PART.fullmatch(_plain_stem(paths[0]))) is not None and len(paths) != int(part[2]):
-            raise DataError(f"{folder} has {len(paths)} of the {int(part[2])} parts of its table {name!r}.")
-    files = find_splits(folder, {path: name for name, paths in parts.items() for path in _separate(paths)})
+        name, parts = _name_and_parts(path)
+        groups.setdefault((name, parts or path), []).append(path)
+    for (name, parts_or_path), paths in groups.items():
+        if isinstance(parts_or_path, int) and len(paths) != parts_or_path:
+            raise DataError(f"{folder} has {len(paths)} of the {parts_or_path} parts of its table {name!r}.")
+    parts_of = {paths[0]: paths for paths in groups.values()}  # the first part stands for all
+    names = {paths[0]: name for (name, _), paths in groups.items()}
+    files = find_splits(folder, names)
     if "train" not in files:
-        ends = {path: _SPLIT_AT_END.fullmatch(name) for name, paths in parts.items() for path in paths[:1]}
+        first: dict[str, Path] = {}  # of a_train.csv and a_train.tsv
+        for path, name in names.items():
+            first.setdefault(name, path)
+        ends = {path: _SPLIT_AT_END.fullmatch(name) for name, path in first.items()}
         by_end = find_splits(folder, {path: end[1] for path, end in ends.items() if end is not None})
         files = by_end if "train" in by_end else files
     if "train" not in files:
-        if len(parts) != 1 or files:
-            names = listed(path.name for path in tables)
-            raise DataError(f"{folder} has no table named train.*, only {names}.")
+        if len(set(names.values())) != 1 or files:
+            shown = listed(path.name for path in tables)
+            raise DataError(f"{folder} has no table named train.*, only {shown}.")
         files = {"train": tables[0]}
-    found = {split: parts[_stem(path)] if _is_part(path) else [path] for split, path in files.items()}
+    found = {split: parts_of[path] for split, path in files.items()}
     unused = [path.name for path in tables if not any(path in paths for paths in found.values())]
     notes += [f"Not used: {listed(unused)}."] if unused else []
     return found
 
 
-def _separate(paths: list[Path]) -> list[Path]:
-    """Tables of one name: the first part stands for all parts, but train.csv and train.tsv are two tables."""
-    return paths[:1] if all(map(_is_part, paths)) else paths
-
-
-def _is_part(path: Path) -> bool:
-    return _PART.fullmatch(_plain_stem(path)) is not None
-
-
-def _stem(path: Path) -> str:
+def _name_and_parts(path: Path) -> tuple[str, int]:
+    """A table's name in lower case without its suffix, or of cooking.train the suffix; and the number of its parts."""
     name = path.name.lower().removesuffix(".gz")
     if (trec := _TREC_FILE.fullmatch(name)) is not None:
-        return {"train": "train", "trec": "test"}[trec[1]]
-    stem = _plain_stem(path)
-    part = _PART.fullmatch(stem)
-    return stem if part is None else part[1]
-
-
-def _plain_stem(path: Path) -> str:
-    """The name in lower case without its suffix; of fastText's cooking.train, the suffix."""
-    name = path.name.lower().removesuffix(".gz")
+        return {"train": "train", "trec": "test"}[trec[1]], 0
     stem, _, suffix = name.rpartition(".")
-    return suffix if suffix in _SPELLINGS else stem.removesuffix(".ft")
+    stem = suffix if suffix in _SPELLINGS else stem.removesuffix(".ft")
+    part = _PART.fullmatch(stem)
+    return (stem, 0) if part is None else (part[1], int(part[2]))

@@ -5,7 +5,7 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -166,7 +166,12 @@ def read_parts(paths: Sequence[Path], *, header: bool | None = None, known_names
 def _read_text(path: Path, other_encoding: str) -> tuple[str, list[str]]:
     """The file's text, and notes on how it was decoded; what is not UTF-8 is read in the other encoding."""
     try:
-        raw = _decompressed(path) if path.name.lower().endswith(".gz") else read_bytes(path)
+        if path.name.lower().endswith(".gz"):
+            with open_regular(path) as packed, gzip.open(packed) as file:
+                raw = file.read(limits.value(limits.FILE) + 1)
+            limits.check(limits.FILE, len(raw), path)
+        else:
+            raw = read_bytes(path)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
     text, notes = _decode(path, raw, other_encoding)
@@ -176,14 +181,6 @@ def _read_text(path: Path, other_encoding: str) -> tuple[str, list[str]]:
     if not text or text.isspace():
         raise DataError(f"{path} is empty.")
     return text, notes
-
-
-def _decompressed(path: Path) -> bytes:
-    most = limits.value(limits.FILE)
-    with open_regular(path) as packed, gzip.open(packed) as file:
-        raw = file.read(most + 1)
-    limits.check(limits.FILE, len(raw), path)
-    return raw
 
 
 def _decode(path: Path, raw: bytes, other_encoding: str) -> tuple[str, list[str]]:
@@ -248,33 +245,41 @@ def _parse_rows(path: Path, text: str, delimiter: str, options: dict[str, Any]) 
     """The rows, all of one length, and the line that each begins at."""
     rows: list[list[str]] = []
     places: list[int] = []
+    # Line by line: an io.StringIO would be another copy of the text, with four bytes for each character.
+    lines = map(re.Match.group, _LINE.finditer(text))
+    for place, row in csv_rows(path, lines, delimiter=delimiter, **options):
+        if not rows:
+            limits.check(limits.COLUMNS, len(row), path)
+        elif len(row) != len(rows[0]):
+            raise DataError(
+                f"{path} line {place} has {counted(len(row), 'field')} where line {places[0]} has {len(rows[0])}."
+            )
+        rows.append(row)
+        places.append(place)
+    return rows, places
+
+
+def csv_rows(path: Path, lines: Iterable[str], **options: Any) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a CSV file that are not empty, each after the number of its first line."""
     place = 1
-    with long_fields():
-        # Line by line: an io.StringIO would be another copy of the text, with four bytes for each character.
-        reader = csv.reader(map(re.Match.group, _LINE.finditer(text)), delimiter=delimiter, **options)
+    with _long_fields():
+        reader = csv.reader(lines, **options)
         try:
             for row in reader:
-                if row:  # an empty line is no row
-                    if not rows:
-                        limits.check(limits.COLUMNS, len(row), path)
-                    if rows and len(row) != len(rows[0]):
-                        raise DataError(
-                            f"{path} line {place} has {counted(len(row), 'field')} "
-                            f"where line {places[0]} has {len(rows[0])}."
-                        )
-                    rows.append(row)
-                    places.append(place)
+                if row:
+                    yield place, row
                 place = reader.line_num + 1  # a quoted field may hold line breaks, so a row may span several lines
         except csv.Error as error:
             if "field limit" in str(error):
                 raise DataError(str(limits.exceeded(limits.FIELD, f"{path} line {place}"))) from error
             reason = "a quoted field that is never closed" if "unexpected end" in str(error) else str(error)
             raise DataError(f"{path} line {place} cannot be parsed: {reason}.") from error
-    return rows, places
+        except UnicodeDecodeError as error:  # where lines are decoded as they are read
+            raise DataError(f"{path} is not UTF-8 text ({error.reason}, after line {place}).") from error
 
 
 @contextmanager
-def long_fields() -> Iterator[None]:
+def _long_fields() -> Iterator[None]:
     """Let `csv` read fields of up to our own limit; its limit is put back for whoever else uses it here."""
     before = csv.field_size_limit(limits.value(limits.FIELD))
     try:
@@ -286,7 +291,7 @@ def long_fields() -> Iterator[None]:
 def _sniff_delimiter(text: str) -> str:
     """The first of , ; tab | that cuts the first records into the same number of fields, more than one."""
     start = text[:200_000]
-    with long_fields():
+    with _long_fields():
         for delimiter in (",", ";", "\t", "|"):
             reader = csv.reader(io.StringIO(start, newline=""), delimiter=delimiter)
             try:

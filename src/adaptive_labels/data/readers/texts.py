@@ -15,12 +15,13 @@ import torch
 from adaptive_labels.data.dataset import DataError, Examples, Kind, SplitName
 from adaptive_labels.data.readers import register_reader
 from adaptive_labels.data.readers.features import (
+    SAMPLED_ROWS,
     FeatureColumns,
     feature_columns,
     features_note,
     is_text,
     measures,
-    rows_of,
+    sampled,
 )
 from adaptive_labels.data.readers.split_files import find_files, tables_of
 from adaptive_labels.data.readers.tables import (
@@ -33,14 +34,13 @@ from adaptive_labels.data.readers.tables import (
     read_parts,
     read_table,
 )
-from adaptive_labels.data.rows import TableRows
+from adaptive_labels.data.rows import TableRows, holds_numbers
 from adaptive_labels.data.splits import RawDataset
 from adaptive_labels.data.stored_texts import LineSources
 from adaptive_labels.files import read_text
 from adaptive_labels.words import counted, few, listed
 
 _WHOLE_NUMBER = re.compile(r"-?\d+(\.0+)?")
-_SAMPLED_ROWS = 5_000
 NO_TEXT = "none"
 _FEW_CLASSES = 50
 
@@ -94,8 +94,8 @@ def read_texts_only(path: Path, text_column: str | None = None) -> list[str]:
     if text_column is not None:
         columns = _given_text(table, text_column)
     else:
-        label = _by_name(table, LABEL_NAMES, range(len(table.names)))
-        columns = _guess_text(table, label) or (_longest(table, label),)
+        label = _by_name(table, LABEL_NAMES, range(len(table.names))) if len(table.names) > 1 else None
+        columns = _guess_text(table, label) or (_longest(table, [i for i in range(len(table.names)) if i != label]),)
     return _joined(table, columns)
 
 
@@ -107,7 +107,7 @@ def read_rows(path: Path, names: Sequence[str], numeric: Sequence[bool]) -> tupl
     table = read_table(path, known_names=names, least_columns=1)
     in_order = not table.has_header and len(table.names) == len(names)
     columns = range(len(names)) if in_order else [_find(table, name) for name in names]
-    return rows_of(table, columns, numeric, names), [f"{path.name}:{place}" for place in table.places]
+    return TableRows.of(names, numeric, map(table.texts, columns)), [f"{path.name}:{place}" for place in table.places]
 
 
 def _read_splits(
@@ -173,7 +173,7 @@ def _rows(
         raise DataError(f"All texts in {table.path} are empty (column {listed}).")
     inputs: list[str] | TableRows = [joined[row] for row in kept]
     if features is not None:
-        inputs = rows_of(table, columns, features.numeric, names)[np.array(kept)]
+        inputs = TableRows.of(names, features.numeric, map(table.texts, columns))[np.array(kept)]
     return _Rows(table, inputs, [labels[row] for row in kept], kept, labels.count(""))
 
 
@@ -238,16 +238,15 @@ def _choose_columns(table: Table, text_column: str | None, label_column: str | N
 def _columns_note(
     table: Table, text: tuple[int, ...], label: int, text_column: str | None, label_column: str | None
 ) -> str:
+    others = _label_candidates(table, (*text, label)) if label_column is None else []
     if not text:
         how = " (guessed)" if label_column is None else ""
-        others = _label_candidates(table, (label,))[:3] if label_column is None else []
-        hint = f" Other columns that could be it: {', '.join(map(repr, others))}." if others else ""
+        hint = f" Other columns that could be it: {', '.join(map(repr, others[:3]))}." if others else ""
         return f"The label is read from column {table.names[label]!r}{how}.{hint}"
     guessed = [what for what, given in {"text ": text_column, "label ": label_column}.items() if given is None]
     how = {0: "", 1: f" ({''.join(guessed)}guessed)", 2: " (guessed)"}[len(guessed)]
     names = " and ".join(repr(table.names[i]) for i in text)
     columns = f"read from column {names}, the label from column {table.names[label]!r}"
-    others = _label_candidates(table, (*text, label)) if label_column is None else []
     hint = f" Other columns that could be the label: {', '.join(map(repr, others))}." if others else ""
     if table.has_header:
         return f"Text is {columns}{how}.{hint}"
@@ -299,31 +298,31 @@ def _guess_label(table: Table, taken: Sequence[int]) -> int:
         free = [i for i in free if i != text]
     if len(free) == 1:
         return free[0]
-    counts = _distinct(table, free)
-    candidates = [i for i in free if 2 <= counts[i] <= min(len(table), _SAMPLED_ROWS) / 2]
-    if not candidates and by_name is not None:
+    counts = _few_valued(table, free)
+    if not counts and by_name is not None:
         return by_name
-    if not candidates:
+    if not counts:
         raise DataError(
             f"The label column of {table.path} cannot be guessed; give label_column (it has {_listing(table)})."
         )
     if not taken and not any(is_text(table, i) for i in free):  # numbers and categories have the label at an end
         for end in (free[-1], free[0]):
-            if end in candidates and counts[end] <= _FEW_CLASSES:
+            if end in counts and counts[end] <= _FEW_CLASSES:
                 return end
-    return min(candidates, key=lambda i: counts[i])
+    return min(counts, key=counts.__getitem__)
 
 
-def _distinct(table: Table, columns: Sequence[int]) -> dict[int, int]:
-    return {i: len(set(map(str, table.columns[i][:_SAMPLED_ROWS]))) for i in columns}
+def _few_valued(table: Table, columns: Sequence[int]) -> dict[int, int]:
+    """Of the columns with few enough different values to be labels, how many they have."""
+    counts = {i: len(set(map(str, table.columns[i][:SAMPLED_ROWS]))) for i in columns}
+    most = min(len(table), SAMPLED_ROWS) / 2
+    return {i: count for i, count in counts.items() if 2 <= count <= most}
 
 
 def _label_candidates(table: Table, taken: Sequence[int]) -> list[str]:
-    """Columns with few enough values to be labels, beside those that are taken; the fewest values first."""
-    counts = _distinct(table, [i for i in range(len(table.names)) if i not in taken])
-    counts = {i: count for i, count in counts.items() if not measures(table, i)}
-    most = min(len(table), _SAMPLED_ROWS) / 2
-    return [table.names[i] for i in sorted(counts, key=counts.__getitem__) if 2 <= counts[i] <= most][:5]
+    """Other columns that could be the label, those with the fewest values first."""
+    counts = _few_valued(table, [i for i in range(len(table.names)) if i not in taken and not measures(table, i)])
+    return [table.names[i] for i in sorted(counts, key=counts.__getitem__)][:5]
 
 
 def _guess_text(table: Table, label: int | None) -> tuple[int, ...]:
@@ -337,16 +336,17 @@ def _guess_text(table: Table, label: int | None) -> tuple[int, ...]:
         return parts
     if not texts and feature_columns(table, label).columns:
         return ()
-    longest = _longest(table, label) if not texts else max(texts, key=lambda i: sum(map(len, _sample(table, i))))
+    longest = _longest(table, texts or free)
     if table.has_header:
         return (longest,)
     # Files without a header are mostly of the form label, title, body: all that reads like a text is one.
     return tuple(i for i in free if i == longest or _reads_like_text(table, i))
 
 
-def _longest(table: Table, label: int | None) -> int:
-    free = [i for i in range(len(table.names)) if i != label]
-    return max(free, key=lambda i: sum(map(len, _sample(table, i))))
+def _longest(table: Table, columns: Sequence[int]) -> int:
+    """The column with the longest values; one of numbers only if all are."""
+    values = {i: sampled(table, i) for i in columns}
+    return max(columns, key=lambda i: (not holds_numbers(values[i]), sum(map(len, values[i]))))
 
 
 def _by_name(table: Table, names: Sequence[str], free: Sequence[int]) -> int | None:
@@ -363,11 +363,7 @@ def _by_name(table: Table, names: Sequence[str], free: Sequence[int]) -> int | N
     return None
 
 
-def _sample(table: Table, column: int) -> list[str]:
-    return [value for value in table.columns[column][:_SAMPLED_ROWS] if isinstance(value, str)]
-
-
 def _reads_like_text(table: Table, column: int) -> bool:
     """Whether the values have two words or more on average; an empty column does, as it may be filled in test."""
-    values = [value for value in _sample(table, column) if value.strip()]
-    return not values or sum(len(value.split()) for value in values) >= 2 * len(values)
+    words = [len(str(value).split()) for value in table.columns[column][:SAMPLED_ROWS] if value is not None]
+    return sum(words) >= 2 * sum(map(bool, words))

@@ -5,7 +5,6 @@ They are read once, row by row, into a compact form on the disk: neither a file 
 whole. A file is named by its path; one in an archive by the archive's path and its own name. Shapes: N rows.
 """
 
-import csv
 import gzip
 import hashlib
 import json
@@ -21,12 +20,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from adaptive_labels import limits
 from adaptive_labels.data import archives, downloads
 from adaptive_labels.data.cache import CACHE, cache_folder, hash_of, kept, mapped
 from adaptive_labels.data.dataset import DataError, Examples, SplitName
 from adaptive_labels.data.readers import register_dataset
-from adaptive_labels.data.readers.tables import long_fields
+from adaptive_labels.data.readers.tables import csv_rows
 from adaptive_labels.data.splits import RawDataset, text_digest
 from adaptive_labels.data.stored_texts import LineSources, StoredTexts
 from adaptive_labels.files import open_regular
@@ -36,6 +34,7 @@ from adaptive_labels.words import counted
 _MIRROR = "https://s3.amazonaws.com/fast-ai-nlp/"
 _FORMAT = 1  # of the entries in the cache: another number makes all of them anew
 _SPLITS: tuple[SplitName, ...] = ("train", "test")
+_COLUMNS = {"offsets": "<i8", "characters": "<i4", "labels": "<i2", "lines": "<u4"}  # the files of an entry, as numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,8 +180,7 @@ def stored_rows(source: Path, columns: int, line_ends: str, check: Callable[[Sto
 
 def _open(folder: Path, key: str, file_md5: str) -> StoredRows:
     about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-    offsets, characters = mapped(folder / "offsets.bin", "<i8"), mapped(folder / "characters.bin", "<i4")
-    labels, lines = mapped(folder / "labels.bin", "<i2"), mapped(folder / "lines.bin", "<u4")
+    offsets, characters, labels, lines = (mapped(folder / f"{name}.bin", dtype) for name, dtype in _COLUMNS.items())
     texts = StoredTexts(folder / "texts.bin", offsets, characters, key)
     digests = mapped(folder / "digests.bin", np.uint8).reshape(len(texts), -1)
     return StoredRows(texts, labels, lines, digests, about["md5"], file_md5)
@@ -203,31 +201,19 @@ def _write(folder: Path, source: Path, columns: int, line_ends: str) -> None:
             lines.append(line)
     if not labels:
         raise DataError(f"{source} has no rows.")
-    np.asarray(offsets).astype("<i8").tofile(folder / "offsets.bin")
-    np.asarray(characters).astype("<i4").tofile(folder / "characters.bin")
-    np.asarray(labels).astype("<i2").tofile(folder / "labels.bin")
-    np.asarray(lines).astype("<u4").tofile(folder / "lines.bin")
+    for (name, dtype), numbers in zip(_COLUMNS.items(), (offsets, characters, labels, lines), strict=True):
+        np.asarray(numbers).astype(dtype).tofile(folder / f"{name}.bin")
     (folder / "about.json").write_text(json.dumps({"source": str(source), "md5": md5.hexdigest()}), encoding="utf-8")
 
 
 def _rows(source: Path, columns: int, line_ends: str, md5: "hashlib._Hash") -> Iterator[tuple[int, str, int]]:
     """Yield label, text and line of each row; the digest gets what is read."""
-    place = 1
     try:
-        with _content(source) as content, long_fields():
-            reader = csv.reader(_decoded(content, md5))
-            for row in reader:
-                if row:
-                    label = _label(row, columns, source, place)
-                    parts = (unescape(part, line_ends).strip() for part in row[1:])
-                    yield label, " ".join(part for part in parts if part), place
-                place = reader.line_num + 1
-    except csv.Error as error:
-        if "field limit" in str(error):
-            raise limits.exceeded(limits.FIELD, f"{source} line {place}") from error
-        raise DataError(f"{source} line {place} cannot be parsed: {error}.") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{source} is not UTF-8 text ({error.reason}, after line {place}).") from error
+        with _content(source) as content:
+            for place, row in csv_rows(source, _decoded(content, md5)):
+                label = _label(row, columns, source, place)
+                parts = (unescape(part, line_ends).strip() for part in row[1:])
+                yield label, " ".join(part for part in parts if part), place
     except archives.BROKEN_ARCHIVE as error:
         raise DataError(f"{source} cannot be read: {archives.why_broken(error)}.") from error
 
