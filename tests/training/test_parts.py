@@ -55,6 +55,19 @@ def test_the_average_follows_its_formula() -> None:
     assert float(average.average["weight"]) == pytest.approx(expected, rel=1e-5)
 
 
+def test_tied_weights_are_lent_and_given_back_once() -> None:
+    first, last = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
+    last.weight = first.weight
+    average = WeightAverage(nn.Sequential(first, last), decay=0.5)
+    start, moved = first.weight.detach().clone(), first.weight.detach() + 1.0
+    with torch.no_grad():
+        first.weight.copy_(moved)
+    average.exchange()
+    assert torch.equal(last.weight, start)
+    average.exchange()
+    assert torch.equal(last.weight, moved)
+
+
 def test_the_average_is_lent_and_given_back() -> None:
     model = network()
     average = WeightAverage(model, decay=0.5)
