@@ -200,6 +200,16 @@ def test_the_bar_shows_what_it_has_room_for(width: int, room_for: tuple[str, ...
     assert "…" not in shown
 
 
+def test_an_error_before_training_leaves_the_cursor_visible() -> None:
+    stream = io.StringIO()
+    reporter = BarReporter(Console(file=stream, force_terminal=True, _environ={"TERM": "xterm-256color"}))
+    assert "\x1b[?25l" not in stream.getvalue()
+    reporter.progress(NOW)
+    assert "\x1b[?25l" in stream.getvalue()
+    reporter.close()
+    assert stream.getvalue().rindex("\x1b[?25h") > stream.getvalue().rindex("\x1b[?25l")
+
+
 def test_a_terminal_gets_the_bar_and_a_file_gets_lines() -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
