@@ -98,7 +98,12 @@ class Objective(nn.Module):
     def parts(self) -> dict[str, Tensor]:
         """The scalar parts of the last loss, detached; empty if the criterion names none."""
         parts: dict[str, Tensor] = getattr(self.criterion, "parts", {})
-        return {name: part.detach().reshape(()) for name, part in parts.items() if part.numel() == 1}
+        # Those that are detached scalars stay as they are: beside a small network, each operation can be felt.
+        return {
+            name: part.detach().reshape(()) if part.requires_grad or part.dim() else part
+            for name, part in parts.items()
+            if part.numel() == 1
+        }
 
     def accumulation(self) -> AbstractContextManager[object]:
         """A context in which several forwards count as one optimizer step for the criterion's own state."""

@@ -14,6 +14,7 @@ from torch import nn
 
 from adaptive_labels.config import ConfigError
 from adaptive_labels.training import processes
+from adaptive_labels.words import first_line
 
 _BF16_PROBE = """
 import torch
@@ -94,10 +95,9 @@ def compiled_forward(model: nn.Module) -> Callable[..., Any]:
         try:
             return run(*inputs)
         except TorchDynamoException as error:
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
             raise ConfigError(
-                f"training.compile is true, but torch cannot compile {type(model).__name__} here ({lines[0]}): "
-                "leave compile off"
+                f"training.compile is true, but torch cannot compile {type(model).__name__} here "
+                f"({first_line(error)}): leave compile off"
             ) from error
 
     return forward
