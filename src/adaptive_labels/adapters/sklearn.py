@@ -138,13 +138,7 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             self._epochs(train, held_out)
         return self
 
-    def partial_fit(
-        self,
-        X: Any,
-        y: Any,
-        classes: Any = None,
-        sample_weight: Any = None,
-    ) -> Self:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Train for one epoch on these rows; the first call needs ``classes``, the labels of all later calls."""
         self._check_arguments()
         for name, value in (("early_stopping", True), ("class_weight", "balanced")):
