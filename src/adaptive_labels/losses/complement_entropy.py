@@ -53,15 +53,12 @@ def complement_entropy(logits: Tensor, target: Tensor) -> Tensor:
 class ComplementEntropy(Criterion):
     """Complement objective training: cross entropy, and the entropy over the wrong classes maximised.
 
-    In one step, CE − β·H(p_res)/(K−1). The original alternates: a step of the one, then a step of the other on the same
-    batch; ``alternate=True`` makes every second forward the complement's, so call it twice per batch, with an
-    optimizer's step after each.
+    In one step, CE − β·H(p_res)/(K−1).
 
     Args:
-        num_classes: K.
         strength: β ≥ 0.
-        alternate: alternate the two losses from forward to forward.
-        **common: see :class:`Criterion`.
+        alternate: make every second forward the complement's. The original takes a step of the one, then a step of the
+            other on the same batch: call it twice per batch, with an optimizer's step after each.
     """
 
     turn: Tensor
