@@ -570,6 +570,7 @@ def test_low_rank_self_update_is_the_gradient_step() -> None:
         ("alr", {"update": "self", "fused": False}),
         ("ols", {}),
         ("ls++", {}),
+        ("complement-entropy", {"alternate": True}),
     ],
 )
 def test_activation_checkpointing_neither_counts_nor_moves_twice(name: str, options: dict) -> None:
