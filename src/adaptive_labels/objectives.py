@@ -117,7 +117,7 @@ class Objective(nn.Module):
 
 
 def _lr_factors(modules: Iterable[nn.Module]) -> dict[Tensor, float]:
-    """By parameter the rate as a multiple of `lr`, of modules with an attribute `lr_factor`: pretrained encoders."""
+    """The rate of each parameter as a multiple of `lr`, if its module has an `lr_factor`, as pretrained encoders do."""
     parts = [(part, getattr(part, "lr_factor", None)) for module in modules for part in module.modules()]
     return {parameter: factor for part, factor in parts if factor is not None for parameter in part.parameters()}
 

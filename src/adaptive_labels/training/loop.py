@@ -245,12 +245,14 @@ class _Loop:
         torch.manual_seed(derived_seed(self.seed, epoch, LAYERS))  # dropout and the like
         objective.train()
         order = torch.randperm(len(self.labels), generator=shuffling)
-        in_batches = arranged(self.examples, order, self.batch_size, shuffling)
-        now.batches = in_batches
-        now.resume(session)
+        now.batches = arranged(self.examples, order, self.batch_size, shuffling)
+        if (begun := session.resume_epoch(now.augmenting)) is not None:
+            now.done = begun["step"]
+            now.means.restore(begun["means"])
+            now.began -= begun["seconds"]
         steps = [
             [share_of(piece, self.world, self.rank) for piece in pieces(batch, session.config.accumulate)]
-            for batch in in_batches[now.done :]
+            for batch in now.batches[now.done :]
         ]
         every_share = [share.indices for shares in steps for share in shares]
         upcoming = inputs_of(self.examples, every_share, now.augment_seed if session.config.augment else None)
@@ -258,7 +260,7 @@ class _Loop:
             size = sum(len(share.piece) for share in shares)
             session.set_rate_factor(self.schedule((epoch - 1) * self.steps + now.done))
             if self.world > 1:
-                session.begin_step(derived_seed(self.seed, epoch, LAYERS, now.done, self.rank))
+                session.own_draws.manual_seed(derived_seed(self.seed, epoch, LAYERS, now.done, self.rank))
             with objective.accumulation():
                 for session.share in shares:
                     piece, inputs = session.share.piece, next(upcoming)
@@ -357,13 +359,6 @@ class _Pass:
         self.batches: Sequence[Tensor] = ()  # the examples of each step
         self.augment_seed = derived_seed(seed, epoch, AUGMENT)
         self.augmenting = torch.Generator().manual_seed(self.augment_seed)
-
-    def resume(self, session: Session) -> None:
-        """Go on where a checkpoint within this epoch was written, if the session has taken up one."""
-        if (begun := session.resume_epoch(self.augmenting)) is not None:
-            self.done = begun["step"]
-            self.means.restore(begun["means"])
-            self.began -= begun["seconds"]
 
 
 def snapshot_epochs(epochs: int) -> set[int]:

@@ -30,7 +30,7 @@ class Progress:
 
 
 class Reporter:
-    """Someone to tell: a few times a second, at the end of every epoch, and at the end of training. Shows nothing."""
+    """Gets the progress a few times a second, every finished epoch, and the end of training. This one shows nothing."""
 
     def progress(self, now: Progress) -> None:
         """Take note of where the run is."""
