@@ -209,10 +209,8 @@ class Criterion(nn.Module, ABC):
             and isinstance(target, Tensor)
             and input.dtype == torch.float32
             and target.dtype == torch.int64
-            and input.dim() == 2
             and target.dim() == 1
-            and len(target) == len(input)
-            and input.shape[1] == self.num_classes
+            and input.shape == (len(target), self.num_classes)
             and input.device.type == target.device.type == "cpu"
             and are_classes(target, self.num_classes, self.ignore_index)
             and self.world() == 1
