@@ -99,11 +99,8 @@ class Objective(nn.Module):
         """The scalar parts of the last loss, detached; empty if the criterion names none."""
         parts: dict[str, Tensor] = getattr(self.criterion, "parts", {})
         # Those that are detached scalars stay as they are: beside a small network, each operation can be felt.
-        return {
-            name: part.detach().reshape(()) if part.requires_grad or part.dim() else part
-            for name, part in parts.items()
-            if part.numel() == 1
-        }
+        scalars = [(name, part) for name, part in parts.items() if part.numel() == 1]
+        return {name: part.detach().reshape(()) if part.requires_grad or part.dim() else part for name, part in scalars}
 
     def accumulation(self) -> AbstractContextManager[object]:
         """A context in which several forwards count as one optimizer step for the criterion's own state."""
