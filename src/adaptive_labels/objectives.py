@@ -98,7 +98,9 @@ class Objective(nn.Module):
     def parts(self) -> dict[str, Tensor]:
         """The scalar parts of the last loss, detached; empty if the criterion names none."""
         parts: dict[str, Tensor] = getattr(self.criterion, "parts", {})
-        return {name: part.detach().reshape(()) for name, part in parts.items() if part.numel() == 1}
+        # Those that are detached scalars stay as they are: beside a small network, each operation can be felt.
+        scalars = [(name, part) for name, part in parts.items() if part.numel() == 1]
+        return {name: part.detach().reshape(()) if part.requires_grad or part.dim() else part for name, part in scalars}
 
     def accumulation(self) -> AbstractContextManager[object]:
         """A context in which several forwards count as one optimizer step for the criterion's own state."""
@@ -112,7 +114,7 @@ class Objective(nn.Module):
 
 
 def _lr_factors(modules: Iterable[nn.Module]) -> dict[Tensor, float]:
-    """By parameter the rate as a multiple of `lr`, of modules with an attribute `lr_factor`: pretrained encoders."""
+    """The rate of each parameter as a multiple of `lr`, if its module has an `lr_factor`, as pretrained encoders do."""
     parts = [(part, getattr(part, "lr_factor", None)) for module in modules for part in module.modules()]
     return {parameter: factor for part, factor in parts if factor is not None for parameter in part.parameters()}
 

@@ -146,6 +146,14 @@ def test_the_seed_decides_and_torchs_generator_is_left_alone(name: str) -> None:
     assert not np.array_equal(first.coefs_[0], other.coefs_[0])
 
 
+def test_the_seed_decides_the_start_of_a_low_rank_s() -> None:
+    X, y = blobs()
+    options: dict[str, Any] = {"method_options": {"rank": 2}, "random_state": 1, "max_iter": 2}
+    first = AdaptiveLabelClassifier(**options).fit(X, y)
+    torch.rand(7)
+    same(first, AdaptiveLabelClassifier(**options).fit(X, y))
+
+
 @pytest.mark.parametrize("name", LEARNING)
 def test_residual_labels_find_known_confusions(name: str) -> None:
     """Six classes in pairs: each is confused with the other one of its pair, by construction."""

@@ -145,6 +145,10 @@ def test_s_is_not_decayed_and_not_part_of_the_model(tmp_path: Path) -> None:
     groups = trainer.optimizer.param_groups
     owners = [group for group in groups if any(p is trainer.criterion.residual_logits for p in group["params"])]
     assert [(group["weight_decay"], group["lr"]) for group in owners] == [(0.0, 0.5)]
+    like_network = trainer_of(tmp_path, create_loss("ls++", K))
+    (own,) = like_network.criterion.parameters()
+    (group,) = [g for g in like_network.create_optimizer().param_groups if any(p is own for p in g["params"])]
+    assert (group["weight_decay"], group["lr"]) == (0.1, 0.1)
     assert not any("residual" in name for name in load_file(tmp_path / "checkpoint-9" / "model.safetensors"))
     saved = load_file(tmp_path / "checkpoint-9" / "criterion.safetensors")
     assert torch.equal(saved["residual_logits"], trainer.criterion.residual_logits)

@@ -331,6 +331,7 @@ def test_one_warning_when_s_was_left_out_of_the_optimizer() -> None:
         assert len(caught) == 1
         assert "left out of the optimizer" in str(caught[0].message)
         assert "parameter_groups()" in str(caught[0].message)
+        assert caught[0].filename == __file__
 
 
 def steps_without_s(criterion: AdaptiveLabelLoss, steps: int, micro_batches: int = 1, clear: bool = False) -> None:
@@ -362,8 +363,9 @@ def test_short_runs_and_cleared_gradients_get_the_warning(fused: bool | None, cl
         steps_without_s(criterion, 3, clear=clear)
         with pytest.warns(UserWarning, match="left out of the optimizer"):
             getattr(criterion, look)()
-    with pytest.warns(UserWarning, match="left out of the optimizer"):
+    with pytest.warns(UserWarning, match="left out of the optimizer") as caught:
         steps_without_s(AdaptiveLabelLoss(K, fused=fused), 102, clear=clear)
+    assert [one.filename for one in caught] == [__file__]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for quiet in (AdaptiveLabelLoss(K, frozen=True), AdaptiveLabelLoss(K, update="self"), AdaptiveLabelLoss(2)):
@@ -568,6 +570,7 @@ def test_low_rank_self_update_is_the_gradient_step() -> None:
         ("alr", {"update": "self", "fused": False}),
         ("ols", {}),
         ("ls++", {}),
+        ("complement-entropy", {"alternate": True}),
     ],
 )
 def test_activation_checkpointing_neither_counts_nor_moves_twice(name: str, options: dict) -> None:
@@ -660,3 +663,10 @@ def test_shares_of_micro_batches_add_up_to_the_whole_step(fused: bool | None, so
     for parts in ([slice(0, 10)], [slice(0, 1), slice(1, 7), slice(7, 10)]):
         for expected, found in zip(whole, gradients_of(parts, known=True), strict=True):
             torch.testing.assert_close(found, expected)
+
+
+def test_targets_in_half_precision_are_counted_exactly() -> None:
+    target = torch.tensor([[0.3, 0.7]], dtype=torch.bfloat16).repeat(1003, 1)
+    criterion, logits = create_loss("baseline", 2), torch.zeros(1003, 2, requires_grad=True)
+    with criterion.accumulation([target]):
+        torch.testing.assert_close(criterion(logits, target).detach(), torch.tensor(2.0).log())

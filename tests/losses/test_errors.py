@@ -132,6 +132,11 @@ def test_constructions(options: dict[str, Any], error: type[Exception], message:
         AdaptiveLabelLoss(**{"num_classes": K, **options})
 
 
+def test_numbers_of_numpy_are_numbers() -> None:
+    assert AdaptiveLabelLoss(np.int64(K), np.float32(0.5)).label_smoothing == 0.5
+    assert LabelSmoothingPlusPlus(K, np.float16(0.25)).mass == 0.25
+
+
 def test_other_criteria() -> None:
     with pytest.raises(ValueError, match=re.escape("mass must be in (0, 1], got 0")):
         LabelSmoothingPlusPlus(K, 0)

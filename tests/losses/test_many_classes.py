@@ -38,6 +38,8 @@ def test_free_memory_is_that_of_the_container(tmp_path: Path) -> None:
     assert memory._of_container(tmp_path) is None
     (tmp_path / "memory.max").write_text("5000\n")
     assert memory._of_container(tmp_path) == 4900
+    (tmp_path / "memory.stat").write_text("anon 70\ninactive_file 30\nactive_file 0\n")  # files that were read
+    assert memory._of_container(tmp_path) == 4930
 
 
 def test_the_most_confused_of_many_classes_are_found_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,19 @@ def test_the_average_follows_its_formula() -> None:
     assert float(average.average["weight"]) == pytest.approx(expected, rel=1e-5)
 
 
+def test_tied_weights_are_lent_and_given_back_once() -> None:
+    first, last = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
+    last.weight = first.weight
+    average = WeightAverage(nn.Sequential(first, last), decay=0.5)
+    start, moved = first.weight.detach().clone(), first.weight.detach() + 1.0
+    with torch.no_grad():
+        first.weight.copy_(moved)
+    average.exchange()
+    assert torch.equal(last.weight, start)
+    average.exchange()
+    assert torch.equal(last.weight, moved)
+
+
 def test_the_average_is_lent_and_given_back() -> None:
     model = network()
     average = WeightAverage(model, decay=0.5)
@@ -185,6 +198,16 @@ def test_the_bar_shows_what_it_has_room_for(width: int, room_for: tuple[str, ...
     for text in ("epoch 99/100", " 13%", "loss 0.500", "train 100.0%", "validation 75.0%", "1:02:05 left", *room_for):
         assert text in shown
     assert "…" not in shown
+
+
+def test_an_error_before_training_leaves_the_cursor_visible() -> None:
+    stream = io.StringIO()
+    reporter = BarReporter(Console(file=stream, force_terminal=True, _environ={"TERM": "xterm-256color"}))
+    assert "\x1b[?25l" not in stream.getvalue()
+    reporter.progress(NOW)
+    assert "\x1b[?25l" in stream.getvalue()
+    reporter.close()
+    assert stream.getvalue().rindex("\x1b[?25h") > stream.getvalue().rindex("\x1b[?25l")
 
 
 def test_a_terminal_gets_the_bar_and_a_file_gets_lines() -> None:

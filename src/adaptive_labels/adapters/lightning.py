@@ -135,13 +135,11 @@ class CriterionCallback(Callback):  # type: ignore[misc]
         if self._epochs_ended <= trainer.current_epoch:
             self._end_epoch(trainer)
 
-    def teardown(self, trainer: Any, pl_module: nn.Module, stage: str) -> None:
+    def teardown(self, trainer: Any, pl_module: nn.Module, stage: Any) -> None:
         """Close the step, however training ended."""
         self._step.close()
 
-    def on_exception(self, trainer: Any, pl_module: nn.Module, exception: BaseException) -> None:
-        """Close the step."""
-        self._step.close()
+    on_exception = teardown
 
     def _end_epoch(self, trainer: Any) -> None:
         self._epochs_ended += 1

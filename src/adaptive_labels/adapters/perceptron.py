@@ -49,9 +49,9 @@ class Perceptron:
         lengths = [int(np.prod(shape)) for shape in shapes]
         # What is learned, its gradient, and the running means of the gradient and of its square.
         self.vectors = torch.zeros(4, sum(lengths), dtype=dtype)
-        parts = iter(
-            [tuple(part.view(shape) for part in both) for both, shape in zip(self._cut(lengths), shapes, strict=True)]
-        )
+        values, gradients = (vector.split(lengths) for vector in self.vectors[:2])
+        pairs = zip(values, gradients, shapes, strict=True)
+        parts = iter([(value.view(shape), gradient.view(shape)) for value, gradient, shape in pairs])
         like_network = [next(parts) for _ in first]
         self.coefs = [next(parts) for _ in coefs]  # each with its gradient
         self.intercepts = [next(parts) for _ in coefs]
@@ -63,9 +63,6 @@ class Perceptron:
         self.decaying = [vector[: sum(lengths[: len(first) + len(coefs)])] for vector in self.whole[:2]]
         at_rate = sum(lengths[: len(lengths) - len(last)])  # the rest has a rate of its own
         self.at_rates = [self.vectors[:, :at_rate].unbind(), self.vectors[:, at_rate:].unbind()][: 1 + bool(last)]
-
-    def _cut(self, lengths: list[int]) -> list[tuple[Tensor, ...]]:
-        return list(zip(*(vector.split(lengths) for vector in self.vectors[:2]), strict=True))
 
     def draw(self, random: Any) -> None:
         """Draw the first weights as ``MLPClassifier`` does, from the same random numbers."""

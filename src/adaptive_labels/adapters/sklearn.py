@@ -138,13 +138,7 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             self._epochs(train, held_out)
         return self
 
-    def partial_fit(
-        self,
-        X: Any,
-        y: Any,
-        classes: Any = None,
-        sample_weight: Any = None,
-    ) -> Self:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Train for one epoch on these rows; the first call needs ``classes``, the labels of all later calls."""
         self._check_arguments()
         for name, value in (("early_stopping", True), ("class_weight", "balanced")):
@@ -215,8 +209,8 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         check_choice("activation", self.activation, tuple(ACTIVATIONS))
         check_choice("learning_rate", self.learning_rate, ("linear", "constant"))
         for name, low in (("alpha", 0.0), ("learning_rate_init", 0.0), ("residual_lr", 0.0), ("tol", 0.0)):
-            check_number(name, _plain(getattr(self, name)), low, open_low=name == "learning_rate_init")
-        if check_number("validation_fraction", _plain(self.validation_fraction), 0, 1, open_low=True) == 1:
+            check_number(name, getattr(self, name), low, open_low=name == "learning_rate_init")
+        if check_number("validation_fraction", self.validation_fraction, 0, 1, open_low=True) == 1:
             raise ValueError("validation_fraction must be in (0, 1), got 1: no row would be left to train on")
         counts: list[tuple[str, Any]] = [("max_iter", self.max_iter), ("n_iter_no_change", self.n_iter_no_change)]
         counts += [("hidden_layer_sizes", units) for units in self._hidden()]
@@ -267,7 +261,8 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             options["weight"] = torch.tensor(self._class_weights(y, weights), dtype=torch.float32)
         sizes = [x.shape[1], *map(int, self._hidden()), len(self.classes_)]
         self._random = check_random_state(self.random_state)
-        self._learner = Perceptron(sizes, self.activation, self.method, options, x.dtype)
+        with self._drawing():
+            self._learner = Perceptron(sizes, self.activation, self.method, options, x.dtype)
         self._learner.draw(self._random)
         self.loss_curve_: list[float] = []
         self.n_iter_ = 0
@@ -320,10 +315,15 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             self._learner.load(best_state)
 
     @contextmanager
-    def _training(self) -> Iterator[None]:
-        """A context with gradients on, where torch's generator draws by ``random_state`` and is restored after."""
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+    def _drawing(self) -> Iterator[None]:
+        """A context in which torch's generator draws by ``random_state``; it is restored after."""
+        with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(copy.deepcopy(self._random).randint(2**31))
+            yield
+
+    @contextmanager
+    def _training(self) -> Iterator[None]:
+        with self._drawing(), torch.enable_grad():
             yield
         if not bool(self._learner.vectors[0].isfinite().all()):
             raise UserError("training ended with infinite weights: scale the features, or lower learning_rate_init")

@@ -72,12 +72,15 @@ class CriterionTrainer(Trainer):  # type: ignore[misc]
         self._micro_batches_left = 0
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
-        """The optimizer of ``Trainer`` and a group for the criterion's parameters."""
+        """The optimizer of ``Trainer`` and a group for the criterion's parameters.
+
+        Those that are trained as the network's are get the decay of the arguments, which is not the optimizer's own.
+        """
         optimizer: torch.optim.Optimizer = super().create_optimizer(*args, **kwargs)
         known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         for group in self.criterion.parameter_groups(lr=None if self.criterion.like_network else self.criterion_lr):
             if not known.intersection(map(id, group["params"])):
-                optimizer.add_param_group(group)
+                optimizer.add_param_group({"weight_decay": self.args.weight_decay, **group})
         return optimizer
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Any]:

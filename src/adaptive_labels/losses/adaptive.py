@@ -30,11 +30,6 @@ from adaptive_labels.losses.residual import (
 )
 from adaptive_labels.losses.targets import erase, hits, is_index, restore
 
-NORMALIZATIONS = ("sum", "literal", "hybrid")
-SMOOTH_OVER = ("all", "others")
-UPDATES = ("optimizer", "self")
-RESIDUAL_REDUCTIONS = ("batch", "class")
-
 
 @register_method(
     "alr-wait",
@@ -153,10 +148,10 @@ class AdaptiveLabelLoss(Criterion):
             synchronize=synchronize,
         )
         self.label_smoothing = check_number("label_smoothing", label_smoothing, 0, 1)
-        self.normalization = check_choice("normalization", normalization, NORMALIZATIONS)
+        self.normalization = check_choice("normalization", normalization, ("sum", "literal", "hybrid"))
         self.attraction = check_number("attraction", attraction)
-        self.update = check_choice("update", update, UPDATES)
-        self.smooth_over = check_choice("smooth_over", smooth_over, SMOOTH_OVER)
+        self.update = check_choice("update", update, ("optimizer", "self"))
+        self.smooth_over = check_choice("smooth_over", smooth_over, ("all", "others"))
         if residual_lr is not None and update != "self":
             raise ValueError(
                 "residual_lr is the step of update='self'; with update='optimizer' give the rate to the optimizer: "
@@ -165,7 +160,7 @@ class AdaptiveLabelLoss(Criterion):
         self.residual_lr, self.residual_reduction = residual_lr, residual_reduction
         self.step_size = check_number("residual_lr", 0.1 if residual_lr is None else residual_lr, 0)
         reduced = residual_reduction or {"optimizer": "batch", "self": "class"}[update]
-        self.class_mean = check_choice("residual_reduction", reduced, RESIDUAL_REDUCTIONS) == "class"
+        self.class_mean = check_choice("residual_reduction", reduced, ("batch", "class")) == "class"
         if sparse and update == "self":
             raise ValueError("sparse=True is for optimizers; update='self' needs no gradient of S at all")
         if fused is not None and not isinstance(fused, bool):
@@ -313,8 +308,7 @@ class AdaptiveLabelLoss(Criterion):
         rows = self._rows(y if index else torch.arange(self.num_classes, device=z.device)).to(z.dtype)
         residual = (residual_loss_of_rows if index else residual_loss)(z, y, rows, self.attraction)
         hard_factor, factor = self.factors()
-        parts: dict[str, Tensor | float] = {"hard": hard, "residual": residual}
-        parts |= {"weight": weight, "accuracy": accuracy}
+        parts = {"hard": hard, "residual": residual, "weight": weight, "accuracy": accuracy}
         terms = Terms(hard_factor * hard + weight * factor * residual, parts=parts)
         if self.learns:
             parts["update"] = update = (update_loss_of_rows if index else update_loss)(z, y, rows)

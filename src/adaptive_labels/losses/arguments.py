@@ -1,17 +1,22 @@
-"""Checks of the criteria's arguments: each message names the argument, the value and what is allowed."""
+"""Checks of the criteria's arguments: each message names the argument, the value and what is allowed; and warnings."""
 
 import math
+import sys
+import warnings
 from collections.abc import Sequence
+from numbers import Real
+from typing import Any
 
 
 def check_number(
-    name: str, value: float, low: float = -math.inf, high: float = math.inf, *, open_low: bool = False
+    name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, open_low: bool = False
 ) -> float:
     """``value`` as a float in [low, high], or in (low, high] with ``open_low``."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
-    inside = (value > low if open_low else value >= low) and value <= high
-    if not math.isfinite(value) or not inside:
+    number = float(value)
+    inside = (number > low if open_low else number >= low) and number <= high
+    if not math.isfinite(number) or not inside:
         if low == -math.inf and high == math.inf:
             allowed = "finite"
         elif high == math.inf:
@@ -19,7 +24,7 @@ def check_number(
         else:
             allowed = f"in {'(' if open_low else '['}{low:g}, {high:g}]"
         raise ValueError(f"{name} must be {allowed}, got {value}")
-    return float(value)
+    return number
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> str:
@@ -27,3 +32,11 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> str:
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
     return value
+
+
+def warn_caller(message: str) -> None:
+    """Warn at the line of the caller's own code, which called this package through torch or by itself."""
+    frame, level, passed = sys._getframe(1), 2, ("adaptive_labels", "torch", "contextlib")
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in passed:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)

@@ -1,7 +1,6 @@
 """The frame that all criteria share: arguments, modes, reduction, and what changes when several processes train."""
 
 import inspect
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from adaptive_labels.losses.arguments import check_choice
+from adaptive_labels.losses.arguments import check_choice, warn_caller
 from adaptive_labels.losses.batch import (
     REDUCTIONS,
     Batch,
@@ -36,18 +35,16 @@ class Terms:
     """A criterion's unreduced loss, in the two parts that are averaged differently.
 
     ``prediction`` (M,) trains the network; class weights apply to it. ``own`` (M,) trains the criterion's parameters;
-    class weights do not apply to it. ``own_share`` is each sample's share in the mean of ``own``; by default it follows
-    from the sample weights. ``parts`` are the pieces worth logging, each (M,) or a scalar.
+    class weights do not apply to it. ``parts`` are the pieces worth logging, each (M,) or a scalar.
     """
 
     prediction: Tensor
     own: Tensor | None = None
-    own_share: Tensor | float | None = None
     parts: Mapping[str, Tensor | float] = field(default_factory=dict)
 
 
 class Criterion(nn.Module, ABC):
-    """A loss that replaces ``torch.nn.CrossEntropyLoss``.
+    """A loss that replaces ``torch.nn.CrossEntropyLoss``. All methods take these arguments besides their own.
 
     The method is active only if ``self.training and torch.is_grad_enabled()``. Otherwise the loss is plain cross
     entropy with the same weight, ignore_index and reduction, and no state changes.
@@ -112,9 +109,7 @@ class Criterion(nn.Module, ABC):
         self.synchronize = synchronize
         self.register_buffer("weight", check_class_weight(weight, self.num_classes))
         self.parts = {}
-        self._warned_bare = False
-        self._awaits_sync = False
-        self._accumulating = False
+        self._warned_bare = self._awaits_sync = self._accumulating = False
         self._whole = None
 
     def forward(
@@ -140,7 +135,7 @@ class Criterion(nn.Module, ABC):
             loss = F.cross_entropy(input, target, label_smoothing=self.torch_smoothing)
             self.parts = {"hard": loss.detach()}
             return loss
-        check_shapes(input, target, self.num_classes)
+        shape = check_shapes(input, target, self.num_classes)
         self._check_guide(guide, active)
         compiling = torch.compiler.is_compiling()
         check_inputs = input.device.type == "cpu" if self.check_inputs is None else self.check_inputs
@@ -149,6 +144,7 @@ class Criterion(nn.Module, ABC):
             target,
             sample_weight,
             guide if active else None,
+            shape,
             class_weight=self.weight,
             ignore_index=self.ignore_index,
             check_values=check_inputs and not compiling,
@@ -188,7 +184,7 @@ class Criterion(nn.Module, ABC):
     def _active_loss(self, batch: Batch, world: int) -> Tensor:
         """The loss of an active forward."""
         terms = self._terms(batch, world)
-        self.parts = {name: _logged(part, batch) for name, part in terms.parts.items()}
+        self.parts = {name: batch.logged(part) for name, part in terms.parts.items()}
         return self._reduce(terms, batch, world)
 
     @abstractmethod
@@ -213,10 +209,8 @@ class Criterion(nn.Module, ABC):
             and isinstance(target, Tensor)
             and input.dtype == torch.float32
             and target.dtype == torch.int64
-            and input.dim() == 2
             and target.dim() == 1
-            and len(target) == len(input)
-            and input.shape[1] == self.num_classes
+            and input.shape == (len(target), self.num_classes)
             and input.device.type == target.device.type == "cpu"
             and are_classes(target, self.num_classes, self.ignore_index)
             and self.world() == 1
@@ -314,18 +308,18 @@ class Criterion(nn.Module, ABC):
         if self.reduction != "mean":
             return batch.weight, batch.sample_weight
         if self._whole is not None:
-            total, samples, world = self._whole.weight, self._whole.samples, self._whole.world
-            return over(world * batch.weight, total), over(world * batch.sample_weight, samples)
-        total, samples = batch.sum(batch.weight), batch.sum(batch.sample_weight)
-        if world > 1:
-            total, samples = self._all_reduce(batch.vector(total, samples), world)
+            total, samples, _, world = self._whole
+        else:
+            total, samples = batch.sum(batch.weight), batch.sum(batch.sample_weight)
+            if world > 1:
+                total, samples = self._all_reduce(batch.vector(total, samples), world)
         return over(world * batch.weight, total), over(world * batch.sample_weight, samples)
 
     def _reduce(self, terms: Terms, batch: Batch, world: int) -> Tensor:
         prediction_share, own_share = self.shares(batch, world)
         loss = prediction_share * terms.prediction
         if terms.own is not None:
-            loss = loss + (own_share if terms.own_share is None else terms.own_share) * terms.own
+            loss = loss + own_share * terms.own
         return loss.reshape(batch.shape) if self.reduction == "none" else loss.sum()
 
     def _all_reduce(self, counts: Tensor, world: int) -> Tensor:
@@ -354,12 +348,11 @@ class Criterion(nn.Module, ABC):
         """Warn once if a step begins outside a wrapped model, and sync() was not called in the step before."""
         if self._awaits_sync and not self._warned_bare:
             self._warned_bare = True
-            warnings.warn(
+            warn_caller(
                 f"{type(self).__name__} is called outside a DistributedDataParallel module, and sync() was not called "
                 "after the last step: the processes' criteria drift apart. Put the criterion inside the wrapped "
                 "module, or call criterion.sync() after backward() and before the optimizer's step. Micro-batches of "
-                "one step belong into criterion.accumulation().",
-                stacklevel=5,
+                "one step belong into criterion.accumulation()."
             )
 
 
@@ -367,10 +360,3 @@ def options_of(criterion: type[Criterion]) -> dict[str, Any]:
     """The arguments of a criterion except ``num_classes``, including the common ones, with their defaults."""
     found = {**inspect.signature(criterion).parameters, **inspect.signature(Criterion).parameters}
     return {name: p.default for name, p in found.items() if p.kind != p.VAR_KEYWORD and name != "num_classes"}
-
-
-def _logged(part: Tensor | float, batch: Batch) -> Tensor:
-    """A part of the loss as a detached scalar: the mean over the samples that count."""
-    if not isinstance(part, Tensor):
-        return batch.vector(part)[0]
-    return part.detach() if part.dim() == 0 else batch.mean(part.detach())

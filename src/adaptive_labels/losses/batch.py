@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from adaptive_labels.losses.targets import is_index
+from adaptive_labels.words import counted, few
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -31,11 +32,6 @@ class Batch(NamedTuple):
     shape: torch.Size
     guides: tuple[Tensor, ...] = ()
 
-    @property
-    def num_classes(self) -> int:
-        """K."""
-        return self.logits.shape[1]
-
     def sum(self, each: Tensor | float) -> Tensor | float:
         """The sum over the samples of a weight (M,), or of one that all have."""
         return each.sum() if isinstance(each, Tensor) else each * self.logits.shape[0]
@@ -47,10 +43,12 @@ class Batch(NamedTuple):
             return torch.tensor(values, **like)  # type: ignore[arg-type]
         return torch.stack([torch.as_tensor(value, **like) for value in values])  # type: ignore[arg-type]
 
-    def mean(self, part: Tensor) -> Tensor:
-        """The mean of something (M,) over the samples that count."""
-        mean: Tensor = over((part * self.sample_weight).sum(), self.sum(self.sample_weight))
-        return mean
+    def logged(self, part: Tensor | float) -> Tensor:
+        """A part of the loss, (M,) or a scalar, as a detached scalar: the mean over the samples that count."""
+        if not isinstance(part, Tensor):
+            return self.vector(part)[0]
+        part = part.detach()
+        return part if part.dim() == 0 else over((part * self.sample_weight).sum(), self.sum(self.sample_weight))
 
 
 class WholeStep(NamedTuple):
@@ -76,7 +74,7 @@ def count_step(
         if is_index(target):
             counts += torch.bincount(target[target != ignore_index].to(device), minlength=num_classes)
         else:
-            counts += to_rows(target).sum(0).to(device)
+            counts += widen(to_rows(target)).sum(0).to(device)
     world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
     if world > 1:
         dist.all_reduce(counts)
@@ -96,10 +94,8 @@ def number(value: Tensor) -> Any:
 
 def numbers(values: Tensor) -> Sequence[Any]:
     """The entries of a vector, each as :func:`number` gives it."""
-    if values.device.type == "cpu" and not torch.compiler.is_compiling():
-        found: list[float] = values.tolist()
-        return found
-    return values.unbind()
+    on_cpu = values.device.type == "cpu" and not torch.compiler.is_compiling()
+    return values.tolist() if on_cpu else values.unbind()
 
 
 def prepare(
@@ -107,15 +103,18 @@ def prepare(
     target: Tensor,
     sample_weight: Tensor | None,
     guide: Tensor | Sequence[Tensor] | None,
+    shape: torch.Size,
     *,
     class_weight: Tensor | None,
     ignore_index: int,
     check_values: bool,
     look_for_nan: bool,
 ) -> Batch:
-    """Turn the caller's tensors, whose shapes fit, into rows, and check their values. Nothing of theirs is changed."""
+    """Turn the caller's tensors into rows, and check their values. Nothing of theirs is changed.
+
+    ``shape`` is what :func:`check_shapes` found.
+    """
     logits = widen(to_rows(input))
-    shape = sample_shape(input)
     if look_for_nan:
         check_finite(logits)
     own: Tensor | float = 1.0
@@ -170,13 +169,11 @@ def full_precision(device_type: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def sample_shape(input: Tensor) -> torch.Size:
-    """The shape of the unreduced loss: the input's without its class dimension."""
-    return torch.Size(()) if input.dim() == 1 else input.shape[:1] + input.shape[2:]
+def check_shapes(input: Tensor, target: Tensor, num_classes: int) -> torch.Size:
+    """Raise unless ``input`` are logits over ``num_classes`` and ``target`` fits them in shape and dtype.
 
-
-def check_shapes(input: Tensor, target: Tensor, num_classes: int) -> None:
-    """Raise unless ``input`` are logits over ``num_classes`` and ``target`` fits them in shape and dtype."""
+    Returns the shape of the unreduced loss: the input's without its class dimension.
+    """
     for name, value in (("input", input), ("target", target)):
         if not isinstance(value, Tensor):
             raise TypeError(f"{name} must be a torch.Tensor, got {type(value).__name__}")
@@ -194,7 +191,7 @@ def check_shapes(input: Tensor, target: Tensor, num_classes: int) -> None:
         raise TypeError(
             f"target must hold class indices (integers) or class probabilities (floats), got {target.dtype}"
         )
-    expected = sample_shape(input)
+    expected = torch.Size(()) if input.dim() == 1 else input.shape[:1] + input.shape[2:]
     if target.is_floating_point():
         if target.shape != input.shape:
             hint = "; class indices must be integers: target.long()" if target.shape == expected else ""
@@ -214,6 +211,7 @@ def check_shapes(input: Tensor, target: Tensor, num_classes: int) -> None:
             f"target of class indices must have shape {tuple(expected)} for input {tuple(input.shape)}, "
             f"got {tuple(target.shape)}"
         )
+    return expected
 
 
 def check_class_weight(weight: Tensor | None, num_classes: int) -> Tensor | None:
@@ -230,14 +228,6 @@ def check_class_weight(weight: Tensor | None, num_classes: int) -> Tensor | None
     return weight.detach().clone()
 
 
-def _position(flat: int, shape: torch.Size) -> str:
-    where = []
-    for size in reversed(shape):
-        flat, at = divmod(flat, size)
-        where.append(at)
-    return str(where[0]) if len(where) == 1 else str(tuple(reversed(where)))
-
-
 def are_classes(rows: Tensor, num_classes: int, ignore_index: int) -> bool:
     """Whether every label is a class and counts."""
     if 0 <= ignore_index < num_classes or rows.numel() == 0:
@@ -250,11 +240,11 @@ def _check_labels(rows: Tensor, kept: Tensor, num_classes: int, ignore_index: in
     """Raise unless the labels that are ``kept`` are classes; ``shape`` is that of the caller's target."""
     wrong = kept & ((rows < 0) | (rows >= num_classes))
     if bool(wrong.any()):
-        first = int(wrong.nonzero()[0])
+        where = wrong.reshape(shape).nonzero()[0].tolist()
         raise ValueError(
             f"target must be in [0, {num_classes - 1}] or ignore_index ({ignore_index}), "
-            f"got {int(rows[first])} at position {_position(first, shape)} "
-            f"({int(wrong.sum())} such value{'s' if int(wrong.sum()) > 1 else ''})"
+            f"got {int(rows[wrong][0])} at position {where[0] if len(where) == 1 else tuple(where)} "
+            f"({counted(int(wrong.sum()), 'such value')})"
         )
 
 
@@ -277,8 +267,8 @@ def check_finite(logits: Tensor) -> None:
     """Raise if a row has NaN or infinite logits."""
     wrong = ~torch.isfinite(logits).all(1)
     if bool(wrong.any()):
-        rows = wrong.nonzero().flatten()
-        shown = ", ".join(str(int(row)) for row in rows[:8]) + (", …" if len(rows) > 8 else "")
+        rows = wrong.nonzero().flatten().tolist()
+        shown = few(map(str, rows), 8)
         raise ValueError(f"input has NaN or infinite logits in {len(rows)} of {len(logits)} rows: {shown}")
 
 

@@ -53,15 +53,12 @@ def complement_entropy(logits: Tensor, target: Tensor) -> Tensor:
 class ComplementEntropy(Criterion):
     """Complement objective training: cross entropy, and the entropy over the wrong classes maximised.
 
-    In one step, CE − β·H(p_res)/(K−1). The original alternates: a step of the one, then a step of the other on the same
-    batch; ``alternate=True`` makes every second forward the complement's, so call it twice per batch, with an
-    optimizer's step after each.
+    In one step, CE − β·H(p_res)/(K−1).
 
     Args:
-        num_classes: K.
         strength: β ≥ 0.
-        alternate: alternate the two losses from forward to forward.
-        **common: see :class:`Criterion`.
+        alternate: make every second forward the complement's. The original takes a step of the one, then a step of the
+            other on the same batch: call it twice per batch, with an optimizer's step after each.
     """
 
     turn: Tensor
@@ -79,6 +76,9 @@ class ComplementEntropy(Criterion):
         parts = {"hard": hard, "complement_entropy": entropy}
         if not self.alternate:
             return Terms(hard + complement, parts=parts)
-        loss = torch.where(self.turn == 0, hard, complement)
-        self.turn = 1 - self.turn
-        return Terms(loss, parts=parts)
+        turn, following = self.turn, 1 - self.turn
+        if not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:
+            turn = following  # activation checkpointing repeats the forward before, within the backward pass
+        else:
+            self.turn = following
+        return Terms(torch.where(turn == 0, hard, complement), parts=parts)

@@ -33,9 +33,7 @@ class ConfidencePenalty(Criterion):
     """Cross entropy minus β times the entropy of the prediction; see :func:`confidence_penalty`.
 
     Args:
-        num_classes: K.
         strength: β ≥ 0.
-        **common: see :class:`Criterion`.
     """
 
     def __init__(self, num_classes: int, strength: float = 0.1, **common: Any) -> None:

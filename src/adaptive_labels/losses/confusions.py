@@ -33,11 +33,6 @@ def largest(
         places = torch.cat([places, best.indices + start * num_classes])
         order = values.topk(min(count, len(values))).indices
         values, places = values[order], places[order]
-    found = []
-    for value, place in zip(values.tolist(), places.tolist(), strict=True):
-        row, column = divmod(place, num_classes)
-        if class_names is None:
-            found.append(Confusion(row, column, value))
-        else:
-            found.append(Confusion(class_names[row], class_names[column], value))
-    return found
+    names: Sequence[int | str] = range(num_classes) if class_names is None else class_names
+    found = zip(values.tolist(), places.tolist(), strict=True)
+    return [Confusion(names[place // num_classes], names[place % num_classes], value) for value, place in found]

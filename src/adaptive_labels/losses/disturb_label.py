@@ -51,11 +51,6 @@ class DisturbLabel(Criterion):
     """DisturbLabel: a share of the labels is drawn anew in each step; see :func:`disturb_labels`.
 
     It draws from torch's global generator, as dropout does. A class weight stays that of the original label.
-
-    Args:
-        num_classes: K.
-        disturbance: α in [0, 1].
-        **common: see :class:`Criterion`.
     """
 
     def __init__(self, num_classes: int, disturbance: float = 0.1, **common: Any) -> None:
@@ -63,5 +58,5 @@ class DisturbLabel(Criterion):
         self.disturbance = check_number("disturbance", disturbance, 0, 1)
 
     def _terms(self, batch: Batch, world: int) -> Terms:
-        hard = cross_entropy(batch.logits, disturb_labels(batch.target, batch.num_classes, self.disturbance))
+        hard = cross_entropy(batch.logits, disturb_labels(batch.target, self.num_classes, self.disturbance))
         return Terms(hard, parts={"hard": hard})

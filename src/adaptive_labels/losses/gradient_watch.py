@@ -1,8 +1,8 @@
 """Warn if S was left out of the optimizer, so that it gets gradients and never changes."""
 
-import warnings
-
 from torch import Tensor
+
+from adaptive_labels.losses.arguments import warn_caller
 
 STEPS_BEFORE_WARNING = 100
 
@@ -37,9 +37,8 @@ class GradientWatch:
             return
         self.steps = None
         if bool(parameter.detach().abs().sum() == self.start):
-            warnings.warn(
+            warn_caller(
                 "AdaptiveLabelLoss: the residual labels receive gradients but never change: their parameter was left "
                 "out of the optimizer. Give the optimizer criterion.parameter_groups() as well, or "
-                "construct the criterion with update='self' or frozen=True.",
-                stacklevel=5,
+                "construct the criterion with update='self' or frozen=True."
             )

@@ -101,13 +101,7 @@ def hard_loss_gradient(
 )
 @final
 class LabelSmoothing(Criterion):
-    """Label smoothing (SLR in the paper's tables); see :func:`adaptive_labels.functional.smooth_labels`.
-
-    Args:
-        num_classes: K.
-        label_smoothing: ε in [0, 1].
-        smooth_over: ``"all"`` K classes, or the K−1 ``"others"``.
-        **common: see :class:`Criterion`.
+    """Label smoothing (SLR in the paper's tables); see :func:`hard_loss`.
 
     >>> LabelSmoothing(2)(torch.tensor([[2.0, 0.0]], requires_grad=True), torch.tensor([0])).detach()
     tensor(0.2269)

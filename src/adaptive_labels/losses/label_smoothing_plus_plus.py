@@ -58,11 +58,6 @@ class LabelSmoothingPlusPlus(Criterion):
 
     See :func:`label_smoothing_plus_plus_losses`. Give its parameter to the optimizer. As in the original, it has the
     same rate and weight decay as the network's parameters.
-
-    Args:
-        num_classes: K.
-        mass: α in (0, 1).
-        **common: see :class:`Criterion`.
     """
 
     stateful = True

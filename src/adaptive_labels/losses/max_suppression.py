@@ -35,9 +35,7 @@ class MaxSup(Criterion):
     """Cross entropy plus α times the largest logit above the mean; see :func:`max_suppression`.
 
     Args:
-        num_classes: K.
         strength: α ≥ 0, the same throughout; the authors' recipe raises it from 0.1 to 0.2 over the training.
-        **common: see :class:`Criterion`.
     """
 
     def __init__(self, num_classes: int, strength: float = 0.1, **common: Any) -> None:

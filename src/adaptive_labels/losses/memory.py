@@ -35,9 +35,7 @@ def check_dense_fits(num_classes: int, gradient: bool, free: int | None = None) 
 def check_table_fits(rows: int, columns: int) -> None:
     """Raise if a table of residual labels would not fit into the free memory."""
     size = 3 * 4 * rows * columns  # logits, probabilities, and those in full coordinates
-    if size < NOTHING:
-        return
-    free = free_memory()
+    free = free_memory() if size >= NOTHING else None
     if free is not None and size > free:
         raise ValueError(
             f"residual labels of {rows} × {columns} classes take {_in_words(size)} to compute, and {_in_words(free)} "
@@ -68,6 +66,10 @@ def _of_container(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
     try:
         limit = (folder / "memory.max").read_text(encoding="utf-8").strip()
         used = int((folder / "memory.current").read_text(encoding="utf-8"))
+        stat = folder / "memory.stat"
+        lines = stat.read_text(encoding="utf-8").splitlines() if stat.exists() else []
+        # Files that were read are counted as used, but their memory is given back when it is needed.
+        used -= sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
         return None if limit == "max" else max(0, int(limit) - used)
     except (OSError, ValueError):
         return None

@@ -43,9 +43,7 @@ class MutualLearning(Criterion):
     Cross entropy plus the mean of KL(peer ‖ network) over the peers; see :func:`mutual_learning_kl`.
 
     Args:
-        num_classes: K.
         strength: the weight of the divergence, ≥ 0; 1 in the original.
-        **common: see :class:`Criterion`.
     """
 
     needs_guide = True

@@ -67,11 +67,9 @@ class OnlineLabelSmoothing(Criterion):
     The table starts uniform, and changes at :meth:`epoch_end`. See :func:`online_label_smoothing_loss`.
 
     Args:
-        num_classes: K.
         hard_share: α in [0, 1], the weight of the plain cross entropy.
         reset_missing: for a class without a correct prediction in the epoch: False keeps its row, True makes it uniform
             again, as in the authors' code.
-        **common: see :class:`Criterion`.
     """
 
     stateful = True

@@ -58,19 +58,11 @@ class Method:
 METHODS: dict[str, Method] = {}
 
 
-def register_method(
-    name: str,
-    description: str,
-    *,
-    options: dict[str, Any] | None = None,
-    main_option: str | None = None,
-    search: tuple[float, ...] = (),
-    guide: Guide | None = None,
-) -> Callable[[type[C]], type[C]]:
+def register_method(name: str, description: str, **details: Any) -> Callable[[type[C]], type[C]]:
     """A decorator that registers a criterion as ``name``; the arguments are those of :class:`Method`."""
 
     def register(criterion: type[C]) -> type[C]:
-        METHODS[name] = Method(name, description, criterion, options or {}, main_option, search, guide)
+        METHODS[name] = Method(name, description, criterion, **details)
         return criterion
 
     return register

@@ -69,7 +69,9 @@ def residual_loss_gradient(logits: Tensor, target: Tensor, residual_logits: Tens
     if is_index(target):
         p = F.softmax(erase(logits, target), dim=1)
         return restore(p - F.softmax(attraction * residual_logits[target], dim=1), target)
-    return _mixed_residual_probabilities(logits, target) - target @ residual_labels(residual_logits, attraction)
+    p, exclusion, top, p_top = _residual_parts(logits, target)
+    mixed = p * (exclusion.sum(1, keepdim=True) - exclusion) + target.gather(1, top) * p_top  # (N, K): Σ_k t_k p_res
+    return mixed - target @ residual_labels(residual_logits, attraction)
 
 
 def update_loss(logits: Tensor, target: Tensor, residual_logits: Tensor) -> Tensor:
@@ -191,9 +193,3 @@ def _residual_parts(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Ten
     exclusion = (target / (1 - p.scatter(1, top, 0.0))).scatter(1, top, 0.0)
     p_top = restore(F.softmax(erase(logits, top.squeeze(1)), dim=1), top.squeeze(1))
     return p, exclusion, top, p_top
-
-
-def _mixed_residual_probabilities(logits: Tensor, target: Tensor) -> Tensor:
-    """Σ_k t_k p_res(z, k) in full coordinates, (N, K)."""
-    p, exclusion, top, p_top = _residual_parts(logits, target)
-    return p * (exclusion.sum(1, keepdim=True) - exclusion) + target.gather(1, top) * p_top

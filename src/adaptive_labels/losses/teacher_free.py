@@ -34,7 +34,7 @@ def teacher_free_loss(
     Args:
         logits: (N, K).
         target: class indices (N,) or class probabilities (N, K).
-        alpha: α in [0, 1].
+        alpha: α in [0, 1], the weight of the virtual teacher.
         temperature: T > 0.
         correct: a in [0, 1], the virtual teacher's confidence in the label.
         temper_student: divide the student's logits by T as well.
@@ -57,16 +57,7 @@ def teacher_free_loss(
 @register_method("tf-kd", "teacher-free distillation from a virtual teacher", main_option="alpha", search=(0.02, 0.9))
 @final
 class TeacherFree(Criterion):
-    """Teacher-free distillation with a virtual teacher; see :func:`teacher_free_loss`.
-
-    Args:
-        num_classes: K.
-        alpha: α in [0, 1], the weight of the virtual teacher.
-        temperature: T > 0.
-        correct: the virtual teacher's confidence in the label, in [0, 1].
-        temper_student: divide the student's logits by T as well; the authors' code does not.
-        **common: see :class:`Criterion`.
-    """
+    """Teacher-free distillation with a virtual teacher; see :func:`teacher_free_loss`."""
 
     def __init__(
         self,

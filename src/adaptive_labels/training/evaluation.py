@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from adaptive_labels.mapped import let_go, room
+from adaptive_labels.objectives import Inputs
 from adaptive_labels.training import processes
 from adaptive_labels.training.batches import Encoded, Padded, Share, inputs_of, share_of, to_device
 
@@ -127,9 +128,8 @@ def evaluate(
     ``before_each`` is told the share of each batch that this process computes; the loss is that of the whole batch.
     """
     means = RunningMeans()
-    shares = _shares(examples, batch_size)
     with _evaluating(objective):
-        for share, inputs in zip(shares, inputs_of(examples, [share.indices for share in shares]), strict=True):
+        for share, inputs in _shares(examples, batch_size):
             before_each(share)
             target = labels[share.piece].to(device)
             loss, logits = objective(to_device(inputs, device), target)
@@ -146,9 +146,8 @@ def predicted_batches(
     Several processes compute a share each; the first one gets the whole, the others nothing, (0,) and (0, K).
     """
     device = next((tensor.device for tensor in model.state_dict().values()), torch.device("cpu"))
-    shares = _shares(examples, batch_size)
     with _evaluating(model):
-        for share, inputs in zip(shares, inputs_of(examples, [share.indices for share in shares]), strict=True):
+        for share, inputs in _shares(examples, batch_size):
             logits = processes.gather(model(to_device(inputs, device)).float().cpu(), share.sizes)
             yield (share.piece, logits) if processes.rank() == 0 else (share.piece[:0], logits[:0])
 
@@ -170,14 +169,18 @@ def predict_logits(
     return in_place
 
 
-def _shares(examples: Encoded, batch_size: int) -> list[Share]:
-    """All examples in order; those that are padded by their length, in batches that are small where they are long."""
+def _shares(examples: Encoded, batch_size: int) -> Iterator[tuple[Share, Inputs]]:
+    """This process's shares of all examples, with their inputs.
+
+    The examples are in order; those that are padded by their length, in batches that are small where they are long.
+    """
     order = torch.arange(len(examples))
     if isinstance(examples, Padded):
         order = examples.lengths.argsort(stable=True)
         batch_size = max(1, min(batch_size, _PLACES // max(1, int(examples.lengths.max()))))
-    starts = range(0, len(order), batch_size)
-    return [share_of(order[start : start + batch_size], processes.world(), processes.rank()) for start in starts]
+    world, rank, starts = processes.world(), processes.rank(), range(0, len(order), batch_size)
+    shares = [share_of(order[start : start + batch_size], world, rank) for start in starts]
+    return zip(shares, inputs_of(examples, [share.indices for share in shares]), strict=True)
 
 
 @contextmanager

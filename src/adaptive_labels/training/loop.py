@@ -104,12 +104,12 @@ def fit(
             epoch, `config.checkpoint_seconds` holds.
         augment: a change of whole training batches.
     """
-    loop = _Loop(Session(objective, config), train, train_labels, validation, seed, augment, reporter)
-    session = loop.session
+    session = Session(objective, config)
+    loop = _Loop(session, train, train_labels, validation, seed, augment, reporter, recorder, checkpoint_dir)
     divergence: _DivergenceError | None = None
     try:
         with contained(session.device, config.threads), remembered_signals() as loop.signal:
-            loop.run(recorder, checkpoint_dir, checkpoint_seconds)
+            loop.run(checkpoint_seconds)
     except _DivergenceError as error:
         divergence = error
     except (MemoryError, RuntimeError) as error:
@@ -132,37 +132,37 @@ def fit(
     return FitResult("finished", None, history, seconds)
 
 
+@dataclass
 class _Loop:
     """The epochs of a run, and what they have in common."""
 
-    def __init__(
-        self,
-        session: Session,
-        examples: Encoded,
-        labels: Tensor,
-        validation: tuple[Encoded, Tensor],
-        seed: int,
-        augment: Augment | None,
-        reporter: Reporter,
-    ) -> None:
-        if not 0 < len(labels) == len(examples):
-            raise ValueError(f"train has {len(examples)} examples and {len(labels)} labels: one each, and not none")
-        config = session.config
+    session: Session
+    examples: Encoded
+    labels: Tensor
+    validation: tuple[Encoded, Tensor]
+    seed: int
+    augment: Augment | None
+    reporter: Reporter
+    recorder: Recorder
+    checkpoint_dir: Path | None
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.labels) == len(self.examples):
+            raise ValueError(
+                f"train has {len(self.examples)} examples and {len(self.labels)} labels: one each, and not none"
+            )
+        config = self.session.config
         assert config.epochs is not None
         assert config.batch_size is not None
         assert config.lr is not None
-        self.session, self.examples, self.labels, self.validation = session, examples, labels, validation
-        self.seed, self.augment, self.reporter = seed, augment, reporter
         self.epochs, self.batch_size, self.lr = config.epochs, config.batch_size, config.lr
-        self.steps = len(list(batches(torch.arange(len(labels)), config.batch_size)))  # of an epoch
+        self.steps = len(list(batches(torch.arange(len(self.labels)), config.batch_size)))  # of an epoch
         self.schedule = make_schedule(config, self.steps)
         self.signal: Callable[[], int] = lambda: 0
-        self.keep: Callable[..., None] = lambda *within: None  # writes a checkpoint
-        self.saved = time.perf_counter()
         self.diverged = False
         self.world, self.rank = processes.world(), processes.rank()
         processes.from_first(self.check_size)
-        self.began = self.next_look = time.perf_counter()
+        self.began = self.next_look = self.saved = time.perf_counter()
         self.first_look: tuple[int, float] | None = None  # steps done, and when: the pace is measured from there
 
     def check_size(self) -> None:
@@ -178,19 +178,18 @@ class _Loop:
         """What the run has taken up to now, earlier sittings included."""
         return self.session.seconds_before + time.perf_counter() - self.began
 
-    def run(self, recorder: Recorder, checkpoint_dir: Path | None, checkpoint_seconds: float) -> None:
+    def keep(self, *within: Any) -> None:
+        """Write a checkpoint, if there is a place for it and this process writes."""
+        if self.checkpoint_dir is not None and self.rank == 0:
+            self.session.save(self.checkpoint_dir, self.seconds(), self.recorder.arrays(), *within)
+            self.saved = time.perf_counter()
+
+    def run(self, checkpoint_seconds: float) -> None:
         """Train epoch after epoch, from the checkpoint if there is one, and record each."""
-        session, patience = self.session, self.session.config.early_stop
-        recorded = {} if checkpoint_dir is None else session.restore(checkpoint_dir, warn)
+        session, recorder, patience = self.session, self.recorder, self.session.config.early_stop
+        recorded = {} if self.checkpoint_dir is None else session.restore(self.checkpoint_dir, warn)
         recorder.rewind(session.history, recorded)
         self.saved = time.perf_counter()
-        if checkpoint_dir is not None and self.rank == 0:
-
-            def keep(*within: Any) -> None:
-                session.save(checkpoint_dir, self.seconds(), recorder.arrays(), *within)
-                self.saved = time.perf_counter()
-
-            self.keep = keep
         while len(session.history) < self.epochs and not _stops_early(session.history, patience):
             record = self.epoch(len(session.history) + 1)
             session.history.append(record)
@@ -246,12 +245,14 @@ class _Loop:
         torch.manual_seed(derived_seed(self.seed, epoch, LAYERS))  # dropout and the like
         objective.train()
         order = torch.randperm(len(self.labels), generator=shuffling)
-        in_batches = arranged(self.examples, order, self.batch_size, shuffling)
-        now.batches = in_batches
-        now.resume(session)
+        now.batches = arranged(self.examples, order, self.batch_size, shuffling)
+        if (begun := session.resume_epoch(now.augmenting)) is not None:
+            now.done = begun["step"]
+            now.means.restore(begun["means"])
+            now.began -= begun["seconds"]
         steps = [
             [share_of(piece, self.world, self.rank) for piece in pieces(batch, session.config.accumulate)]
-            for batch in in_batches[now.done :]
+            for batch in now.batches[now.done :]
         ]
         every_share = [share.indices for shares in steps for share in shares]
         upcoming = inputs_of(self.examples, every_share, now.augment_seed if session.config.augment else None)
@@ -259,7 +260,7 @@ class _Loop:
             size = sum(len(share.piece) for share in shares)
             session.set_rate_factor(self.schedule((epoch - 1) * self.steps + now.done))
             if self.world > 1:
-                session.begin_step(derived_seed(self.seed, epoch, LAYERS, now.done, self.rank))
+                session.own_draws.manual_seed(derived_seed(self.seed, epoch, LAYERS, now.done, self.rank))
             with objective.accumulation():
                 for session.share in shares:
                     piece, inputs = session.share.piece, next(upcoming)
@@ -358,13 +359,6 @@ class _Pass:
         self.batches: Sequence[Tensor] = ()  # the examples of each step
         self.augment_seed = derived_seed(seed, epoch, AUGMENT)
         self.augmenting = torch.Generator().manual_seed(self.augment_seed)
-
-    def resume(self, session: Session) -> None:
-        """Go on where a checkpoint within this epoch was written, if the session has taken up one."""
-        if (begun := session.resume_epoch(self.augmenting)) is not None:
-            self.done = begun["step"]
-            self.means.restore(begun["means"])
-            self.began -= begun["seconds"]
 
 
 def snapshot_epochs(epochs: int) -> set[int]:

@@ -95,7 +95,8 @@ class WeightAverage:
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
         self.updates = 0
-        self._live: dict[str, Tensor] = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+        names = {tensor: name for name, tensor in model.state_dict(keep_vars=True).items()}  # tied weights have one
+        self._live: dict[str, Tensor] = {name: tensor.detach() for tensor, name in names.items()}
         self.average: dict[str, Tensor] = {name: tensor.clone() for name, tensor in self._live.items()}
 
     @torch.no_grad()

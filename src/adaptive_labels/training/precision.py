@@ -14,6 +14,7 @@ from torch import nn
 
 from adaptive_labels.config import ConfigError
 from adaptive_labels.training import processes
+from adaptive_labels.words import first_line
 
 _BF16_PROBE = """
 import torch
@@ -31,7 +32,7 @@ def choose_device(name: str) -> torch.device:
         if name not in ("auto", "cpu", "cuda"):
             raise ConfigError(f"training.device is {name!r}: several processes take a GPU each (cuda), or the cpu")
         cuda = name == "cuda" or (name == "auto" and torch.cuda.is_available())
-        name = f"cuda:{processes.local_rank()}" if cuda else "cpu"
+        name = f"cuda:{os.environ.get('LOCAL_RANK', processes.rank())}" if cuda else "cpu"
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda", 0)
@@ -85,7 +86,7 @@ def check_compiler(device: torch.device) -> None:
 
 
 def compiled_forward(model: nn.Module) -> Callable[..., Any]:
-    """What takes the place of `model.forward`; nothing is compiled before its first call."""
+    """`model.forward`, compiled at its first call."""
     from torch._dynamo.exc import TorchDynamoException
 
     run = torch.compile(model.forward)
@@ -94,10 +95,9 @@ def compiled_forward(model: nn.Module) -> Callable[..., Any]:
         try:
             return run(*inputs)
         except TorchDynamoException as error:
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
             raise ConfigError(
-                f"training.compile is true, but torch cannot compile {type(model).__name__} here ({lines[0]}): "
-                "leave compile off"
+                f"training.compile is true, but torch cannot compile {type(model).__name__} here "
+                f"({first_line(error)}): leave compile off"
             ) from error
 
     return forward

@@ -4,7 +4,6 @@ Each process runs the network on its share. Then the logits of all processes are
 the same loss of the whole batch. So methods need not know about processes, and their state is the same everywhere.
 """
 
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -76,13 +75,8 @@ def rank() -> int:
     return dist.get_rank() if world() > 1 else 0
 
 
-def local_rank() -> int:
-    """Which of this machine's processes this is, from 0."""
-    return int(os.environ.get("LOCAL_RANK", rank()))
-
-
 def from_first(make: Callable[[], T]) -> T:
-    """What ``make`` gives in the first process, in all of them; if it raises an error there, so it does in all."""
+    """Call ``make`` in the first process, and return its result in all of them; an error there is raised in all."""
     if world() == 1:
         return make()
     box: list[Any] = [None]
@@ -198,7 +192,7 @@ def whole_batch_norm(norm: nn.modules.batchnorm._BatchNorm, rows: int, x: Tensor
 
 
 def _together(collective: Callable[..., Any], *given: Any, **options: Any) -> None:
-    """Call something that all processes call; an end of one of them becomes a sentence."""
+    """Call something that all processes call; the error says so if one of them has ended."""
     try:
         collective(*given, **options)
     except RuntimeError as error:

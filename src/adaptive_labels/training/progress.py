@@ -30,7 +30,7 @@ class Progress:
 
 
 class Reporter:
-    """Someone to tell: a few times a second, at the end of every epoch, and at the end of training. Shows nothing."""
+    """Gets the progress a few times a second, every finished epoch, and the end of training. This one shows nothing."""
 
     def progress(self, now: Progress) -> None:
         """Take note of where the run is."""
@@ -91,7 +91,6 @@ class BarReporter(Reporter):
         )
         self._task = self._bar.add_task("training", total=None, figures="")
         self._validation = ""
-        self._bar.start()
 
     def progress(self, now: Progress) -> None:
         """Move the bar; what matters most is short enough for 80 columns, the rest is shown where there is room."""
@@ -102,6 +101,7 @@ class BarReporter(Reporter):
             figures += f"  {now.examples_per_second:,.0f}/s"
         words = f"epoch {now.epoch}/{now.epochs}"
         figures += _left(now)
+        self._bar.start()  # not before: it hides the cursor, which an error before training would leave hidden
         self._bar.update(self._task, description=words, total=now.steps, completed=now.steps_done, figures=figures)
 
     def epoch(self, record: Mapping[str, Any], epochs: int) -> None:

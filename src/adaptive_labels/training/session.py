@@ -42,7 +42,7 @@ class Session:
         self._sparse = sparse_parameters(objective)
         self._norms = list(_norms_to_share(objective.learners, config)) if config.sync_batchnorm else []
         self.share: Share | None = None  # what the networks see next, with several processes
-        self._own_draws = torch.Generator()
+        self.own_draws = torch.Generator()  # what the networks of this process draw from, with several processes
         small = [parameter for parameter in self._parameters if parameter.ndim == 1 and parameter.requires_grad]
         self._watched = [*small[:1], *small[len(small) // 2 : len(small) // 2 + 1], *small[-1:]]
         # Scales the loss, so that 16-bit gradients do not vanish; in any other precision it does nothing.
@@ -81,10 +81,6 @@ class Session:
             for group in optimizer.param_groups:
                 if not group["constant"]:
                     group["lr"] = group["base_lr"] * factor
-
-    def begin_step(self, seed: int) -> None:
-        """Let the networks of this process draw from a seed of their own, where several processes share a batch."""
-        self._own_draws.manual_seed(seed)
 
     def step(self, notices: Sequence[float] = ()) -> Sequence[float]:
         """Clip, move every parameter, drop the gradients, and take the weights into the average.
@@ -136,7 +132,7 @@ class Session:
         assert self.share is not None
         devices, kind = ([], "cuda") if self.device.type == "cpu" else ([self.device.index], self.device.type)
         with torch.random.fork_rng(devices=devices, device_type=kind):
-            torch.manual_seed(int(torch.randint(2**62, (), generator=self._own_draws)))
+            torch.manual_seed(int(torch.randint(2**62, (), generator=self.own_draws)))
             logits = forward(inputs)
         return processes.gather(logits if logits.dtype == torch.float64 else logits.float(), self.share.sizes)
 
@@ -180,14 +176,10 @@ class Session:
         within: Mapping[str, Any] | None = None,
         augmenting: torch.Generator | None = None,
     ) -> None:
-        """Write a checkpoint after the last finished epoch, or within the next one.
+        """Write a checkpoint after the last finished epoch and so many `seconds`, or within the next epoch.
 
-        Args:
-            folder: where the checkpoints are.
-            seconds: what the run has taken up to here.
-            recorded: the recorder's arrays, to be recorded again if they are lost.
-            within: the number of steps of the next epoch that are done, as its "step", and what else belongs to them.
-            augmenting: the generator of that epoch's augmentation.
+        `recorded` are the recorder's arrays, to be recorded again if they are lost; `within` holds the "step" of the
+        next epoch that is done and what belongs to it, and `augmenting` is the generator of that epoch's augmentation.
         """
         states = [optimizer.state_dict()["state"] for optimizer in self.optimizers]
         moments, plain_moments = checkpoints.split_optimizer_state(states)

@@ -54,22 +54,16 @@ def fused_loss(criterion: AdaptiveLabelLoss, batch: Batch) -> Tensor:
     """The loss by the fused path."""
     z, parameters = batch.logits, criterion.residual_parameters()
     kernel, reason = kernels.find() if z.device.type == "cpu" else (None, f"the kernel is for the CPU, not {z.device}")
-    if kernel is not None:
-        reason = _against_kernel(parameters, z)
-    used = ("tensors" if reason else "kernel", reason or None)
+    for parameter in parameters if kernel is not None else ():
+        if parameter.dtype != z.dtype or parameter.device != z.device or not parameter.is_contiguous():
+            kernel = None
+            reason = f"the kernel needs S contiguous, in the logits' dtype {z.dtype} and on their device"
+    used = ("tensors" if kernel is None else "kernel", reason or None)
     if (criterion.fused_path, criterion.fused_reason) != used:
         criterion.fused_path, criterion.fused_reason = used
-    engine = tensor_step if reason or kernel is None else partial(kernels.kernel_step, kernel)
+    engine = tensor_step if kernel is None else partial(kernels.kernel_step, kernel)
     loss: Tensor = FusedLoss.apply(criterion, engine, batch, z, *parameters)  # type: ignore[no-untyped-call]
     return loss
-
-
-def _against_kernel(parameters: list[nn.Parameter], z: Tensor) -> str:
-    """Why this call needs torch's operations rather than the kernel, or nothing."""
-    for parameter in parameters:
-        if parameter.dtype != z.dtype or parameter.device != z.device or not parameter.is_contiguous():
-            return f"the kernel needs S contiguous, in the logits' dtype {z.dtype} and on their device"
-    return ""
 
 
 def _take_step(criterion: AdaptiveLabelLoss, engine: Engine, batch: Batch) -> tuple[Tensor, Step]:
@@ -148,12 +142,7 @@ class FusedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        criterion: AdaptiveLabelLoss,
-        engine: Engine,
-        batch: Batch,
-        z: Tensor,
-        *parameters: Tensor,
+        ctx: Any, criterion: AdaptiveLabelLoss, engine: Engine, batch: Batch, z: Tensor, *parameters: Tensor
     ) -> Tensor:
         """Take the step and keep its gradients: those of ``z``, the batch's logits, and of the ``parameters``, S."""
         loss, step = _take_step(criterion, engine, batch)

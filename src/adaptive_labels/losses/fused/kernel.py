@@ -88,8 +88,7 @@ def load(path: Path) -> Kernel:
         raise ValueError(f"{path} has interface {found}, not {INTERFACE}")
     function = library.adaptive_labels_call
     function.argtypes, function.restype = [ctypes.POINTER(Call)], ctypes.c_int
-    kernel: Kernel = function
-    return kernel
+    return function
 
 
 def kernel_step(
