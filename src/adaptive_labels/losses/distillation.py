@@ -60,6 +60,12 @@ def distillation_loss(
 class Distillation(Criterion):
     """Knowledge distillation; the call needs ``guide``, the teacher's logits. See :func:`distillation_loss`.
 
+    Args:
+        alpha: α in [0, 1], the weight of the teacher.
+        temperature: T > 0.
+        temper_student: divide the student's logits by T as well.
+        scale: multiply the soft part by T².
+
     >>> z, teacher = torch.tensor([[1.0, 0.0]], requires_grad=True), torch.tensor([[2.0, 0.0]])
     >>> Distillation(2, temperature=1.0)(z, torch.tensor([0]), guide=teacher)
     tensor(0.3729, grad_fn=<SumBackward0>)

@@ -51,6 +51,9 @@ class DisturbLabel(Criterion):
     """DisturbLabel: a share of the labels is drawn anew in each step; see :func:`disturb_labels`.
 
     It draws from torch's global generator, as dropout does. A class weight stays that of the original label.
+
+    Args:
+        disturbance: α in [0, 1].
     """
 
     def __init__(self, num_classes: int, disturbance: float = 0.1, **common: Any) -> None:

@@ -103,6 +103,10 @@ def hard_loss_gradient(
 class LabelSmoothing(Criterion):
     """Label smoothing (SLR in the paper's tables); see :func:`hard_loss`.
 
+    Args:
+        label_smoothing: ε in [0, 1].
+        smooth_over: ``"all"`` K classes, or the K−1 ``"others"``.
+
     >>> LabelSmoothing(2)(torch.tensor([[2.0, 0.0]], requires_grad=True), torch.tensor([0])).detach()
     tensor(0.2269)
     """

@@ -58,6 +58,9 @@ class LabelSmoothingPlusPlus(Criterion):
 
     See :func:`label_smoothing_plus_plus_losses`. Give its parameter to the optimizer. As in the original, it has the
     same rate and weight decay as the network's parameters.
+
+    Args:
+        mass: α in (0, 1).
     """
 
     stateful = True

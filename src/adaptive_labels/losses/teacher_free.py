@@ -57,7 +57,14 @@ def teacher_free_loss(
 @register_method("tf-kd", "teacher-free distillation from a virtual teacher", main_option="alpha", search=(0.02, 0.9))
 @final
 class TeacherFree(Criterion):
-    """Teacher-free distillation with a virtual teacher; see :func:`teacher_free_loss`."""
+    """Teacher-free distillation with a virtual teacher; see :func:`teacher_free_loss`.
+
+    Args:
+        alpha: α in [0, 1], the weight of the virtual teacher.
+        temperature: T > 0.
+        correct: the virtual teacher's confidence in the label, in [0, 1].
+        temper_student: divide the student's logits by T as well; the authors' code does not.
+    """
 
     def __init__(
         self,
