@@ -112,10 +112,7 @@ def pairs_of(runs: Runs) -> Columns:
 
 def residuals_of(run: str | Path | RunFolder) -> Columns:
     """One row per stored epoch of one run: mean entropy of its residual labels, and consistency with the last epoch."""
-    found = open_runs(run)
-    if len(found) != 1:
-        raise ValueError(f"run is {run}, which holds {len(found)} runs; residuals_of takes one of them.")
-    folder = found[0]
+    folder = _one_run(run, "residuals_of")
     stored = folder.load_residual_labels()
     if stored is None or not len(stored.epochs):
         raise RunError(f"{folder.path} has no residual labels; its method, {folder.names.method}, learns none.")
@@ -134,7 +131,7 @@ def residuals_of(run: str | Path | RunFolder) -> Columns:
 
 def predictions_of(run: str | Path | RunFolder, split: str = "test") -> Columns:
     """One row per example of a run's test or validation split: label, prediction, its probability, right or not."""
-    (folder,) = open_runs(run)
+    folder = _one_run(run, "predictions_of")
     if split not in ("test", "validation"):
         raise ValueError(f"split is {split!r}; it must be test or validation.")
     stored = folder.load_predictions()
@@ -161,6 +158,13 @@ def open_runs(runs: Runs) -> list[RunFolder]:
     if not found:
         raise RunError(f"There is no run in {', '.join(str(run) for run in given) or 'an empty list'}.")
     return found
+
+
+def _one_run(run: str | Path | RunFolder, caller: str) -> RunFolder:
+    found = open_runs(run)
+    if len(found) != 1:
+        raise ValueError(f"run is {run}, which holds {len(found)} runs; {caller} takes one of them.")
+    return found[0]
 
 
 def _names(records: Sequence[Record], *names: str) -> dict[str, list[Any]]:
