@@ -16,7 +16,6 @@ import numpy as np
 from adaptive_labels import tables
 from adaptive_labels.analysis.confusion_matrix import (
     AsymmetricPair,
-    ConfusedGroup,
     Matrix,
     asymmetric_pairs,
     confused_groups,
@@ -45,6 +44,11 @@ class Confusions:
     counts: Matrix | None  # (K, K) test examples of the row's class predicted as the column's
     residual_runs: int = 0  # how many runs ``residual`` is the mean of
     test_runs: int = 0  # how many runs ``counts`` is the mean of
+
+    @property
+    def runs(self) -> int:
+        """How many runs there are."""
+        return max(self.residual_runs, self.test_runs)
 
     @cached_property
     def rates(self) -> Matrix | None:
@@ -200,29 +204,28 @@ def significant_pairs(confusions: Confusions) -> list[OneWay]:
     return [pair for pair in one_way_pairs(confusions) if pair.p_holm < SIGNIFICANCE]
 
 
-def _groups(confusions: Confusions, by: str | None) -> list[ConfusedGroup]:
+def _groups(confusions: Confusions, by: str | None) -> list[NamedGroup]:
     """The groups of one view; the smallest threshold is a residual label of 0.1 or a test rate of 0.05."""
-    ranking = confusions.ranking(by)
-    if ranking is confusions.residual:
-        return confused_groups(ranking, least=0.1)
-    assert confusions.counts is not None
-    return confused_groups(confusions.counts)
+    view, matrix, least = "residual", confusions.ranking(by), 0.1
+    if matrix is not confusions.residual:
+        assert confusions.counts is not None
+        view, matrix, least = "test", confusions.counts, 0.05
+    return [
+        NamedGroup(view, tuple(confusions.classes[i] for i in group.members), group.mass, group.within, group.weakest)
+        for group in confused_groups(matrix, least=least)
+    ]
 
 
 def named_groups(confusions: Confusions, by: str | None = None) -> list[NamedGroup]:
     """Groups of classes that are confused with each other, by either view unless ``by`` names one."""
     views = {"residual": confusions.residual, "test": confusions.counts}
-    return [
-        NamedGroup(view, tuple(confusions.classes[i] for i in group.members), group.mass, group.within, group.weakest)
-        for view in ([name for name, matrix in views.items() if matrix is not None] if by is None else [by])
-        for group in _groups(confusions, view)
-    ]
+    chosen = [name for name, matrix in views.items() if matrix is not None] if by is None else [by]
+    return [group for view in chosen for group in _groups(confusions, view)]
 
 
 def mutual_groups(confusions: Confusions, by: str | None = None) -> list[list[str]]:
     """The names of the classes in each group of one view, the largest group first."""
-    names = [[confusions.classes[i] for i in group.members] for group in _groups(confusions, by)]
-    return sorted(names, key=lambda members: (-len(members), members))
+    return sorted((list(group.classes) for group in _groups(confusions, by)), key=lambda names: (-len(names), names))
 
 
 def groups_sentence(confusions: Confusions, by: str | None = None, most: int = 8) -> str | None:
@@ -350,7 +353,7 @@ def _csv(confusions: Confusions, pairs: Sequence[Pair], top: int, by: str | None
 
 
 def _pair_lines(confusions: Confusions, pairs: Sequence[Pair]) -> list[str]:
-    runs = max(confusions.residual_runs, confusions.test_runs)
+    runs = confusions.runs
     lines = tables.aligned(*pair_cells(confusions, pairs, for_terminal=True), left=(0, 1))
     lines.append(f"Mean over {runs} runs; last stored epoch." if runs > 1 else "One run; last stored epoch.")
     found = confusions.agreement()

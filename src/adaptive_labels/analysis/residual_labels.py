@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special, stats
 
 from adaptive_labels.analysis.confusion_matrix import Matrix, off_diagonal, row_shares, square, without_diagonal
 
@@ -32,10 +32,8 @@ def row_entropy(labels: ArrayLike, *, normalised: bool = False) -> Matrix:
     if (totals > 1 + _ROUNDING).any():
         raise ValueError(f"labels has a row that sums to {totals.max():g}; it must hold probabilities.")
     missing, empty = np.maximum(1 - totals, 0.0), (q == 0).sum(axis=-1)
-    entropy = -np.sum(q * np.log(np.where(q > 0, q, 1.0)), axis=-1)
-    spread = np.where(empty > 0, missing / np.maximum(empty, 1), 0.0)
-    entropy -= missing * np.log(np.where(spread > 0, spread, 1.0))
-    entropy = np.maximum(entropy, 0.0)
+    spread = empty * special.entr(missing / np.maximum(empty, 1))
+    entropy = np.maximum(special.entr(q).sum(axis=-1) + spread, 0.0)
     if not normalised:
         return np.asarray(entropy)
     others = q.shape[-1]
