@@ -157,6 +157,8 @@ class AsymmetricPair(Generic[Name]):
     reverse_rate: float
     p: float  # two-sided, of the binomial test that both rates are the same
     p_holm: float  # after Holm's correction over all pairs with a confusion in either direction
+    residual: float | None = None  # the residual label of ``taken_for``, if it was asked for and there is one
+    reverse_residual: float | None = None
 
 
 def asymmetric_pairs(counts: ArrayLike, top: int | None = None) -> list[AsymmetricPair[int]]:

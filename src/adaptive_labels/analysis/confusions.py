@@ -108,14 +108,6 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class OneWay(AsymmetricPair[str]):
-    """A pair of class names that the test split confuses one way, and the residual labels of both directions."""
-
-    residual: float | None
-    reverse_residual: float | None
-
-
-@dataclass(frozen=True)
 class NamedGroup:
     """A `ConfusedGroup` with class names; ``by`` is residual or test."""
 
@@ -187,19 +179,19 @@ def _cell(view: Matrix | None, i: int, j: int) -> float | None:
     return None if view is None else float(view[i, j])
 
 
-def one_way_pairs(confusions: Confusions, top: int | None = None) -> list[OneWay]:
+def one_way_pairs(confusions: Confusions, top: int | None = None) -> list[AsymmetricPair[str]]:
     """Pairs that the test split confuses more in one direction, smallest p first; empty without test predictions."""
     if confusions.counts is None:
         return []
     names, pairs = confusions.classes, []
     for pair in asymmetric_pairs(confusions.counts, top):
-        i, j, *figures = astuple(pair)
-        figures += [_cell(confusions.residual, i, j), _cell(confusions.residual, j, i)]
-        pairs.append(OneWay(names[i], names[j], *figures))
+        i, j, *figures = astuple(pair)[:-2]
+        learned = [_cell(confusions.residual, i, j), _cell(confusions.residual, j, i)]
+        pairs.append(AsymmetricPair(names[i], names[j], *figures, *learned))
     return pairs
 
 
-def significant_pairs(confusions: Confusions) -> list[OneWay]:
+def significant_pairs(confusions: Confusions) -> list[AsymmetricPair[str]]:
     """The `one_way_pairs` whose two directions differ by more than chance."""
     return [pair for pair in one_way_pairs(confusions) if pair.p_holm < SIGNIFICANCE]
 
@@ -300,7 +292,9 @@ def pair_cells(
     return ["class", "taken for", *columns], [[pair.true, pair.taken_for, *cells] for pair, *cells in figures]
 
 
-def one_way_cells(pairs: Sequence[OneWay], *, for_terminal: bool = False) -> tuple[list[str], list[list[str]]]:
+def one_way_cells(
+    pairs: Sequence[AsymmetricPair[str]], *, for_terminal: bool = False
+) -> tuple[list[str], list[list[str]]]:
     """Headings and cells of pairs confused one way; a page has the unit in the heading, the terminal in the cells."""
     unit, sign = ("", "%") if for_terminal else (" %", "")
     p = "p (Holm)" if for_terminal else "p Holm"
