@@ -1,8 +1,7 @@
 """Which classes are taken for which, by the residual labels and by the test split, as data, text, JSON and CSV.
 
-Shapes: K classes. Row k of a matrix is the true class k. The residual label of a pair (k, j) is the
-learned share of j in the probability that k gives to other classes; the test rate is the share of k's test examples
-predicted as j.
+Shapes: K classes. Row k of a matrix is the true class k. The residual label of a pair (k, j) is the learned share of j
+in the probability that k gives to other classes; the test rate is the share of k's test examples predicted as j.
 """
 
 import json
@@ -354,9 +353,8 @@ def _pair_lines(confusions: Confusions, pairs: Sequence[Pair]) -> list[str]:
     if confusions.little_learned:
         lines.append(confusions.little_learned)
     elif found is not None and found.overall is not None:
-        rho = f"{found.overall:.2f}".replace("-", "−")
-        ranked = f"rank the pairs with a Spearman correlation of {rho} (1 is the same order)."
-        lines.append(f"Residual labels and test errors {ranked}")
+        rho = f"Spearman correlation of {found.overall:.2f}".replace("-", "−")
+        lines.append(f"Residual labels and test errors rank the pairs with a {rho} (1 is the same order).")
     return lines
 
 

@@ -1,8 +1,8 @@
 """`alr bench data`: images and texts prepared for a network per second, compared with the usual libraries.
 
 Images: flip, pad and crop, normalise; from the same uint8 images in memory to a float32 tensor (N, 3, 32, 32). They are
-random noise: none of the operations looks at what they show. Texts: to the numbers of their hashed words and pieces of
-words, beside scikit-learn's hashing of the same pieces, if it is installed.
+random noise: none of the operations looks at what they show. Texts: turned into the numbers of their hashed words and
+pieces of words, beside scikit-learn's hashing of the same pieces, if it is installed.
 """
 
 import random
