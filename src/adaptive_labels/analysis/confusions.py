@@ -44,11 +44,6 @@ class Confusions:
     residual_runs: int = 0  # how many runs ``residual`` is the mean of
     test_runs: int = 0  # how many runs ``counts`` is the mean of
 
-    @property
-    def runs(self) -> int:
-        """How many runs there are."""
-        return max(self.residual_runs, self.test_runs)
-
     @cached_property
     def rates(self) -> Matrix | None:
         """(K, K) test counts as shares of the row's examples; rows of classes without examples are 0."""
@@ -346,7 +341,7 @@ def _csv(confusions: Confusions, pairs: Sequence[Pair], top: int, by: str | None
 
 
 def _pair_lines(confusions: Confusions, pairs: Sequence[Pair]) -> list[str]:
-    runs = confusions.runs
+    runs = max(confusions.residual_runs, confusions.test_runs)
     lines = tables.aligned(*pair_cells(confusions, pairs, for_terminal=True), left=(0, 1))
     lines.append(f"Mean over {runs} runs; last stored epoch." if runs > 1 else "One run; last stored epoch.")
     found = confusions.agreement()

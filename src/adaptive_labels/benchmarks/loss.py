@@ -17,6 +17,7 @@ from adaptive_labels.losses.fused import kernel as kernels
 from adaptive_labels.machine import usable_cores
 from adaptive_labels.report.charts import Axis, Curve, fitting_range, line_chart, panels
 from adaptive_labels.report.figures import standalone
+from adaptive_labels.words import first_line
 
 SHAPES = ((128, 10), (128, 100), (256, 1000), (1024, 1000), (256, 10_000), (256, 100_000))
 DENSE = 20_000  # classes up to which S is kept dense here; beyond, rank=32
@@ -96,7 +97,7 @@ def _related_losses() -> tuple[dict[str, Loss], dict[str, str]]:
         try:
             found[name] = getattr(import_module(module), name.split(": ")[1])(**{option: SMOOTHING})
         except Exception as error:  # another package may fail in its own way
-            missing[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            missing[name] = f"{type(error).__name__}: {first_line(error)}"
     return found, missing
 
 

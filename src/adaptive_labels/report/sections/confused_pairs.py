@@ -83,7 +83,8 @@ def _confidence(example: dict[str, Any]) -> float:
 def _pairs_table(context: Context, method: MethodData) -> str:
     confusions = method.confusions
     headings, cells = pair_cells(confusions, top_pairs(confusions, _PAIRS))
-    explained = f"{method.label}, mean over {counted(confusions.runs, 'run')}."
+    runs = max(confusions.residual_runs, confusions.test_runs)
+    explained = f"{method.label}, mean over {counted(runs, 'run')}."
     if confusions.residual is not None:
         explained += " Residual label: of the probability a class gives to others, the share that goes to this one."
     if confusions.counts is not None:
