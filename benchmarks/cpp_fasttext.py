@@ -25,7 +25,6 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 import torch
 
 from adaptive_labels.benchmarks.measure import as_csv, described
-from adaptive_labels.benchmarks.train import NoRecorder
 from adaptive_labels.config import RunConfig
 from adaptive_labels.data import Dataset, Examples
 from adaptive_labels.data.encoders.hashes import Words
@@ -34,6 +33,7 @@ from adaptive_labels.paper.recipes import load_reproduction
 from adaptive_labels.training.evaluation import predict_logits
 from adaptive_labels.training.loop import fit
 from adaptive_labels.training.progress import SilentReporter
+from adaptive_labels.training.recorders import SilentRecorder
 
 TASK = "ag_news-fasttext-short"
 # Those of the C++ program's paper for this data but for more dimensions and epochs, by which it gains.
@@ -57,7 +57,7 @@ def ours(folder: Path, seed: int) -> tuple[float, float, float]:
         held_out,
         resolved.training,
         seed,
-        recorder=NoRecorder(),
+        recorder=SilentRecorder(),
         reporter=SilentReporter(),
     )
     done = time.perf_counter()

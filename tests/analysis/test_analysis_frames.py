@@ -126,3 +126,5 @@ def test_frames_are_pandas_own() -> None:
 def test_residuals_are_those_of_one_run(comparison: list[RunFolder], maker: Any) -> None:
     with pytest.raises(ValueError, match=r"which holds 9 runs; residuals_of takes one of them"):
         residuals_of(maker.out)
+    with pytest.raises(ValueError, match=r"which holds 9 runs; predictions_of takes one of them"):
+        predictions_of(maker.out)

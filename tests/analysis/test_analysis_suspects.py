@@ -80,6 +80,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         ({"examples": "many"}, "has 'many' as its examples"),
         ({"suspects": [{**ENTRY, "score": "high"}]}, "suspect 1 has 'high' as its score"),
         ({"seed": True}, "has True as its seed"),
+        ({"average_precision": {"loss": "high"}}, r"has {'loss': 'high'} as its average_precision"),
     ],
 )
 def test_other_files_are_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:

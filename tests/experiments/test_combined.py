@@ -87,6 +87,13 @@ def test_ranks_share_ties_and_need_all_variants_of_a_task() -> None:
     assert rank({"one": tasks["one"]}, ["a", "b", "c"]) is None
 
 
+def test_variants_that_tie_everywhere_do_not_differ() -> None:
+    same = {"a": {0: 0.1, 1: 0.2, 2: 0.3}, "b": {0: 0.3, 1: 0.2, 2: 0.1}, "c": {0: 0.2, 1: 0.3, 2: 0.1}}
+    found = rank(dict.fromkeys(("one", "two", "three"), same), ["a", "b", "c"])  # their sums differ by rounding
+    assert found is not None
+    assert (found.mean, found.p) == ({"a": 2.0, "b": 2.0, "c": 2.0}, 1.0)
+
+
 def test_tables_and_picture_name_every_variant() -> None:
     tasks = drawn_tasks(1, gain=0.02, between=0.0)
     first, second, ranks = combined_tables(tasks, ["baseline", "slr"])

@@ -273,6 +273,13 @@ def test_a_page_shows_the_columns_that_have_been_begun(tmp_path: Path) -> None:
     assert [path.name for path in write_tables(tmp_path)] == ["reproduce-cifar-short.md"]
 
 
+@pytest.mark.parametrize("marker", ["table-short", "printed-table"])
+def test_a_page_that_asks_for_another_table_is_told_which_there_are(tmp_path: Path, marker: str) -> None:
+    (tmp_path / "page.md").write_text(f"{{{{{marker}}}}}", encoding="utf-8")
+    with pytest.raises(StudyError, match="the paper has no table 'table'; it has cifar, imagenet, text and dml"):
+        fill_template(tmp_path / "page.md", tmp_path)
+
+
 def test_the_committed_tables_and_page_are_what_the_records_give() -> None:
     for reproduction in all_reproductions():
         file = ROOT / "results" / "tables" / f"reproduce-{reproduction.study.name}.md"

@@ -544,6 +544,51 @@ def test_long_texts_are_folded(maker: Any, tmp_path: Path) -> None:
     assert any(text.startswith("a <long> story") and text.endswith("…") and len(text) < 200 for text in page.texts)
 
 
+@pytest.mark.parametrize("examples", [5, [{"text": " " * 200 + "late", "confidence": True}]])
+def test_odd_examples_do_not_cost_the_report(maker: Any, tmp_path: Path, examples: Any) -> None:
+    run = maker.whole("alr", 0, classes=["a", "b", "c"])
+    content = json.loads((run.path / "examples.json").read_text())
+    for pair in content["pairs"]:
+        pair["examples"] = examples
+    (run.path / "examples.json").write_text(json.dumps(content))
+    sealed_again(run.path)
+    page = report([run], tmp_path)
+    assert page.count("details", "long") == (0 if examples == 5 else len(content["pairs"]))
+
+
+def test_rows_of_flat_residual_labels_are_said_to_be_of_the_test_split(maker: Any, tmp_path: Path) -> None:
+    classes = [f"class {i}" for i in range(130)]
+    run = maker.whole("alr", 0, classes=classes, examples=3000)
+    (run.path / "residual_labels.npz").unlink()
+    save_residual_labels(run.path / "residual_labels.npz", [4], (1 - np.eye(130))[None] / 129, classes)
+    sealed_again(run.path)
+    report([run], tmp_path)
+    assert data_of(tmp_path / "report.html")["rows"][0].startswith("On the test split it is taken for: ")
+
+
+def test_a_class_that_the_baseline_was_not_tested_on_is_not_drawn(maker: Any, tmp_path: Path) -> None:
+    runs = [maker.whole(method, 0, classes=["a", "b", "c"]) for method in ("baseline", "alr")]
+    found = runs[0].load_predictions()
+    kept = found.test_labels != 1
+    np.savez(
+        runs[0].path / "predictions.npz",
+        test_logits=found.test_logits[kept],
+        test_labels=found.test_labels[kept],
+        classes=np.array(["a", "b", "c"]),
+    )
+    sealed_again(runs[0].path)
+    report(runs, tmp_path)
+    source = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Accuracy by class" in source
+    assert "nan" not in source
+
+
+def test_wrong_labels_without_their_outcome_are_passed_over(maker: Any, tmp_path: Path) -> None:
+    run = RunFolder.create(maker.out, maker.config("alr", 0))
+    maker.finish(run, {"train": {"wrong_labels": 3.0}, "test": {"top1": 0.7}, "validation": {"top1": 0.7}})
+    assert "wrong labels" not in report([run], tmp_path).text
+
+
 def test_predictions_without_probabilities_cost_their_figures_only(maker: Any, tmp_path: Path) -> None:
     runs = [maker.whole(method, 0, classes=["a", "b", "c"]) for method in ("baseline", "alr")]
     np.savez(runs[0].path / "predictions.npz", test_logits=np.full((4, 3), np.nan), test_labels=[0, 1, 2, 0])

@@ -4,6 +4,7 @@ Shapes: K classes. Row k of a matrix is the true class k, column j what it is ta
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -157,6 +158,8 @@ class AsymmetricPair(Generic[Name]):
     reverse_rate: float
     p: float  # two-sided, of the binomial test that both rates are the same
     p_holm: float  # after Holm's correction over all pairs with a confusion in either direction
+    residual: float | None = None  # the residual label of ``taken_for``, if it was asked for and there is one
+    reverse_residual: float | None = None
 
 
 def asymmetric_pairs(counts: ArrayLike, top: int | None = None) -> list[AsymmetricPair[int]]:
@@ -175,6 +178,7 @@ def asymmetric_pairs(counts: ArrayLike, top: int | None = None) -> list[Asymmetr
     values = np.rint(square(counts, "counts"))
     totals, errors = values.sum(axis=1), without_diagonal(values)
     found, ps = [], []
+    test = cache(stats.binomtest)  # many pairs of 1,000 classes have the same counts
     for i, j in np.argwhere(np.triu(errors + errors.T, 1)).tolist():
         # A class without test examples cannot be taken for another, nor show that it is not.
         if totals[i] == 0 or totals[j] == 0:
@@ -182,7 +186,7 @@ def asymmetric_pairs(counts: ArrayLike, top: int | None = None) -> list[Asymmetr
         rates = errors[i, j] / totals[i], errors[j, i] / totals[j]
         a, b = (i, j) if rates[0] >= rates[1] else (j, i)
         there, back = int(errors[a, b]), int(errors[b, a])
-        ps.append(float(stats.binomtest(there, there + back, float(totals[a] / (totals[a] + totals[b]))).pvalue))
+        ps.append(float(test(there, there + back, float(totals[a] / (totals[a] + totals[b]))).pvalue))
         found.append((a, b, there, back, float(max(rates)), float(min(rates)), ps[-1]))
     pairs = [AsymmetricPair(*pair, p_holm=p or 0.0) for pair, p in zip(found, holm(ps), strict=True)]
     uneven = [pair for pair in pairs if pair.rate > pair.reverse_rate]

@@ -1,8 +1,7 @@
 """Which classes are taken for which, by the residual labels and by the test split, as data, text, JSON and CSV.
 
-Shapes: K classes. Row k of a matrix is the true class k. The residual label of a pair (k, j) is the
-learned share of j in the probability that k gives to other classes; the test rate is the share of k's test examples
-predicted as j.
+Shapes: K classes. Row k of a matrix is the true class k. The residual label of a pair (k, j) is the learned share of j
+in the probability that k gives to other classes; the test rate is the share of k's test examples predicted as j.
 """
 
 import json
@@ -16,7 +15,6 @@ import numpy as np
 from adaptive_labels import tables
 from adaptive_labels.analysis.confusion_matrix import (
     AsymmetricPair,
-    ConfusedGroup,
     Matrix,
     asymmetric_pairs,
     confused_groups,
@@ -104,14 +102,6 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class OneWay(AsymmetricPair[str]):
-    """A pair of class names that the test split confuses one way, and the residual labels of both directions."""
-
-    residual: float | None
-    reverse_residual: float | None
-
-
-@dataclass(frozen=True)
 class NamedGroup:
     """A `ConfusedGroup` with class names; ``by`` is residual or test."""
 
@@ -183,46 +173,45 @@ def _cell(view: Matrix | None, i: int, j: int) -> float | None:
     return None if view is None else float(view[i, j])
 
 
-def one_way_pairs(confusions: Confusions, top: int | None = None) -> list[OneWay]:
+def one_way_pairs(confusions: Confusions, top: int | None = None) -> list[AsymmetricPair[str]]:
     """Pairs that the test split confuses more in one direction, smallest p first; empty without test predictions."""
     if confusions.counts is None:
         return []
     names, pairs = confusions.classes, []
     for pair in asymmetric_pairs(confusions.counts, top):
-        i, j, *figures = astuple(pair)
-        figures += [_cell(confusions.residual, i, j), _cell(confusions.residual, j, i)]
-        pairs.append(OneWay(names[i], names[j], *figures))
+        i, j, *figures = astuple(pair)[:-2]
+        learned = [_cell(confusions.residual, i, j), _cell(confusions.residual, j, i)]
+        pairs.append(AsymmetricPair(names[i], names[j], *figures, *learned))
     return pairs
 
 
-def significant_pairs(confusions: Confusions) -> list[OneWay]:
+def significant_pairs(confusions: Confusions) -> list[AsymmetricPair[str]]:
     """The `one_way_pairs` whose two directions differ by more than chance."""
     return [pair for pair in one_way_pairs(confusions) if pair.p_holm < SIGNIFICANCE]
 
 
-def _groups(confusions: Confusions, by: str | None) -> list[ConfusedGroup]:
+def _groups(confusions: Confusions, by: str | None) -> list[NamedGroup]:
     """The groups of one view; the smallest threshold is a residual label of 0.1 or a test rate of 0.05."""
-    ranking = confusions.ranking(by)
-    if ranking is confusions.residual:
-        return confused_groups(ranking, least=0.1)
-    assert confusions.counts is not None
-    return confused_groups(confusions.counts)
+    view, matrix, least = "residual", confusions.ranking(by), 0.1
+    if matrix is not confusions.residual:
+        assert confusions.counts is not None
+        view, matrix, least = "test", confusions.counts, 0.05
+    return [
+        NamedGroup(view, tuple(confusions.classes[i] for i in group.members), group.mass, group.within, group.weakest)
+        for group in confused_groups(matrix, least=least)
+    ]
 
 
 def named_groups(confusions: Confusions, by: str | None = None) -> list[NamedGroup]:
     """Groups of classes that are confused with each other, by either view unless ``by`` names one."""
     views = {"residual": confusions.residual, "test": confusions.counts}
-    return [
-        NamedGroup(view, tuple(confusions.classes[i] for i in group.members), group.mass, group.within, group.weakest)
-        for view in ([name for name, matrix in views.items() if matrix is not None] if by is None else [by])
-        for group in _groups(confusions, view)
-    ]
+    chosen = [name for name, matrix in views.items() if matrix is not None] if by is None else [by]
+    return [group for view in chosen for group in _groups(confusions, view)]
 
 
 def mutual_groups(confusions: Confusions, by: str | None = None) -> list[list[str]]:
     """The names of the classes in each group of one view, the largest group first."""
-    names = [[confusions.classes[i] for i in group.members] for group in _groups(confusions, by)]
-    return sorted(names, key=lambda members: (-len(members), members))
+    return sorted((list(group.classes) for group in _groups(confusions, by)), key=lambda names: (-len(names), names))
 
 
 def groups_sentence(confusions: Confusions, by: str | None = None, most: int = 8) -> str | None:
@@ -297,7 +286,9 @@ def pair_cells(
     return ["class", "taken for", *columns], [[pair.true, pair.taken_for, *cells] for pair, *cells in figures]
 
 
-def one_way_cells(pairs: Sequence[OneWay], *, for_terminal: bool = False) -> tuple[list[str], list[list[str]]]:
+def one_way_cells(
+    pairs: Sequence[AsymmetricPair[str]], *, for_terminal: bool = False
+) -> tuple[list[str], list[list[str]]]:
     """Headings and cells of pairs confused one way; a page has the unit in the heading, the terminal in the cells."""
     unit, sign = ("", "%") if for_terminal else (" %", "")
     p = "p (Holm)" if for_terminal else "p Holm"
@@ -357,9 +348,8 @@ def _pair_lines(confusions: Confusions, pairs: Sequence[Pair]) -> list[str]:
     if confusions.little_learned:
         lines.append(confusions.little_learned)
     elif found is not None and found.overall is not None:
-        rho = f"{found.overall:.2f}".replace("-", "−")
-        ranked = f"rank the pairs with a Spearman correlation of {rho} (1 is the same order)."
-        lines.append(f"Residual labels and test errors {ranked}")
+        rho = f"Spearman correlation of {found.overall:.2f}".replace("-", "−")
+        lines.append(f"Residual labels and test errors rank the pairs with a {rho} (1 is the same order).")
     return lines
 
 

@@ -3,7 +3,7 @@
 Each function takes a folder of runs, a run, or several of either, and returns `Columns`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from adaptive_labels.runs import RunError, RunFolder, list_runs
 Runs = str | Path | RunFolder | Iterable[str | Path | RunFolder]
 
 
-class Columns(Mapping[str, NDArray[Any]]):
+class Columns(dict[str, NDArray[Any]]):
     """Named columns of one length, in order; missing numbers are NaN.
 
     >>> table = Columns({"seed": [0, 1], "test_top1": [0.5, 0.75]})
@@ -30,41 +30,32 @@ class Columns(Mapping[str, NDArray[Any]]):
     """
 
     def __init__(self, columns: Mapping[str, ArrayLike]) -> None:
-        self._columns = {name: np.asarray(values) for name, values in columns.items()}
-        shapes = {name: values.shape for name, values in self._columns.items()}
+        super().__init__((name, np.asarray(values)) for name, values in columns.items())
+        shapes = {name: values.shape for name, values in self.items()}
         if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
             raise ValueError(f"columns must be one-dimensional and of one length; their shapes are {shapes}.")
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return self._columns[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
-
     def __repr__(self) -> str:
-        return f"Columns of {self.height:,} rows: {', '.join(self._columns)}"
+        return f"Columns of {self.height:,} rows: {', '.join(self)}"
 
     @property
     def height(self) -> int:
         """The number of rows."""
-        return len(next(iter(self._columns.values()), ()))
+        return len(next(iter(self.values()), ()))
 
     def where(self, **values: Any) -> "Columns":
         """The rows in which every named column has the given value: ``where(method="alr", seed=0)``."""
         kept = np.ones(self.height, dtype=bool)
         for name, value in values.items():
-            if name not in self._columns:
-                raise ValueError(f"there is no column {name!r}; there are {', '.join(self._columns)}.")
-            kept &= self._columns[name] == value
-        return Columns({name: column[kept] for name, column in self._columns.items()})
+            if name not in self:
+                raise ValueError(f"there is no column {name!r}; there are {', '.join(self)}.")
+            kept &= self[name] == value
+        return Columns({name: column[kept] for name, column in self.items()})
 
     def rows(self) -> list[dict[str, Any]]:
         """One dict per row, of plain Python values."""
-        lists = [column.tolist() for column in self._columns.values()]
-        return [dict(zip(self._columns, row, strict=True)) for row in zip(*lists, strict=True)]
+        lists = [column.tolist() for column in self.values()]
+        return [dict(zip(self, row, strict=True)) for row in zip(*lists, strict=True)]
 
     def to_frame(self) -> Any:
         """The same as a pandas DataFrame; pandas is imported here and only here."""
@@ -72,7 +63,7 @@ class Columns(Mapping[str, NDArray[Any]]):
             import pandas
         except ImportError as error:
             raise ImportError("to_frame needs pandas, which is not installed: pip install pandas") from error
-        return pandas.DataFrame(self._columns)
+        return pandas.DataFrame(self)
 
 
 def metrics_of(runs: Runs) -> Columns:
@@ -112,10 +103,7 @@ def pairs_of(runs: Runs) -> Columns:
 
 def residuals_of(run: str | Path | RunFolder) -> Columns:
     """One row per stored epoch of one run: mean entropy of its residual labels, and consistency with the last epoch."""
-    found = open_runs(run)
-    if len(found) != 1:
-        raise ValueError(f"run is {run}, which holds {len(found)} runs; residuals_of takes one of them.")
-    folder = found[0]
+    folder = _one_run(run, "residuals_of")
     stored = folder.load_residual_labels()
     if stored is None or not len(stored.epochs):
         raise RunError(f"{folder.path} has no residual labels; its method, {folder.names.method}, learns none.")
@@ -134,7 +122,7 @@ def residuals_of(run: str | Path | RunFolder) -> Columns:
 
 def predictions_of(run: str | Path | RunFolder, split: str = "test") -> Columns:
     """One row per example of a run's test or validation split: label, prediction, its probability, right or not."""
-    (folder,) = open_runs(run)
+    folder = _one_run(run, "predictions_of")
     if split not in ("test", "validation"):
         raise ValueError(f"split is {split!r}; it must be test or validation.")
     stored = folder.load_predictions()
@@ -161,6 +149,13 @@ def open_runs(runs: Runs) -> list[RunFolder]:
     if not found:
         raise RunError(f"There is no run in {', '.join(str(run) for run in given) or 'an empty list'}.")
     return found
+
+
+def _one_run(run: str | Path | RunFolder, caller: str) -> RunFolder:
+    found = open_runs(run)
+    if len(found) != 1:
+        raise ValueError(f"run is {run}, which holds {len(found)} runs; {caller} takes one of them.")
+    return found[0]
 
 
 def _names(records: Sequence[Record], *names: str) -> dict[str, list[Any]]:

@@ -61,10 +61,11 @@ def rank(tasks: Mapping[str, Values], variants: Sequence[str]) -> Ranks | None:
     if len(whole) < MIN_TASKS or len(variants) < 3:
         return None
     means = np.array([[np.mean(list(values[name].values())) for name in variants] for values in whole.values()])
-    ranks = stats.rankdata(-np.round(means, 9), axis=1).mean(axis=0)
+    means = np.round(means, 9)  # so that means that differ by their rounding share a rank
+    ranks = stats.rankdata(-means, axis=1).mean(axis=0)
     count = len(variants)
     quantile = float(stats.studentized_range.ppf(LEVEL, count, np.inf)) / 2**0.5
     critical = quantile * float(np.sqrt(count * (count + 1) / (6 * len(whole))))
     order = np.argsort(ranks, kind="stable")
-    p = float(stats.friedmanchisquare(*means.T).pvalue)
+    p = float(stats.friedmanchisquare(*means.T).pvalue) if np.ptp(means, axis=1).any() else 1.0
     return Ranks(tuple(whole), {variants[i]: float(ranks[i]) for i in order}, p, critical)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from adaptive_labels.runs import RunError, RunFolder, counted, names_of, reference_of
 
@@ -89,21 +89,20 @@ def read_records(runs: Iterable[RunFolder], *, references: bool = True) -> list[
 def group_records(records: Sequence[Record]) -> list[Group]:
     """Put together the runs that may be compared; the titles name the settings in which groups differ."""
     by_settings = grouped(records, lambda record: _text(record.settings)).values()
-    differing = _differing([members[0].settings for members in by_settings])
-    extra = [key for key in differing if key not in ("data.name", "dataset", "model.name", "model")]
+    named = ("data.name", "dataset", "model.name", "model")
+    extra = [key for key in differing([members[0].settings for members in by_settings]) if key not in named]
     groups = []
     for members in by_settings:
         first = members[0]
-        title = f"{first.dataset}, {first.model}"
-        if extra:
-            title += f" ({describe(first.settings, extra)})"
-        groups.append(Group(title, first.dataset, first.model, tuple(members)))
+        more = f" ({describe(first.settings, extra)})" if extra else ""
+        groups.append(Group(f"{first.dataset}, {first.model}{more}", first.dataset, first.model, tuple(members)))
     return sorted(groups, key=lambda group: group.title)
 
 
-def differing_settings(records: Sequence[Record]) -> list[str]:
-    """The keys of settings and method options that are not the same in all ``records``, sorted."""
-    return _differing([{**record.settings, **record.options} for record in records])
+def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys whose values are not the same in all ``settings``, sorted."""
+    keys = sorted({key for one in settings for key in one})
+    return [key for key in keys if len({_text(one.get(key)) for one in settings}) > 1]
 
 
 def describe(settings: Mapping[str, Any], keys: Iterable[str]) -> str:
@@ -137,19 +136,15 @@ def _read(run: RunFolder, reference: bool) -> Record:
     options = {key: value for key, value in flat.items() if f"{key}.".startswith(_METHOD_KEYS)}
     status, reason, result = _status(run)
     metrics = {
-        split: {name: float(value) for name, value in figures.items() if _is_number(value)}
-        for split, figures in (result.get("metrics") or {}).items()
-        if isinstance(figures, Mapping)
+        split: {name: float(value) for name, value in figures.items() if is_number(value)}
+        for split, figures in result.get("metrics", {}).items()
     }
     if status == "finished" and "top1" not in metrics.get("test", {}):
         status, reason = "unreadable", "result.json has no test top1"
-    seconds: Any = result.get("seconds")
-    parameters = result.get("parameters")
-    counts = parameters if isinstance(parameters, Mapping) else {}
     return Record(
         run=run,
-        dataset=str(result.get("dataset", names.dataset)),
-        model=str(result.get("model", names.model)),
+        dataset=result.get("dataset", names.dataset),
+        model=result.get("model", names.model),
         method=names.method,
         label=names.method,
         seed=names.seed,
@@ -159,8 +154,8 @@ def _read(run: RunFolder, reference: bool) -> Record:
         status=status,
         reason=reason,
         metrics=metrics,
-        seconds=float(seconds) if _is_number(seconds) else None,
-        parameters={name: count for name, count in counts.items() if isinstance(count, int)},
+        seconds=float(result["seconds"]) if result else None,
+        parameters={name: count for name, count in result.get("parameters", {}).items() if isinstance(count, int)},
         reference=reference_of(run) if reference else None,
     )
 
@@ -172,8 +167,8 @@ def _status(run: RunFolder) -> tuple[str, str | None, dict[str, Any]]:
         return "unreadable", str(error), {}
     if result is None:
         return "unfinished", "has no result yet; rerunning its command goes on where it stopped", {}
-    if result.get("status", "finished") != "finished":
-        return str(result["status"]), str(result.get("reason") or "no reason was recorded"), result
+    if result["status"] != "finished":
+        return result["status"], result["reason"] or "no reason was recorded", result
     return "finished", None, result
 
 
@@ -194,17 +189,12 @@ def _with_labels(records: list[Record]) -> list[Record]:
     """Put into the label the options in which the runs of one method and one group differ."""
     labelled = []
     for members in grouped(records, lambda record: _text([record.settings, record.method])).values():
-        differing = _differing([record.options for record in members])
+        keys = differing([record.options for record in members])
         for record in members:
-            given = [key for key in differing if record.options.get(key) is not None]
+            given = [key for key in keys if record.options.get(key) is not None]
             label = f"{record.method} ({describe(record.options, given)})" if given else record.method
             labelled.append(replace(record, label=label))
     return labelled
-
-
-def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    keys = sorted({key for one in settings for key in one})
-    return [key for key in keys if len({_text(one.get(key)) for one in settings}) > 1]
 
 
 def _order(record: Record) -> tuple[Any, ...]:
@@ -218,5 +208,6 @@ def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value of a JSON file is a number; true and false are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
+from scipy import special, stats
 
 from adaptive_labels.analysis.confusion_matrix import Matrix, off_diagonal, row_shares, square, without_diagonal
 
@@ -32,10 +32,8 @@ def row_entropy(labels: ArrayLike, *, normalised: bool = False) -> Matrix:
     if (totals > 1 + _ROUNDING).any():
         raise ValueError(f"labels has a row that sums to {totals.max():g}; it must hold probabilities.")
     missing, empty = np.maximum(1 - totals, 0.0), (q == 0).sum(axis=-1)
-    entropy = -np.sum(q * np.log(np.where(q > 0, q, 1.0)), axis=-1)
-    spread = np.where(empty > 0, missing / np.maximum(empty, 1), 0.0)
-    entropy -= missing * np.log(np.where(spread > 0, spread, 1.0))
-    entropy = np.maximum(entropy, 0.0)
+    spread = empty * special.entr(missing / np.maximum(empty, 1))
+    entropy = np.maximum(special.entr(q).sum(axis=-1) + spread, 0.0)
     if not normalised:
         return np.asarray(entropy)
     others = q.shape[-1]
@@ -148,15 +146,14 @@ def agreement(residual_labels: ArrayLike, confusion_counts: ArrayLike, *, pairs:
     q, errors = off_diagonal(residual), off_diagonal(counts)  # (K, K−1)
     shares = row_shares(errors)
     wrong = errors.sum(axis=1) > 0
-    per_class = np.full(len(q), np.nan)
-    usable = wrong & _varies(q) & _varies(shares)
-    per_class[usable] = _correlation(_centred_ranks(q[usable]), _centred_ranks(shares[usable]))
-    first, second = q[wrong].ravel(), shares[wrong].ravel()
-    overall = None
-    if first.size >= 3 and np.ptp(first) > 0 and np.ptp(second) > 0:
-        overall = float(stats.spearmanr(first, second).statistic)
     ranked = wrong & _varies(q)
-    top1 = None
+    usable = ranked & _varies(shares)
+    per_class = np.full(len(q), np.nan)
+    per_class[usable] = _correlation(_centred_ranks(q[usable]), _centred_ranks(shares[usable]))
+    every = np.stack([q[wrong].ravel(), shares[wrong].ravel()])
+    overall = top1 = None
+    if every.shape[1] >= 3 and _varies(every).all():
+        overall = float(stats.spearmanr(*every).statistic)
     if ranked.any():
         found = np.take_along_axis(errors, q.argmax(axis=1, keepdims=True), axis=1)[:, 0]
         top1 = float((found == errors.max(axis=1, initial=0.0))[ranked].mean())
@@ -184,9 +181,7 @@ def _differences(residual: Matrix, counts: Matrix, pairs: int) -> tuple[Differen
 
 def _varies(rows: Matrix) -> NDArray[np.bool_]:
     """Which rows (…, M) hold more than one value."""
-    if rows.shape[-1] < 2:
-        return np.zeros(rows.shape[:-1], dtype=bool)
-    return np.asarray(np.ptp(rows, axis=-1) > 0)
+    return np.asarray(rows.max(axis=-1, initial=-np.inf) > rows.min(axis=-1, initial=np.inf))
 
 
 def _centred_ranks(rows: Matrix) -> Matrix:

@@ -45,7 +45,6 @@ class Bootstrap:
     low: float
     high: float
     examples: int
-    repeats: int
 
 
 def summarise(values: Sequence[float]) -> Summary | None:
@@ -147,12 +146,12 @@ def bootstrap_difference(method: ArrayLike, baseline: ArrayLike, *, repeats: int
     differences = first - second
     mean = float(differences.mean())
     if first.size == 1:  # resampling one example gives it again
-        return Bootstrap(mean, mean, mean, 1, repeats)
+        return Bootstrap(mean, mean, mean, 1)
     # Resampling the differences resamples the pairs; in batches, so that 10,000 examples take 8 MB at a time.
     low, high = stats.bootstrap(
         (differences,), np.mean, n_resamples=repeats, batch=100, method="percentile", confidence_level=LEVEL, rng=seed
     ).confidence_interval
-    return Bootstrap(mean, float(low), float(high), first.size, repeats)
+    return Bootstrap(mean, float(low), float(high), first.size)
 
 
 def bootstrap_runs(method: RunFolder, baseline: RunFolder, *, repeats: int = 2000, seed: int = 0) -> Bootstrap:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_softmax, logsumexp
 
 from adaptive_labels.analysis.confusion_matrix import Matrix, square
+from adaptive_labels.analysis.records import is_number
 from adaptive_labels.files import read_json
 from adaptive_labels.runs import RunError, write_json
 
@@ -205,7 +206,8 @@ def _checked(entry: object, kind: type[Any], where: str) -> dict[str, Any]:
         wrong = ", ".join(sorted(hints.keys() ^ entry.keys()))
         raise RunError(f"{where} must have the keys {', '.join(sorted(hints))}; missing or too many: {wrong}.")
     for name, hint in hints.items():
-        allowed = _JSON_KINDS.get(hint, hint)
-        if not isinstance(entry[name], allowed) or isinstance(entry[name], bool):
-            raise RunError(f"{where} has {entry[name]!r} as its {name}.")
+        value, allowed = entry[name], _JSON_KINDS.get(hint, hint)
+        figures = value.values() if isinstance(value, dict) else ()
+        if not isinstance(value, allowed) or isinstance(value, bool) or not all(map(is_number, figures)):
+            raise RunError(f"{where} has {value!r} as its {name}.")
     return entry

@@ -6,17 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from adaptive_labels import tables
-from adaptive_labels.analysis.format import (
-    difference,
-    digits_for,
-    p_value,
-    parameters,
-    percent_summary,
-    points,
-)
+from adaptive_labels.analysis.format import difference, digits_for, p_value, parameters, percent_summary, points
 from adaptive_labels.analysis.records import Group, Record, flatten, group_records
 from adaptive_labels.analysis.statistics import Comparison, Summary, compare_all, summarise
 from adaptive_labels.errors import UserError
+from adaptive_labels.metrics import BINS
 from adaptive_labels.words import joined
 
 FORMATS = ("text", "markdown", "csv", "latex", "json")
@@ -139,7 +133,9 @@ def table(records: Sequence[Record], format: str = "text") -> str:
 def columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Headings and cells for reading; columns for which no method has a figure are left out."""
     digits = digits_for([row.test["top1"] for row in rows])
-    unbalanced = any(_is_unbalanced(row) for row in rows)
+    both = [(row.test["top1"], row.test["balanced_accuracy"]) for row in rows]
+    # Accuracy and its mean over the classes differ only where classes are not equally frequent.
+    unbalanced = any(plain and balanced and abs(plain.mean - balanced.mean) > 0.005 for plain, balanced in both)
     found = {
         "method": [row.label for row in rows],
         "n": [str(row.n) for row in rows],
@@ -159,12 +155,6 @@ def columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     }
     kept = {heading: cells for heading, cells in found.items() if any(cells)}
     return list(kept), [list(cells) for cells in zip(*kept.values(), strict=True)]
-
-
-def _is_unbalanced(row: Row) -> bool:
-    """Whether accuracy and its mean over classes differ, as they do only where classes are not equally frequent."""
-    plain, balanced = row.test["top1"], row.test["balanced_accuracy"]
-    return plain is not None and balanced is not None and abs(plain.mean - balanced.mean) > 0.005
 
 
 def _mean(summary: Summary | None, digits: int, scale: float = 1) -> str:
@@ -197,7 +187,7 @@ def caption(rows: Sequence[Row]) -> list[str]:
         if row.method == REFERENCE:
             sentences += [f"{row.label}: the reference, fitted once by scikit-learn.", *row.notes]
     if any(row.test["ece"] for row in rows):
-        sentences.append("ECE with 15 bins, before → after temperature scaling fitted on validation.")
+        sentences.append(f"ECE with {BINS} bins, before → after temperature scaling fitted on validation.")
     return sentences
 
 
@@ -216,12 +206,11 @@ def _text(group: Group, rows: Sequence[Row]) -> str:
 
 def _markdown(group: Group, rows: Sequence[Row]) -> str:
     escape = tables.markdown_escape
-    lines = [f"**{escape(group.title)}**", ""]
+    lines = [f"**{escape(group.title)}**", "", NOTHING]
     if rows:
-        headings, *cells = [[escape(cell) for cell in row] for row in (columns(rows)[0], *columns(rows)[1])]
-        lines += [*tables.markdown(headings, cells), "", escape(" ".join(caption(rows)))]
-    else:
-        lines.append(NOTHING)
+        headings, cells = columns(rows)
+        headings, *cells = [[escape(cell) for cell in row] for row in (headings, *cells)]
+        lines[2:] = [*tables.markdown(headings, cells), "", escape(" ".join(caption(rows)))]
     reasons = [f"- {escape(sentence)}" for sentence in left_out(group)]
     return "\n".join([*lines, *(["", "Left out:", "", *reasons] if reasons else [])]) + "\n"
 

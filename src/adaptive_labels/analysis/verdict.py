@@ -6,13 +6,7 @@ from dataclasses import replace
 from adaptive_labels.analysis.format import p_phrase, percent, percent_summary, signed
 from adaptive_labels.analysis.records import Group
 from adaptive_labels.analysis.statistics import SIGNIFICANCE, Comparison
-from adaptive_labels.analysis.table import (
-    Row,
-    label_of,
-    reference_row,
-    summarise_group,
-    tested_methods,
-)
+from adaptive_labels.analysis.table import Row, label_of, reference_row, summarise_group, tested_methods
 from adaptive_labels.words import counted, joined
 
 # Means over seeds that agree to this are equal: validation accuracies are counts divided by counts.
@@ -26,15 +20,16 @@ def verdict(group: Group) -> str:
     reference that is ahead of every method by that measure is said first.
     """
     rows, reference = summarise_group(group), reference_row(group)
-    warnings = dict.fromkeys(sentence for row in _best(rows) for sentence in _warnings(row))
-    words = " ".join([_of_methods(group), *warnings])
-    if reference is None or not _best([*rows, reference]) or not rows:
+    best = _best(rows)
+    warnings = dict.fromkeys(sentence for row in best for sentence in _warnings(row))
+    words = " ".join([_of_methods(group, rows, best), *warnings])
+    if reference is None or reference.validation is None or not best:
         return words
-    best = _best(rows)[0]
-    there, time = percent_summary(best.test["top1"]), f"{reference.seconds.mean if reference.seconds else 0:.2g} s"
-    reached = percent_summary(reference.test["top1"])
+    there, reached = (percent_summary(row.test["top1"]) for row in (best[0], reference))
+    time = f"{reference.seconds.mean if reference.seconds else 0:.2g} s"
     if _best([*rows, reference]) == [reference]:
-        figures = f"{percent(_validation(reference))}%, the best method, {best.label}, {percent(_validation(best))}%"
+        validation = [f"{percent(_validation(row))}%" for row in (reference, best[0])]
+        figures = f"{validation[0]}, the best method, {best[0].label}, {validation[1]}"
         return (
             f"A plain classifier is ahead of every method: {reference.label}, fitted in {time}, has a validation "
             f"accuracy of {figures}; on the test split they reach {reached}% and {there}%. Use it, or a stronger "
@@ -43,16 +38,12 @@ def verdict(group: Group) -> str:
     return f"{words} For reference, {reference.label}, fitted in {time}, reaches {reached}%."
 
 
-def _of_methods(group: Group) -> str:
-    rows = summarise_group(group)
+def _of_methods(group: Group, rows: Sequence[Row], best: Sequence[Row]) -> str:
     if not rows:
         return "No run has finished yet, so there is nothing to compare."
-    best = _best(rows)
     if not best:
-        missing = joined([row.label for row in rows if row.validation is None])
-        return (
-            f"No method is named best: {missing} has no validation accuracy, and nothing is chosen on the test split."
-        )
+        missing = f"{joined([row.label for row in rows if row.validation is None])} has no validation accuracy"
+        return f"No method is named best: {missing}, and nothing is chosen on the test split."
     row, baseline = best[0], label_of("baseline", group)
     reached = f"{row.label} reaches {percent_summary(row.test['top1'])}% on the test split ({counted(row.n, 'seed')})"
     if len(rows) == 1:

@@ -17,6 +17,7 @@ from adaptive_labels.losses.fused import kernel as kernels
 from adaptive_labels.machine import usable_cores
 from adaptive_labels.report.charts import Axis, Curve, fitting_range, line_chart, panels
 from adaptive_labels.report.figures import standalone
+from adaptive_labels.words import first_line
 
 SHAPES = ((128, 10), (128, 100), (256, 1000), (1024, 1000), (256, 10_000), (256, 100_000))
 DENSE = 20_000  # classes up to which S is kept dense here; beyond, rank=32
@@ -27,14 +28,10 @@ SELF, TENSORS = "ALR-S, update=self", "ALR-S, update=self, without the kernel"
 UNFUSED = "ALR-S, fused=False"
 STEP = "the optimizer's step on S, apart"
 
-# Losses of other packages, timed if they are installed: the module, the class and its arguments.
-RELATED: dict[str, tuple[str, str, dict[str, float]]] = {
-    "timm: LabelSmoothingCrossEntropy": ("timm.loss", "LabelSmoothingCrossEntropy", {"smoothing": SMOOTHING}),
-    "pytorch-toolbelt: SoftCrossEntropyLoss": (
-        "pytorch_toolbelt.losses",
-        "SoftCrossEntropyLoss",
-        {"smooth_factor": SMOOTHING},
-    ),
+# Losses of other packages, timed if they are installed: the package and the class → its module and its argument.
+RELATED = {
+    "timm: LabelSmoothingCrossEntropy": ("timm.loss", "smoothing"),
+    "pytorch-toolbelt: SoftCrossEntropyLoss": ("pytorch_toolbelt.losses", "smooth_factor"),
 }
 # How the cost grows: the sizes along each axis, what stays fixed, and the losses drawn.
 GROWTH_SAMPLES = (16, 64, 256, 1024, 4096)
@@ -96,11 +93,11 @@ def _related_losses() -> tuple[dict[str, Loss], dict[str, str]]:
     """The losses of other packages that can be had, and for the others why not."""
     found: dict[str, Loss] = {}
     missing: dict[str, str] = {}
-    for name, (module, loss, options) in RELATED.items():
+    for name, (module, option) in RELATED.items():
         try:
-            found[name] = getattr(import_module(module), loss)(**options)
+            found[name] = getattr(import_module(module), name.split(": ")[1])(**{option: SMOOTHING})
         except Exception as error:  # another package may fail in its own way
-            missing[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            missing[name] = f"{type(error).__name__}: {first_line(error)}"
     return found, missing
 
 

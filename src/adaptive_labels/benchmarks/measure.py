@@ -24,7 +24,7 @@ Row = dict[str, Any]
 
 
 class Timing(NamedTuple):
-    """Seconds of a step: the median, and what a fifth of the repeats stayed under and over."""
+    """Seconds of a step: the median, the 20th and the 80th percentile."""
 
     median: float
     p20: float
@@ -36,8 +36,7 @@ def turns(
 ) -> dict[str, list[float]]:
     """The seconds of every call: each step once per round, in turning order, at least five rounds after a warm-up.
 
-    With `time.process_time` for the clock only the time that this process had a processor counts, of all its threads:
-    for a busy machine.
+    On a busy machine, take `time.process_time` as the clock: it counts the processor time of all the process's threads.
     """
     for step in steps.values():
         for _ in range(warm_up):

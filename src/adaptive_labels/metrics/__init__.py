@@ -180,7 +180,7 @@ def classwise_ece(logits: Logits, labels: ArrayLike, bins: int = BINS) -> float:
     """
     found, edges, error = _checked(logits, labels), _edges(bins), 0.0
     size = found.scores.shape[1]
-    gaps = np.zeros(size * bins)  # (K · B,) how much oftener a class is than it was said to be
+    gaps = np.zeros(size * bins)  # (K · B,) how often a label occurs, less how often it was expected
     for scores, own in found.parts():
         probabilities = softmax(scores)
         cells = _bin_of(probabilities, edges) + bins * np.arange(size)

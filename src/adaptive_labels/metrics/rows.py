@@ -42,7 +42,7 @@ class Predictions:
             )
 
     def parts(self) -> Iterator[tuple[Array, NDArray[np.int64]]]:
-        """Some rows after the other: their logits in float64, divided by the temperature, and their labels."""
+        """The rows in blocks: their logits in float64, divided by the temperature, and their labels."""
         start = 0
         for part in self._slices():
             scores = part.astype(np.float64, copy=False)
@@ -51,7 +51,7 @@ class Predictions:
             start += len(part)
 
     def _slices(self) -> Iterator[NDArray[Any]]:
-        """Some rows of the logits after the other, as they are."""
+        """The logits in blocks of rows, as they are."""
         rows = max(1, _AT_ONCE // self.scores.shape[1])
         for start in range(0, len(self.scores), rows):
             yield self.scores[start : start + rows]
@@ -83,7 +83,7 @@ class Predictions:
 
 
 def own_values(values: NDArray[Any], labels: NDArray[np.int64]) -> NDArray[Any]:
-    """(N,) of (N, K) values the label's."""
+    """(N,) the value in the column of each row's label, from (N, K)."""
     return np.asarray(values[np.arange(len(values)), labels])
 
 

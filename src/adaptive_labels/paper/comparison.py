@@ -18,8 +18,8 @@ from adaptive_labels.paper.recipes import (
     Printed,
     Reproduction,
     all_reproductions,
+    find_table,
     load_reproduction,
-    paper_tables,
 )
 
 HEADINGS = (
@@ -211,7 +211,7 @@ def fill_template(template: Path, results: Path) -> str:
 def welch_table(table: str) -> str:
     """Whether the gains that the paper prints are more than noise, by Welch's test of its means and deviations."""
     tests: list[tuple[str, str, float, float]] = []
-    for column in paper_tables()[table].columns.values():
+    for column in find_table(table).columns.values():
         base = column.rows["baseline"]
         for method, row in column.rows.items():
             if row is not base and row.std is not None and base.std is not None:

@@ -24,9 +24,9 @@ WORDS = 40_000
 
 
 def check_cell(config: RunConfig, variant: Variant) -> str:
-    """Resolve the recipe with a method and build its network's shapes; the network, its size and the recipe in words.
+    """Resolve the recipe with a method and build its network's shapes; returns its size and the recipe in words.
 
-    Raises what is wrong with it, as a ConfigError.
+    A ConfigError says what is wrong with it.
     """
     dataset = blank_data(config.data.name)
     resolved, _ = build.resolve_for(with_variant(config, variant), dataset)

@@ -213,19 +213,6 @@ def to_plain(maps: HeatMaps) -> dict[str, Any]:
     for pair in maps.pairs:
         holds = {"first_to_second": pair.first_to_second, "second_to_first": pair.second_to_first}
         pairs.append({"pair": [pair.first, pair.second], **holds, "holds_at_the_end": pair.holds_at_the_end})
-    return {
-        "data": maps.data,
-        "epochs": maps.epochs,
-        "run_epochs": maps.run_epochs,
-        "train_accuracy": maps.train_accuracy,
-        "pairs": pairs,
-        "consistency": {
-            "mean": maps.mean_consistency,
-            "top_share": maps.consistency.top_share,
-            "correlation": maps.consistency.correlation,
-            "chance": maps.consistency.chance,
-        },
-        "entropy": maps.entropy,
-        "classes": maps.classes,
-        "labels": np.round(maps.labels, 5),
-    }
+    similar = {key: value for key, value in vars(maps.consistency).items() if key != "classes"}
+    consistency = {"mean": maps.mean_consistency, **similar}
+    return {**vars(maps), "pairs": pairs, "consistency": consistency, "labels": np.round(maps.labels, 5)}

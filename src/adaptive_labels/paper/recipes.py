@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from adaptive_labels.experiments.studies.study import Study, StudyError, Variant, load_study
+from adaptive_labels.words import joined
 
 RECIPES = Path(__file__).parent / "recipes"
 SCALES = ("smoke", "short", "cpu", "paper")
@@ -100,15 +101,23 @@ class Reproduction:
         return [variant for variant in self.study.variants_on(task) if variant.name in self.column(task).rows]
 
 
+def find_table(name: str) -> PaperTable:
+    """The table of this name."""
+    if name not in paper_tables():
+        raise StudyError(f"the paper has no table {name!r}; it has {joined(list(paper_tables()))}")
+    return paper_tables()[name]
+
+
 def load_reproduction(table: str, scale: str) -> Reproduction:
     """The study of a table at a scale."""
+    printed = find_table(table)
     if scale not in SCALES:
         raise StudyError(f"scale is {scale!r}; it must be {', '.join(SCALES[:-1])} or {SCALES[-1]}")
     file = RECIPES / f"{table}-{scale}.toml"
     if not file.exists():
         known = [name for name in SCALES if (RECIPES / f"{table}-{name}.toml").exists()]
-        raise StudyError(f"{table} has no recipes at the scale {scale}; it has {', '.join(known[:-1])} and {known[-1]}")
-    return Reproduction(scale, load_study(file), paper_tables()[table])
+        raise StudyError(f"{table} has no recipes at the scale {scale}; it has {joined(known)}")
+    return Reproduction(scale, load_study(file), printed)
 
 
 def all_reproductions() -> list[Reproduction]:
@@ -160,9 +169,8 @@ def choose(reproduction: Reproduction, choice: Choice) -> list[tuple[str, tuple[
 
 def limited(study: Study, variants: tuple[Variant, ...], seeds: int | None) -> Study:
     """A study of these variants only, with so many seeds on every task if a number is given."""
-    if seeds is None:
-        return dataclasses.replace(study, variants=variants)
-    return dataclasses.replace(study, variants=variants, seeds=seeds, seeds_on={})
+    counts: dict[str, Any] = {} if seeds is None else {"seeds": seeds, "seeds_on": {}}
+    return dataclasses.replace(study, variants=variants, **counts)
 
 
 def _refuse_unknown(option: str, given: Sequence[str], known: Sequence[str]) -> None:

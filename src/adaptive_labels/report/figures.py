@@ -74,10 +74,7 @@ def standalone(drawing: str) -> str:
     assert size is not None
     frame = f'<svg xmlns="http://www.w3.org/2000/svg" width="{size[1]}" height="{size[2]}" '
     head, rest = drawing.removeprefix("<svg ").split(">", 1)
-    return tables.visible(f"{frame}{head}><style>{_light_style()}</style>{rest}") + "\n"
-
-
-def _light_style() -> str:
-    """The style of figures with the colours written out: not every program that reads SVG knows variables."""
+    # The colours are written out: not every program that reads SVG knows variables.
     colours = dict(re.findall(r"(--\w+): (#\w+)", asset("colours.css").partition("@media")[0]))
-    return re.sub(r"var\((--\w+)\)", lambda found: colours[found[1]], asset("figures.css"))
+    style = re.sub(r"var\((--\w+)\)", lambda found: colours[found[1]], asset("figures.css"))
+    return tables.visible(f"{frame}{head}><style>{style}</style>{rest}") + "\n"

@@ -66,19 +66,13 @@ class MethodData:
     examples: tuple[dict[str, Any], ...]  # the content of each ``examples.json``
 
     @cached_property
-    def confusions(self) -> Confusions | None:
-        """Residual labels and test counts, means over the runs; None without either."""
-        names = self.class_names
-        if not names:
-            return None
-        counts = [found.counts for found in self.predictions]
-        return Confusions(
-            names[0],
-            None if self.residuals is None else self.residuals.mean(),
-            np.mean(counts, axis=0) if counts else None,
-            0 if self.residuals is None else len(self.residuals.runs),
-            len(counts),
-        )
+    def confusions(self) -> Confusions:
+        """Residual labels and test counts, means over the runs; without either it has no classes."""
+        names, counts = next(iter(self.class_names), ()), [found.counts for found in self.predictions]
+        mean = np.mean(counts, axis=0) if counts else None
+        if self.residuals is None:
+            return Confusions(names, None, mean, 0, len(counts))
+        return Confusions(names, self.residuals.mean(), mean, len(self.residuals.runs), len(counts))
 
     @property
     def class_names(self) -> list[tuple[str, ...]]:

@@ -91,16 +91,17 @@ def folded(summary: str, content: str, *, opened: bool = False) -> str:
     return f"<details{' open' if opened else ''}><summary>{escape(summary)}</summary>{content}</details>"
 
 
-def framed(drawing: str, note: str, title: str) -> str:
-    """A figure with its title above and what it shows below."""
-    return f"<figure>{heading(4, title)}{drawing}<figcaption>{paragraph(note)}</figcaption></figure>"
+def framed(content: str, note: str, title: str = "", kind: str = "") -> str:
+    """A figure with its title above and what it shows below; the script finds it by its ``kind``."""
+    opened, head = f'<figure data-kind="{kind}">' if kind else "<figure>", heading(4, title) if title else ""
+    return f"{opened}{head}{content}<figcaption>{paragraph(note)}</figcaption></figure>"
 
 
 def quoted(text: str) -> str:
     """A quotation; a long one shows its beginning, and opens to the whole."""
     if len(text) <= LONG_TEXT:
         return f"<q>{escape(text)}</q>"
-    begin = text[:LONG_TEXT].rsplit(maxsplit=1)[0]
+    begin, *_ = text[:LONG_TEXT].rsplit(maxsplit=1) or [""]
     return f'<details class="long"><summary><q>{escape(begin)}…</q></summary><q>{escape(text)}</q></details>'
 
 

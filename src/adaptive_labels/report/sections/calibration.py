@@ -8,7 +8,7 @@ from adaptive_labels.analysis.format import percent
 from adaptive_labels.metrics import BINS, confidence_and_correct, ece, reliability, risk_coverage
 from adaptive_labels.report.charts import over_runs, percent_axis, reliability_diagram
 from adaptive_labels.report.group_data import MethodData
-from adaptive_labels.report.page import heading, paragraph
+from adaptive_labels.report.page import framed, heading
 from adaptive_labels.report.sections import Context, section
 
 _POINTS = 60
@@ -27,8 +27,7 @@ def calibration_section(context: Context) -> str:
         "above it not confident enough. Dots on a line: after dividing the logits by the temperature fitted on "
         "validation. ECE is the mean gap from the dashed line, mean over seeds."
     )
-    content = f'<figure><div class="small">{diagrams}</div><figcaption>{paragraph(note)}</figcaption></figure>'
-    return content + _risk(context, methods)
+    return framed(f'<div class="small">{diagrams}</div>', note) + _risk(context, methods)
 
 
 def _diagram(context: Context, method: MethodData) -> str:

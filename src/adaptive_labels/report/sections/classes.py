@@ -1,9 +1,8 @@
 """Accuracy class by class, the worst first."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from adaptive_labels.analysis.confusions import Confusions
+from adaptive_labels.analysis.confusion_matrix import row_shares, without_diagonal
 from adaptive_labels.analysis.format import percent
 from adaptive_labels.report.charts import class_chart
 from adaptive_labels.report.page import columns
@@ -17,50 +16,29 @@ _IN_TABLE = 10
 def classes_section(context: Context) -> str:
     """The classes with the lowest test accuracy, the best method beside the baseline."""
     found, main = context.data, context.data.main
-    if main is None or main.confusions is None or main.confusions.counts is None:
+    if main is None or main.confusions.counts is None:
         return ""
-    accuracy = {}
-    for label in (found.baseline, main.label):
-        confusions = next((method.confusions for method in found.methods if method.label == label), None)
-        if confusions is not None and confusions.counts is not None:
-            accuracy[str(label)] = _accuracy(confusions.counts)
-    own = accuracy[main.label]
-    present = np.flatnonzero(~np.isnan(own))
-    order = present[np.argsort(own[present], kind="stable")]
+    accuracy, tested = {}, np.ones(len(main.confusions.classes), dtype=bool)  # (K,) which classes have examples
+    for method in found.methods:  # the baseline is the first of them
+        if method.label in (found.baseline, main.label) and (counts := method.confusions.counts) is not None:
+            accuracy[method.label] = row_shares(counts).diagonal()
+            tested &= counts.any(axis=1)
+    order = np.flatnonzero(tested)[np.argsort(accuracy[main.label][tested], kind="stable")]
     if not len(order):
         return ""
-    shown = order[:_SHOWN]
+    shown, names = order[:_SHOWN], main.confusions.classes
     title = f"Test accuracy by class, {found.group.title}"
-    lines = {label: [float(values[i]) for i in shown] for label, values in accuracy.items()}
-    chart = class_chart([main.confusions.classes[i] for i in shown], lines, title, found.styles)
+    lines = {label: values[shown].tolist() for label, values in accuracy.items()}
+    chart = class_chart([names[i] for i in shown], lines, title, found.styles)
     cut = f" The {len(shown)} lowest of {len(order)} classes." if len(order) > len(shown) else ""
     note = f"Percent of a class's test examples that are right, mean over seeds, lowest for {main.label} first.{cut}"
     figure = context.framed("accuracy-by-class", chart, note, "Accuracy by class")
-    caption = f"The worst classes of {main.label}, with the number of their test examples; mean over seeds."
-    return columns(figure, _table(context, main.confusions, accuracy, order[:_IN_TABLE], caption))
-
-
-def _table(
-    context: Context,
-    confusions: Confusions,
-    accuracy: dict[str, NDArray[np.float64]],
-    shown: NDArray[np.intp],
-    caption: str,
-) -> str:
-    assert confusions.counts is not None
-    rows = []
-    for i in shown:
-        errors = confusions.counts[i].copy()
-        errors[i] = 0.0
-        most = "–" if not errors.any() else confusions.classes[int(errors.argmax())]
+    rows, errors = [], without_diagonal(main.confusions.counts)
+    for i in order[:_IN_TABLE]:
+        most = names[int(errors[i].argmax())] if errors[i].any() else "–"
         cells = [percent(float(values[i])) for values in accuracy.values()]
-        rows.append([confusions.classes[i], f"{confusions.counts[i].sum():.0f}", *cells, most])
+        rows.append([names[i], f"{main.confusions.counts[i].sum():.0f}", *cells, most])
     headings = ["class", "n", *(f"{label} %" for label in accuracy), "mostly taken for"]
+    caption = f"The worst classes of {main.label}, with the number of their test examples; mean over seeds."
     table = context.figures.table("worst-classes", headings, rows, caption, words=(0, len(headings) - 1))
-    return f"<div>{table}</div>"
-
-
-def _accuracy(counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(K,) test accuracy of each class; NaN for a class without test examples."""
-    total = counts.sum(axis=1)
-    return np.asarray(np.divide(counts.diagonal(), total, out=np.full(len(total), np.nan), where=total > 0))
+    return columns(figure, f"<div>{table}</div>")

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from adaptive_labels.analysis.confusions import (
-    Confusions,
     groups_sentence,
     one_way_cells,
     pair_cells,
@@ -12,6 +11,7 @@ from adaptive_labels.analysis.confusions import (
     top_pairs,
 )
 from adaptive_labels.analysis.format import percent
+from adaptive_labels.analysis.records import is_number
 from adaptive_labels.report.group_data import MethodData
 from adaptive_labels.report.page import heading, image, paragraph, quoted
 from adaptive_labels.report.sections import Context, section
@@ -26,28 +26,25 @@ _DIFFERENCES = 8
 def pairs_section(context: Context) -> str:
     """The pairs with inputs that were taken for one another, the groups, and where the two views differ."""
     main = context.data.mapped
-    confusions = None if main is None else main.confusions
-    if main is None or confusions is None:
+    if main is None:
         return ""
-    content = _mistakes(main, confusions) if context.examples and confusions.counts is not None else ""
-    content += _pairs_table(context, main.label, confusions)
-    groups = groups_sentence(confusions)
-    content += paragraph(groups) if groups else ""
-    return content + _one_way(context, main.label, confusions) + _agreement(context, main.label, confusions)
+    mistakes = _mistakes(main) if context.examples and main.confusions.counts is not None else ""
+    groups = groups_sentence(main.confusions)
+    parts = [mistakes, _pairs_table(context, main), paragraph(groups) if groups else "", _one_way(context, main)]
+    return "".join(parts) + _agreement(context, main)
 
 
-def _mistakes(method: MethodData, confusions: Confusions) -> str:
+def _mistakes(method: MethodData) -> str:
     """A card for each of the most frequent pairs of the test split, with inputs from all runs."""
     kept: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for content in method.examples:
         for pair in content["pairs"]:
-            if isinstance(pair, dict):
+            if isinstance(pair, dict) and isinstance(pair.get("examples"), list):
                 known = kept.setdefault((str(pair.get("true")), str(pair.get("predicted"))), [])
-                known += [e for e in pair.get("examples") or [] if isinstance(e, dict)]
+                known += [example for example in pair["examples"] if isinstance(example, dict)]
     cards = []
-    for pair in top_pairs(confusions, _PAIRS, by="test"):
-        shown = _inputs(kept.get((pair.true, pair.taken_for), []))
-        if shown:
+    for pair in top_pairs(method.confusions, _PAIRS, by="test"):
+        if shown := _inputs(kept.get((pair.true, pair.taken_for), [])):
             rate = f"{percent(pair.rate or 0.0)}% of its {(pair.count or 0.0) / (pair.rate or 1.0):.0f} test examples"
             name = heading(4, f"{pair.true} → {pair.taken_for}")
             cards.append(f"<li>{name}{paragraph(rate, 'rate')}{shown}</li>")
@@ -80,13 +77,14 @@ def _inputs(examples: Sequence[dict[str, Any]]) -> str:
 
 def _confidence(example: dict[str, Any]) -> float:
     value = example.get("confidence")
-    return float(value) if isinstance(value, int | float) else 0.0
+    return float(value) if is_number(value) else 0.0
 
 
-def _pairs_table(context: Context, label: str, confusions: Confusions) -> str:
+def _pairs_table(context: Context, method: MethodData) -> str:
+    confusions = method.confusions
     headings, cells = pair_cells(confusions, top_pairs(confusions, _PAIRS))
     runs = max(confusions.residual_runs, confusions.test_runs)
-    explained = f"{label}, mean over {counted(runs, 'run')}."
+    explained = f"{method.label}, mean over {counted(runs, 'run')}."
     if confusions.residual is not None:
         explained += " Residual label: of the probability a class gives to others, the share that goes to this one."
     if confusions.counts is not None:
@@ -94,15 +92,15 @@ def _pairs_table(context: Context, label: str, confusions: Confusions) -> str:
     return context.figures.table("confused-pairs", headings, cells, explained, words=(0, 1)) if cells else ""
 
 
-def _one_way(context: Context, label: str, confusions: Confusions) -> str:
-    headings, rows = one_way_cells(significant_pairs(confusions)[:_DIFFERENCES])
-    caption = f"{label}: pairs that are confused one way more than the other (binomial test on the test split)."
+def _one_way(context: Context, method: MethodData) -> str:
+    headings, rows = one_way_cells(significant_pairs(method.confusions)[:_DIFFERENCES])
+    caption = f"{method.label}: pairs that are confused one way more than the other (binomial test on the test split)."
     return context.figures.table("one-way-pairs", headings, rows, caption, words=(0, 1)) if rows else ""
 
 
-def _agreement(context: Context, label: str, confusions: Confusions) -> str:
+def _agreement(context: Context, method: MethodData) -> str:
     """How well residual labels and test errors agree, and the pairs on which they differ."""
-    result = confusions.agreement(_DIFFERENCES)
+    result, classes = method.confusions.agreement(_DIFFERENCES), method.confusions.classes
     if result is None or result.overall is None:
         return ""
     sentence = (
@@ -116,12 +114,12 @@ def _agreement(context: Context, label: str, confusions: Confusions) -> str:
         )
     rows = []
     for pair in result.differences:
-        names = [confusions.classes[pair.true], confusions.classes[pair.taken_for]]
         shares = [percent(pair.residual), percent(pair.share)]
-        rows.append([*names, *shares, f"{pair.expected:.1f}", f"{pair.count:.1f}"])
+        errors = [f"{pair.expected:.1f}", f"{pair.count:.1f}"]
+        rows.append([classes[pair.true], classes[pair.taken_for], *shares, *errors])
     headings = ["class", "taken for", "residual label %", "share of errors %", "errors expected", "errors found"]
     caption = (
-        f"{label}: the pairs on which the two differ most. Expected: the class's test errors, divided as its "
+        f"{method.label}: the pairs on which the two differ most. Expected: the class's test errors, divided as its "
         "residual label says."
     )
     table = context.figures.table("differing-pairs", headings, rows, caption, words=(0, 1)) if rows else ""

@@ -11,7 +11,7 @@ from adaptive_labels.analysis.confusions import Confusions, most_confused, top_p
 from adaptive_labels.analysis.format import percent
 from adaptive_labels.report.group_data import MethodData, Residuals
 from adaptive_labels.report.heatmap import heat_map, pack
-from adaptive_labels.report.page import data_block, heading, paragraph
+from adaptive_labels.report.page import data_block, framed, paragraph
 from adaptive_labels.report.sections import Context, section
 from adaptive_labels.words import shorten
 
@@ -24,9 +24,9 @@ _ROW_SHOWN = 5
 def map_section(context: Context) -> str:
     """Residual labels beside test errors, with a slider over the epochs."""
     name, main = context.name, context.data.mapped
-    methods = [method for method in context.data.methods if method.confusions is not None]
-    if main is None or main.confusions is None:
+    if main is None:
         return ""
+    methods = [method for method in context.data.methods if method.class_names]
     confusions, notes = main.confusions, []
     ranking = without_diagonal(confusions.ranking())
     shown = list(range(len(ranking)))
@@ -50,9 +50,8 @@ def map_section(context: Context) -> str:
     }
     if len(shown) < len(ranking):
         data |= {"names": list(confusions.classes), "rows": _row_sentences(confusions, ranking)}
-    notes += [confusions.little_learned] if confusions.little_learned else []
-    below = "".join(paragraph(sentence, "note") for sentence in notes)
-    maps = _maps(context, main, confusions, [shown[i] for i in order])
+    below = "".join(paragraph(sentence, "note") for sentence in (*notes, confusions.little_learned) if sentence)
+    maps = _maps(context, main, [shown[i] for i in order])
     return (
         f'<div class="explorer" data-source="{name}-data">{_controls(name, methods, main)}'
         f'<div class="readout" aria-live="polite"></div>{maps}</div>{below}{data_block(data, f"{name}-data")}'
@@ -88,22 +87,22 @@ def _methods_data(methods: Sequence[MethodData], shown: Sequence[int], budget: i
                 "residual": [pack(method.residuals.mean(int(position))[part]) for position in kept],
                 "residualLargest": round(_full_colour(method.residuals), 4),
             }
-        if method.confusions is not None and method.confusions.rates is not None:
+        if method.confusions.rates is not None:
             rates = without_diagonal(method.confusions.rates)[part]
             entry |= {"test": pack(rates), "testLargest": round(float(rates.max()), 4)}
         packed.append(entry)
     return packed, left_out
 
 
-def _maps(context: Context, main: MethodData, confusions: Confusions, order: Sequence[int]) -> str:
-    part, names = np.ix_(order, order), [confusions.classes[i] for i in order]
+def _maps(context: Context, main: MethodData, order: Sequence[int]) -> str:
+    confusions, part = main.confusions, np.ix_(order, order)
+    names = [confusions.classes[i] for i in order]
 
     def drawn(kind: str, name: str, title: str, matrix: Matrix, note: str, largest: float = 0.0) -> str:
         first = " and ".join(f"{pair.true} → {pair.taken_for}" for pair in top_pairs(confusions, 2, by=kind))
         said = f"The largest: {first}." if first else "There are none."
         drawing = context.figures.figure(f"{name}-{main.label}", heat_map(matrix[part], names, title, said, largest))
-        caption = f"<figcaption>{paragraph(note)}</figcaption>"
-        return f'<figure data-kind="{kind}">{heading(4, title)}{drawing}{caption}</figure>'
+        return framed(drawing, note, title, kind)
 
     maps = ""
     if confusions.residual is not None and main.residuals is not None:
@@ -115,11 +114,9 @@ def _maps(context: Context, main: MethodData, confusions: Confusions, order: Seq
         largest = _full_colour(main.residuals)
         maps += drawn("residual", "residual-labels", title, confusions.residual, note, largest)
     if confusions.rates is not None:
-        note = (
-            "What happened: the share of the row's test examples that were predicted as the column's. Mean over seeds."
-        )
-        rates = without_diagonal(confusions.rates)
-        maps += drawn("test", "test-errors", f"Test errors of {main.label}", rates, note)
+        note = "What happened: the share of the row's test examples that were predicted as the column's."
+        title, rates = f"Test errors of {main.label}", without_diagonal(confusions.rates)
+        maps += drawn("test", "test-errors", title, rates, f"{note} Mean over seeds.")
     return f'<div class="columns maps">{maps}</div>'
 
 
@@ -147,7 +144,7 @@ def _controls(name: str, methods: Sequence[MethodData], main: MethodData) -> str
 def _row_sentences(confusions: Confusions, ranking: Matrix) -> list[str]:
     """For each class what it is mostly taken for, so that the search answers for classes that are not drawn."""
     sentences = []
-    what = "By its residual label" if confusions.residual is not None else "On the test split"
+    what = "By its residual label" if confusions.ranking() is confusions.residual else "On the test split"
     for row in ranking:
         order = np.argsort(-row, kind="stable")[:_ROW_SHOWN]
         first = [f"{shorten(confusions.classes[j], 40)} {percent(float(row[j]))}%" for j in order if row[j] > 0]

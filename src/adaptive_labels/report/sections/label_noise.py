@@ -11,7 +11,8 @@ def noise_section(context: Context) -> str:
     """Memorised and recovered wrong labels, one row per method; empty for runs without injected noise."""
     rows, wrong = [], 0.0
     for method in context.data.methods:
-        counted = [record for record in method.records if record.value("train", "wrong_labels")]
+        noisy = [record for record in method.records if record.value("train", "wrong_labels")]
+        counted = [record for record in noisy if record.value("train", "memorised") is not None]
         if counted:
             wrong = max(wrong, *(record.value("train", "wrong_labels") or 0.0 for record in counted))
             figures = (("train", "memorised"), ("train", "recovered"), ("test", "top1"))

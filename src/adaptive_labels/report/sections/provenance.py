@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from adaptive_labels.analysis.records import Record, describe, differing_settings, flatten, grouped
+from adaptive_labels.analysis.records import Record, describe, differing, flatten, grouped
 from adaptive_labels.report.page import folded, html_table
 from adaptive_labels.report.sections import Context, section
 from adaptive_labels.runs import RunError
@@ -15,15 +15,12 @@ from adaptive_labels.runs import RunError
 def making_section(context: Context) -> str:
     """Commands, environments, what differs between the methods, and what they share."""
     records = context.data.group.records
-    differing = [key for key in differing_settings(records) if key != "method.name"]
+    settings = [{**record.settings, **record.options} for record in records]
+    own = [key for key in differing(settings) if key != "method.name"]
     environments = [flatten(environment) for record in records if (environment := _environment(record)) is not None]
-    parts = [_methods(records, differing), _environments(environments)]
-    shared = {**records[0].settings, **records[0].options}
-    rows = [
-        [key, json.dumps(value, ensure_ascii=False)]
-        for key, value in sorted(shared.items())
-        if key not in differing and key != "method.name"
-    ]
+    parts = [_methods(records, own), _environments(environments)]
+    shared = [item for item in sorted(settings[0].items()) if item[0] not in (*own, "method.name")]
+    rows = [[key, json.dumps(value, ensure_ascii=False)] for key, value in shared]
     if rows:
         table = html_table(["setting", "value"], rows, caption="Settings that all of these runs share.", words=(0, 1))
         parts.append(folded("Shared settings", table))

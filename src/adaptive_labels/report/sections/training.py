@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from adaptive_labels.analysis.records import is_number
 from adaptive_labels.report.charts import EPOCHS, Axis, Curve, line_chart, over_runs, percent_axis, zoom_start
 from adaptive_labels.report.group_data import MethodData
 from adaptive_labels.report.page import columns
@@ -89,5 +90,4 @@ def _number(line: Any, *keys: str) -> float | None:
     """The finite number under nested ``keys``, if there is one."""
     for key in keys:
         line = line.get(key) if isinstance(line, Mapping) else None
-    number = isinstance(line, int | float) and not isinstance(line, bool) and bool(np.isfinite(line))
-    return float(line) if number else None
+    return float(line) if is_number(line) and np.isfinite(line) else None

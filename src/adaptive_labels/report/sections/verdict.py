@@ -11,7 +11,7 @@ from adaptive_labels.analysis.table import caption, columns as table_columns, le
 from adaptive_labels.analysis.verdict import verdict
 from adaptive_labels.report.charts import difference_chart
 from adaptive_labels.report.group_data import GroupData
-from adaptive_labels.report.page import columns, folded, heading, paragraph
+from adaptive_labels.report.page import columns, folded, framed, heading, paragraph
 from adaptive_labels.report.sections import Context, section
 
 _FIRST_PAIRS = 6
@@ -55,10 +55,9 @@ def _differences(context: Context, compared: dict[str, Comparison]) -> str:
 
 
 def _first_pairs(found: GroupData) -> str:
-    confusions = None if found.main is None else found.main.confusions
-    if found.main is None or confusions is None or confusions.counts is None:
+    if found.main is None or found.main.confusions.counts is None:
         return ""
-    pairs = top_pairs(confusions, _FIRST_PAIRS, by="test")
+    pairs = top_pairs(found.main.confusions, _FIRST_PAIRS, by="test")
     if not pairs:
         return heading(4, "What is taken for what") + paragraph("No test example is taken for another class.")
     items = "".join(
@@ -69,10 +68,7 @@ def _first_pairs(found: GroupData) -> str:
     note = (
         f"{found.main.label}: share of the class's test examples that are predicted as the other; a full bar is 100%."
     )
-    return (
-        f'<figure>{heading(4, "Most confused on the test split")}<ol class="pairs">{items}</ol>'
-        f"<figcaption>{paragraph(note)}</figcaption></figure>"
-    )
+    return framed(f'<ol class="pairs">{items}</ol>', note, "Most confused on the test split")
 
 
 def _tests(context: Context, compared: dict[str, Comparison]) -> str:
