@@ -44,7 +44,8 @@ def _status(run: "RunFolder") -> tuple[str, float | None]:
             return f"unfinished ({counted(len(run.history()), 'epoch')})", None
     except RunError:
         return "damaged (see alr runs check)", None
-    return result["status"], result["metrics"].get("test", {}).get("top1")
+    top1 = result["metrics"].get("test", {}).get("top1")
+    return result["status"], top1 if isinstance(top1, int | float) else None
 
 
 @group.command()

@@ -10,6 +10,7 @@ from typing import Any
 from adaptive_labels.files import RunError
 from adaptive_labels.runs import integrity
 from adaptive_labels.runs.folder import RunFolder
+from adaptive_labels.words import counted
 
 
 def list_runs(dirs: str | Path | Iterable[str | Path]) -> list[RunFolder]:
@@ -63,10 +64,7 @@ def left_over(run: RunFolder) -> list[Path]:
     """What a process that was ended left behind, and nothing needs: empty while another one writes to the folder."""
     if run.lock().holder() is not None:
         return []
-    found = [*run.path.glob(".*.tmp"), *run.path.glob("checkpoint/.*.tmp")]
-    if run.finished:
-        found = [*run.path.glob(".*.tmp"), *run.path.glob("checkpoint")]
-    return sorted(found)
+    return sorted([*run.path.glob(".*.tmp"), *run.path.glob("checkpoint" if run.finished else "checkpoint/.*.tmp")])
 
 
 def tidy(run: RunFolder) -> list[Path]:
@@ -102,14 +100,13 @@ def _unfinished(run: RunFolder, epochs: int) -> str:
     kept = integrity.checkpoint_manifests(checkpoints) or (checkpoints / "state.json").exists()
     again = f"the same command {'goes on from its checkpoint' if kept else 'starts it again'}"
     state = f"it is being written by {holder}" if holder else again
-    return f"unfinished after {epochs} {'epoch' if epochs == 1 else 'epochs'}: {state}."
+    return f"unfinished after {counted(epochs, 'epoch')}: {state}."
 
 
 def _result_problems(
     run: RunFolder, result: dict[str, Any], epochs: int | None, history: list[dict[str, Any]] | None
 ) -> Iterator[str]:
-    status = result["status"]
-    if status != "finished":
+    if result["status"] != "finished":
         return
     if run.hashes is None and not (run.path / "model.safetensors").exists():
         yield "model.safetensors is missing, although the run is finished."
