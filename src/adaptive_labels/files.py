@@ -24,7 +24,8 @@ from adaptive_labels import limits
 from adaptive_labels.errors import UserError
 
 LARGEST_COMPRESSED = 2**28  # bytes of the arrays of a file
-_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+_SPECIAL = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+_NOT_REPLACED = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", **_SPECIAL}
 
 
 class RunError(UserError):
@@ -83,14 +84,14 @@ def write_error(path: Path, error: OSError) -> RunError:
 
 def check_replaceable(path: Path) -> None:
     """Refuse to write where something lies that is no ordinary file: a rename would put a file in its place."""
-    kinds = {"a link": path.is_symlink, "a folder": path.is_dir, "a pipe": path.is_fifo, "a socket": path.is_socket}
     try:
-        if not path.is_symlink() and (path.is_file() or not path.exists()):
-            return
-        kind = next((words for words, is_kind in kinds.items() if is_kind()), "a device")
+        kind = _NOT_REPLACED.get(stat.S_IFMT(path.lstat().st_mode))
+    except FileNotFoundError:
+        return
     except OSError as error:
         raise write_error(path, error) from error
-    raise RunError(f"Cannot write {path}: it is {kind}, which is not replaced; give the name of a file.")
+    if kind is not None:
+        raise RunError(f"Cannot write {path}: it is {kind}, which is not replaced; give the name of a file.")
 
 
 def write_with(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
@@ -105,12 +106,11 @@ def write_with(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
+    except OSError as error:
+        raise write_error(path, error) from error
+    finally:
+        with contextlib.suppress(OSError):  # it is gone already if all went well
             temporary.unlink()
-        if isinstance(error, OSError):
-            raise write_error(path, error) from error
-        raise
     with contextlib.suppress(OSError):  # makes the rename survive a power cut, where the system offers that
         folder = os.open(path.parent, os.O_RDONLY)
         try:
@@ -138,14 +138,13 @@ def _machine() -> str:
 
 def _is_alive(process: int) -> bool:
     """Whether a process of this machine is there; yes where that cannot be asked without harm."""
-    if os.name != "posix":
-        return True
     try:
-        os.kill(process, 0)
+        if os.name == "posix":
+            os.kill(process, 0)
     except ProcessLookupError:
         return False
     except OSError:  # of another user
-        return True
+        pass
     return True
 
 
@@ -182,7 +181,7 @@ def refuse_special(path: str | Path) -> None:
 
 
 def _refuse_kind(path: str | Path, mode: int) -> None:
-    kind = _KINDS.get(stat.S_IFMT(mode))
+    kind = _SPECIAL.get(stat.S_IFMT(mode))
     if kind is not None:
         raise OSError(errno.EINVAL, f"it is {kind}, and only ordinary files are opened", str(path))
 
@@ -263,6 +262,8 @@ def read_json(path: str | Path) -> Any:
         raise RunError(f"{path} does not exist.") from None
     except OSError as error:
         raise RunError(f"Cannot read {path}: {error.strerror}.") from None
+    except UserError:  # of a limit
+        raise
     except ValueError as error:
         raise RunError(f"{path} is not valid JSON: {error}.") from None
 
@@ -275,7 +276,7 @@ def read_npz(path: str | Path) -> dict[str, Any]:
             return {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise RunError(f"{path} does not exist.") from None
-    except limits.LimitError:
+    except UserError:  # of a limit
         raise
     except Exception as error:  # zipfile, zlib and numpy each raise their own kinds for a damaged file
         raise RunError(f"{path} cannot be read as an npz file: {error}.") from None

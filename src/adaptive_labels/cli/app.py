@@ -85,10 +85,12 @@ def main() -> None:
     """Run a command; what the user can cause ends with one sentence on standard error and status 2."""
     global _began
     _began = time.time()
-    arguments = sys.argv[1:]
-    if "--debug" in arguments:  # anywhere on the line, not only before the command
-        arguments.remove("--debug")
+    arguments = [word for word in sys.argv[1:] if word != "--debug"]  # anywhere, not only before the command
+    if arguments != sys.argv[1:]:
         os.environ["ALR_DEBUG"] = "1"  # the processes of a comparison read it too
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started the command: nobody reads it
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
     prepare_process()
     rank, world = launched()
     try:
@@ -141,13 +143,9 @@ def _unheard() -> Iterator[None]:
 @contextlib.contextmanager
 def _outliving_its_reader() -> Iterator[None]:
     """A context in which a command goes on when nobody reads what it prints, as in `alr train data | head -1`."""
-    printed = sys.stdout
-    sys.stdout = cast("TextIO", _Output(printed))
-    try:
+    with contextlib.redirect_stdout(cast("TextIO", _Output(sys.stdout))):
         yield
         sys.stdout.flush()
-    finally:
-        sys.stdout = printed
 
 
 class _Output:

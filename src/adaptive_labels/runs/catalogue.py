@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from adaptive_labels.errors import UserError
 from adaptive_labels.files import RunError
 from adaptive_labels.runs import integrity
 from adaptive_labels.runs.folder import RunFolder
@@ -37,7 +38,7 @@ def check(run: RunFolder) -> list[str]:
     def read(of: Callable[[], Any]) -> Any:
         try:
             return of()
-        except RunError as error:
+        except UserError as error:
             problems.append(str(error).replace(f"{run.path}{os.sep}", ""))
 
     names, history, result = read(lambda: run.names), read(run.history), read(lambda: run.result)
