@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adaptive_labels.cli.app import app, began
-from adaptive_labels.cli.options import (
-    Data,
-    DryRun,
-    Json,
-    Out,
-    Workers,
-    count,
-    option,
-    with_config,
-    with_executor,
-)
+from adaptive_labels.cli.options import Data, DryRun, Json, Out, Workers, count, option, with_config, with_executor
 from adaptive_labels.cli.output import block, check_output, clock, open_output, prose, show_data, show_json
 from adaptive_labels.cli.progress import show_encoding
 from adaptive_labels.errors import UserError

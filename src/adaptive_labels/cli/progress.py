@@ -114,28 +114,27 @@ class _Listener:
         self.began = self.spoke = time.monotonic()
         self.ended: set[int] = set()
         self.tasks: dict[int, Any] = {}
-        self.fractions = dict.fromkeys(range(len(names)), 0.0)
         self.whole = None if bars is None else bars.add_task("all runs", total=len(names), figures="")
 
     def __call__(self, event: Event) -> None:
         if event.kind in ("done", "failed"):
             self.ended.add(event.job)
             self._say(event.job, _ending(event))
-            self._move(event.job, 1.0, None)
+            self._move(event.job, None, 1.0)
         elif event.job in self.ended:  # what a worker told before may come later
             return
         elif event.kind == "late":
             self._say(event.job, str(event.data))
         elif event.kind == "waiting":
-            self._move(event.job, self.fractions[event.job], event.data)
+            self._move(event.job, event.data)
             if time.monotonic() - self.spoke > HEARTBEAT_SECONDS:
                 self._say(event.job, f"waits: {event.data}")
         elif event.kind == "start":
-            self._move(event.job, 0.0, "starting")
+            self._move(event.job, "starting", 0.0)
         else:
             now = event.data
             words = f"epoch {now.epoch}/{now.epochs}, loss {now.loss:.3f}, accuracy {now.accuracy:.1%}"
-            self._move(event.job, now.steps_done / now.steps, words)
+            self._move(event.job, words, now.steps_done / now.steps)
             if self.bars is None and time.monotonic() - self.spoke > HEARTBEAT_SECONDS:
                 self._say(event.job, words)
 
@@ -147,16 +146,15 @@ class _Listener:
         else:
             self.bars.console.print(line, highlight=False, markup=False)
 
-    def _move(self, job: int, fraction: float, words: str | None) -> None:
-        """Move the bars; without words the run has ended."""
+    def _move(self, job: int, words: str | None, fraction: float | None = None) -> None:
+        """Move the bars, or leave them where they are if no fraction is given; without words the run has ended."""
         if self.bars is None:
             return
-        self.fractions[job] = fraction
         if job not in self.tasks:
             self.tasks[job] = self.bars.add_task(self.names[job], total=1.0, figures="")
         self.bars.update(self.tasks[job], completed=fraction, figures=words or "", visible=words is not None)
-        figures = f"{len(self.ended)}/{len(self.names)}"
-        self.bars.update(self.whole, completed=sum(self.fractions.values()), figures=figures)
+        done = sum(task.completed for task in self.bars.tasks if task.id != self.whole)
+        self.bars.update(self.whole, completed=done, figures=f"{len(self.ended)}/{len(self.names)}")
 
 
 def _ending(event: Event) -> str:
