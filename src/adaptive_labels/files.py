@@ -120,7 +120,7 @@ def write_with(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove what processes that were ended in the middle of writing this file have left of it."""
+    """Remove temporary files of this file, left by processes that were ended while they wrote it."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.{_machine()}-*.tmp"):
         process = left.name.split("-")[-2]
         if process.isdecimal() and not _is_alive(int(process)):
@@ -130,7 +130,7 @@ def _remove_abandoned(path: Path) -> None:
 
 @functools.cache
 def _machine() -> str:
-    """Where the number of a process means the same one: on this machine, and in a container what it sees of it."""
+    """A name for where process numbers are unique: this machine, or this container on it."""
     with contextlib.suppress(OSError):
         return hashlib.sha256(f"{platform.node()} {Path('/proc/self/ns/pid').readlink()}".encode()).hexdigest()[:8]
     return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
@@ -228,7 +228,7 @@ def check_members(path: str | Path, archive: zipfile.ZipFile) -> None:
 
 
 def parse_json(data: str | bytes) -> Any:
-    """What JSON says; a ValueError if it says nothing, or is nested deeper than any file of ours."""
+    """The content of a JSON text; a ValueError if it is not valid, or nested deeper than the limit."""
     try:
         parsed = json.loads(data)
         if len(data) < 2 * limits.value(limits.NESTING) or _depth_is_fine(parsed):
@@ -239,7 +239,7 @@ def parse_json(data: str | bytes) -> Any:
 
 
 def too_deep() -> str:
-    """What to say of JSON or TOML that is nested more deeply than any file of ours."""
+    """The sentence on JSON or TOML that is nested deeper than the limit."""
     most, variable = limits.value(limits.NESTING), limits.NESTING.variable
     return f"it is nested more than {most} levels deep; the environment variable {variable} raises this limit"
 

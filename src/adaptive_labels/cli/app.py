@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, TextIO, cast
@@ -30,7 +30,7 @@ class Group(TyperGroup):
     """A group of commands whose help takes no time."""
 
     def get_help_option(self, ctx: Any) -> Any:
-        """The option --help, off unless given: for one that is left open typer imports pydantic, in 0.15 s."""
+        """The option --help, with a default: without one, typer imports pydantic, which takes 0.15 s."""
         option = super().get_help_option(ctx)
         if option is not None:
             option.default = False
@@ -102,7 +102,7 @@ def main() -> None:
     except (UsageError, UserError, OSError) as error:  # whatever else is raised keeps its traceback
         if os.environ.get("ALR_DEBUG"):
             raise
-        if rank == 0:  # the others have been given the same words
+        if rank == 0:  # the other processes have met the same error
             typer.echo(visible(f"alr: {_one_sentence(error)}".replace("\n", " ")), err=True)
         sys.exit(2)
     except typer.Abort:
@@ -116,7 +116,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _stopped_by_signals() -> Iterator[None]:
-    """A context in which what schedulers send, and the end of a terminal, stop the command as Ctrl-C does."""
+    """A context in which the signals of a scheduler and of a closed terminal stop the command as Ctrl-C does."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Stopped(number=number)
@@ -135,7 +135,7 @@ def _stopped_by_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _unheard() -> Iterator[None]:
-    """A context in which nothing is printed: of several processes only the first one speaks."""
+    """A context in which nothing is printed: of several processes, only the first one prints."""
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
         yield
 
@@ -155,18 +155,15 @@ class _Output:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        with self._unread():
-            self._stream.write(text)
+        self._try(self._stream.write, text)
         return len(text)
 
     def flush(self) -> None:
-        with self._unread():
-            self._stream.flush()
+        self._try(self._stream.flush)
 
-    @contextlib.contextmanager
-    def _unread(self) -> Iterator[None]:
+    def _try(self, action: Callable[..., object], *given: str) -> None:
         try:
-            yield
+            action(*given)
         except BrokenPipeError:  # what is printed from here on, and Python's own last flush, goes nowhere
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())

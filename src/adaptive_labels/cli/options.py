@@ -8,29 +8,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from adaptive_labels.errors import UserError
+
 if TYPE_CHECKING:
     from adaptive_labels.runs import RunFolder
 
 
-def whole(text: str | int) -> int:
-    """A whole number given on the command line."""
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a whole number") from None
+def _parser(kind: type, words: str) -> Callable[[Any], Any]:
+    def parse(text: Any) -> Any:
+        try:
+            return kind(text)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is not {words}") from None
+
+    return parse
 
 
-def _at_least_one(text: str | int) -> int:
-    if (number := whole(text)) < 1:
+whole, _number = _parser(int, "a whole number"), _parser(float, "a number")
+
+
+def _at_least_one(text: Any) -> int:
+    number: int = whole(text)
+    if number < 1:
         raise typer.BadParameter(f"{number} is below 1")
     return number
-
-
-def _number(text: str | float) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a number") from None
 
 
 def split_names(text: str | None) -> tuple[str, ...]:
@@ -39,12 +40,12 @@ def split_names(text: str | None) -> tuple[str, ...]:
 
 
 def argument(metavar: str, help: str) -> Any:
-    """What stands for an argument in the help, and what it is."""
+    """An argument: what stands for it in the help, and what it is."""
     return typer.Argument(metavar=metavar, help=help)
 
 
 def option(metavar: str | None, help: str, *names: str, parser: Callable[[Any], Any] | None = None) -> Any:
-    """What stands for an option's value in the help, and what it is; without a value, it is on if it is given."""
+    """An option: what stands for its value in the help, and what it is; without a value, it is on if it is given."""
     return typer.Option(*names, metavar=metavar, help=help, parser=parser)
 
 
@@ -67,7 +68,6 @@ Page = Annotated[Path | None, option("FILE", "Where the filled template goes.")]
 
 def find_runs(paths: list[Path]) -> list["RunFolder"]:
     """The runs in these folders; it is the user's mistake if there are none."""
-    from adaptive_labels.errors import UserError
     from adaptive_labels.runs import list_runs
 
     runs = list_runs(paths)

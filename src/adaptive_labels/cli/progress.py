@@ -24,10 +24,10 @@ HEARTBEAT_SECONDS = 30.0
 def show_progress(
     words: Callable[[int, int], str], seconds: float = 0.0
 ) -> Iterator[Callable[[int, int | None], None]]:
-    """Something to tell how much is done, and of how much: shown on standard error in the ``words`` for these two.
+    """A function to call with how much is done, and of how much; ``words`` makes a text of the two for standard error.
 
-    On a terminal they stand beside a bar; elsewhere they are printed at every tenth, but not within ``seconds`` of the
-    start or of the last time.
+    On a terminal the text stands beside a bar; elsewhere it is printed at every tenth, but not within ``seconds`` of
+    the start or of the last time.
     """
     tenths, last = 0, time.monotonic()
     bar: Any = None
@@ -56,7 +56,7 @@ def show_progress(
 
 @contextmanager
 def show_encoding() -> Iterator[None]:
-    """A context in which it is shown how far a pretrained encoder is, if it encodes anything, and what that took."""
+    """A context that shows how far a pretrained encoder is while it encodes, and afterwards how long that took."""
     from adaptive_labels.data import encoding_progress
 
     began: float | None = None
@@ -90,10 +90,10 @@ def _make_bar() -> Any:
 
 @contextmanager
 def make_listener(plan: Plan, quiet: bool = False) -> Iterator[Callable[[Event], None]]:
-    """Something to tell the events of a plan's runs to: it prints a line when a run ends, and shows what goes on.
+    """A function to call with each event of a plan's runs: it prints a line when a run ends, and shows the progress.
 
-    On a terminal that is one bar for all runs, and one for each that is under way; elsewhere a line every half minute
-    while no run ends.
+    On a terminal there is one bar for all runs, and one for each run under way; elsewhere there is a line every half
+    minute while no run ends.
     """
     names = [plan.name_of(config) for config in plan.jobs]
     if quiet or not names:

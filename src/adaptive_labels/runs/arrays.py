@@ -144,7 +144,7 @@ def load_predictions(path: Path) -> Predictions:
 
 
 def _read(path: Path, what: str, layout: Mapping[str, tuple[str, str]], *needed: set[str]) -> dict[str, Any]:
-    """The arrays of a layout that a file holds, one of the sets of ``needed`` names among them, and K names."""
+    """The arrays of a file that are in the ``layout``, checked; at least those of one set of ``needed`` names."""
     arrays = read_npz(path)
     if not any(names <= arrays.keys() for names in needed):
         raise RunError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; these are not {what}.")

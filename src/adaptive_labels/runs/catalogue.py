@@ -29,7 +29,7 @@ def list_runs(dirs: str | Path | Iterable[str | Path]) -> list[RunFolder]:
 
 
 def check(run: RunFolder) -> list[str]:
-    """Say what is wrong with a run, a sentence each; an empty list means that every byte is what was written.
+    """What is wrong with a run, one sentence per problem; an empty list means that every byte is what was written.
 
     Of a run that an earlier version wrote without hashes, only what can be read is known.
     """
@@ -62,7 +62,7 @@ def check(run: RunFolder) -> list[str]:
 
 
 def left_over(run: RunFolder) -> list[Path]:
-    """What a process that was ended left behind, and nothing needs: empty while another one writes to the folder."""
+    """Files of no use that a killed process left behind; none are named while another process writes to the folder."""
     if run.lock().holder() is not None:
         return []
     return sorted([*run.path.glob(".*.tmp"), *run.path.glob("checkpoint" if run.finished else "checkpoint/.*.tmp")])
