@@ -196,6 +196,18 @@ def test_a_command_without_an_output_does_its_work(compared, tmp_path, closed):
     assert (tmp_path / "page.html").exists()
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+def test_what_the_output_cannot_encode_is_escaped(compared, tmp_path, encoding):
+    done = subprocess.run(
+        [sys.executable, "-m", "adaptive_labels", "table", compared],
+        env={"PYTHONPATH": str(SOURCE), "PYTHONIOENCODING": encoding},
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+    )
+    assert "\\u2192" in done.stdout.decode(encoding)
+
+
 def test_a_limit_is_no_damage(alr, compared, monkeypatch):
     monkeypatch.setenv("ALR_MAX_FILE", "10")
     assert (

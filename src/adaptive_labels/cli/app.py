@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import io
 import os
 import signal
 import sys
@@ -91,6 +92,8 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started the command: nobody reads it
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # where the user's encoding lacks an arrow, say
     prepare_process()
     rank, world = launched()
     try:
