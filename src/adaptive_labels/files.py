@@ -175,13 +175,10 @@ def file_hash(path: str | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def refuse_special(path: str | Path) -> None:
-    """Raise an OSError if a path leads to a pipe, a device or a socket, which is never opened as data."""
-    _refuse_kind(path, Path(path).stat().st_mode)
-
-
-def _refuse_kind(path: str | Path, mode: int) -> None:
-    kind = _SPECIAL.get(stat.S_IFMT(mode))
+def refuse_special(path: str | Path, opened: int | None = None) -> None:
+    """Raise an OSError if a path, or a file ``opened`` there, is a pipe, a device or a socket: these hold no data."""
+    found = Path(path).stat() if opened is None else os.fstat(opened)
+    kind = _SPECIAL.get(stat.S_IFMT(found.st_mode))
     if kind is not None:
         raise OSError(errno.EINVAL, f"it is {kind}, and only ordinary files are opened", str(path))
 
@@ -193,7 +190,7 @@ def open_regular(path: str | Path) -> io.BufferedReader:
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     file = os.fdopen(os.open(path, flags), "rb")
     try:
-        _refuse_kind(path, os.fstat(file.fileno()).st_mode)
+        refuse_special(path, file.fileno())
     except OSError:
         file.close()
         raise
