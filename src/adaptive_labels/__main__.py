@@ -8,9 +8,14 @@ NEEDED = ("filelock", "PIL", "rich", "safetensors", "scipy", "sklearn", "typer")
 
 
 def main() -> None:
-    """Run the command; Ctrl-C ends it with a sentence however early, late or often it comes."""
+    """Run the command, or say how to install what it needs; Ctrl-C ends it with a sentence, whenever it comes."""
     try:
-        _run()
+        if lacks := missing():
+            print(f"alr: the command needs {', '.join(lacks)}: pip install 'adaptive-labels[lab]'", file=sys.stderr)
+            sys.exit(2)
+        from adaptive_labels.cli import main as run
+
+        run()
     except (KeyboardInterrupt, Exception) as error:  # while the command was being imported, or was ending already
         if not _is_interrupt(error):
             raise
@@ -31,17 +36,6 @@ def missing() -> list[str]:
 def _is_interrupt(error: BaseException | None) -> bool:
     """Whether Ctrl-C is behind an error: a library in C that it meets while it is loaded says that it failed."""
     return error is not None and (isinstance(error, KeyboardInterrupt) or _is_interrupt(error.__cause__))
-
-
-def _run() -> None:
-    """Run the command, or say how to install what it needs."""
-    if lacks := missing():
-        words = f"alr: the command needs {', '.join(lacks)}: pip install 'adaptive-labels[lab]'"
-        print(words, file=sys.stderr)
-        sys.exit(2)
-    from adaptive_labels.cli import main as run
-
-    run()
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ from adaptive_labels import limits
 from adaptive_labels.errors import UserError
 
 LARGEST_COMPRESSED = 2**28  # bytes of the arrays of a file
-_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+_SPECIAL = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+_NOT_REPLACED = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", **_SPECIAL}
 
 
 class RunError(UserError):
@@ -83,14 +84,14 @@ def write_error(path: Path, error: OSError) -> RunError:
 
 def check_replaceable(path: Path) -> None:
     """Refuse to write where something lies that is no ordinary file: a rename would put a file in its place."""
-    kinds = {"a link": path.is_symlink, "a folder": path.is_dir, "a pipe": path.is_fifo, "a socket": path.is_socket}
     try:
-        if not path.is_symlink() and (path.is_file() or not path.exists()):
-            return
-        kind = next((words for words, is_kind in kinds.items() if is_kind()), "a device")
+        kind = _NOT_REPLACED.get(stat.S_IFMT(path.lstat().st_mode))
+    except FileNotFoundError:
+        return
     except OSError as error:
         raise write_error(path, error) from error
-    raise RunError(f"Cannot write {path}: it is {kind}, which is not replaced; give the name of a file.")
+    if kind is not None:
+        raise RunError(f"Cannot write {path}: it is {kind}, which is not replaced; give the name of a file.")
 
 
 def write_with(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
@@ -105,12 +106,11 @@ def write_with(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
+    except OSError as error:
+        raise write_error(path, error) from error
+    finally:
+        with contextlib.suppress(OSError):  # it is gone already if all went well
             temporary.unlink()
-        if isinstance(error, OSError):
-            raise write_error(path, error) from error
-        raise
     with contextlib.suppress(OSError):  # makes the rename survive a power cut, where the system offers that
         folder = os.open(path.parent, os.O_RDONLY)
         try:
@@ -120,7 +120,7 @@ def write_with(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove what processes that were ended in the middle of writing this file have left of it."""
+    """Remove temporary files of this file, left by processes that were ended while they wrote it."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.{_machine()}-*.tmp"):
         process = left.name.split("-")[-2]
         if process.isdecimal() and not _is_alive(int(process)):
@@ -130,7 +130,7 @@ def _remove_abandoned(path: Path) -> None:
 
 @functools.cache
 def _machine() -> str:
-    """Where the number of a process means the same one: on this machine, and in a container what it sees of it."""
+    """A name for where process numbers are unique: this machine, or this container on it."""
     with contextlib.suppress(OSError):
         return hashlib.sha256(f"{platform.node()} {Path('/proc/self/ns/pid').readlink()}".encode()).hexdigest()[:8]
     return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
@@ -138,14 +138,13 @@ def _machine() -> str:
 
 def _is_alive(process: int) -> bool:
     """Whether a process of this machine is there; yes where that cannot be asked without harm."""
-    if os.name != "posix":
-        return True
     try:
-        os.kill(process, 0)
+        if os.name == "posix":
+            os.kill(process, 0)
     except ProcessLookupError:
         return False
     except OSError:  # of another user
-        return True
+        pass
     return True
 
 
@@ -184,13 +183,10 @@ def expanded(path: str | Path) -> Path:
         return Path(path)
 
 
-def refuse_special(path: str | Path) -> None:
-    """Raise an OSError if a path leads to a pipe, a device or a socket, which is never opened as data."""
-    _refuse_kind(path, Path(path).stat().st_mode)
-
-
-def _refuse_kind(path: str | Path, mode: int) -> None:
-    kind = _KINDS.get(stat.S_IFMT(mode))
+def refuse_special(path: str | Path, opened: int | None = None) -> None:
+    """Raise an OSError if a path, or a file ``opened`` there, is a pipe, a device or a socket: these hold no data."""
+    found = Path(path).stat() if opened is None else os.fstat(opened)
+    kind = _SPECIAL.get(stat.S_IFMT(found.st_mode))
     if kind is not None:
         raise OSError(errno.EINVAL, f"it is {kind}, and only ordinary files are opened", str(path))
 
@@ -202,7 +198,7 @@ def open_regular(path: str | Path) -> io.BufferedReader:
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     file = os.fdopen(os.open(path, flags), "rb")
     try:
-        _refuse_kind(path, os.fstat(file.fileno()).st_mode)
+        refuse_special(path, file.fileno())
     except OSError:
         file.close()
         raise
@@ -237,7 +233,7 @@ def check_members(path: str | Path, archive: zipfile.ZipFile) -> None:
 
 
 def parse_json(data: str | bytes) -> Any:
-    """What JSON says; a ValueError if it says nothing, or is nested deeper than any file of ours."""
+    """The content of a JSON text; a ValueError if it is not valid, or nested deeper than the limit."""
     try:
         parsed = json.loads(data)
         if len(data) < 2 * limits.value(limits.NESTING) or _depth_is_fine(parsed):
@@ -248,7 +244,7 @@ def parse_json(data: str | bytes) -> Any:
 
 
 def too_deep() -> str:
-    """What to say of JSON or TOML that is nested more deeply than any file of ours."""
+    """The sentence on JSON or TOML that is nested deeper than the limit."""
     most, variable = limits.value(limits.NESTING), limits.NESTING.variable
     return f"it is nested more than {most} levels deep; the environment variable {variable} raises this limit"
 
@@ -271,6 +267,8 @@ def read_json(path: str | Path) -> Any:
         raise RunError(f"{path} does not exist.") from None
     except OSError as error:
         raise RunError(f"Cannot read {path}: {error.strerror}.") from None
+    except UserError:  # of a limit
+        raise
     except ValueError as error:
         raise RunError(f"{path} is not valid JSON: {error}.") from None
 
@@ -283,7 +281,7 @@ def read_npz(path: str | Path) -> dict[str, Any]:
             return {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise RunError(f"{path} does not exist.") from None
-    except limits.LimitError:
+    except UserError:  # of a limit
         raise
     except Exception as error:  # zipfile, zlib and numpy each raise their own kinds for a damaged file
         raise RunError(f"{path} cannot be read as an npz file: {error}.") from None

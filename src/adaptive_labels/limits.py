@@ -25,7 +25,6 @@ FILE = Limit("ALR_MAX_FILE", 4 * 2**30, "bytes")  # of a file that is read as a 
 ARCHIVE = Limit("ALR_MAX_ARCHIVE", 64 * 2**30, "bytes of members")  # of an archive that is read piece by piece
 MEMBERS = Limit("ALR_MAX_MEMBERS", 100_000, "members")
 NESTING = Limit("ALR_MAX_NESTING", 100, "levels of nesting")
-ALL = (PIXELS, FIELD, COLUMNS, FILE, ARCHIVE, MEMBERS, NESTING)
 
 
 def value(limit: Limit) -> int:

@@ -11,7 +11,7 @@ def usable_cores() -> int:
 
 
 def launched() -> tuple[int, int]:
-    """Which of how many processes this is that torchrun or `--devices` has started for one command; 0 of 1 if alone."""
+    """The number of this process, and of how many that torchrun or `--devices` started for a command; 0, 1 if alone."""
     if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= set(os.environ):
         return 0, 1
     return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

@@ -145,15 +145,13 @@ def test_bad_data_is_refused_by_compare_as_well(alr, bad, monkeypatch):
         assert ended.err.startswith(f"alr: {words}")
 
 
-@pytest.mark.parametrize("place", [0, -1])
-def test_debug_shows_the_traceback(bad, alr, monkeypatch, place):
+@pytest.mark.parametrize("arguments", ["--debug train empty", "train empty --debug", "--debug train empty --debug"])
+def test_debug_shows_the_traceback(bad, alr, monkeypatch, arguments):
     from adaptive_labels.data import DataError
 
     monkeypatch.chdir(bad)
-    arguments = ["train", "empty"]
-    arguments.insert(len(arguments) if place else 0, "--debug")
     with pytest.raises(DataError, match="is empty"):  # Python prints it when nobody catches it
-        alr(*arguments)
+        alr(*arguments.split())
 
 
 def test_debug_as_a_process(start_alr):

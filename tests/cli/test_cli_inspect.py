@@ -188,6 +188,38 @@ def test_a_reader_that_goes_away_is_no_error(compared, tmp_path):
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_command_without_an_output_does_its_work(compared, tmp_path, closed):
+    command = f"{sys.executable} -m adaptive_labels report {compared} -o page.html {closed}"
+    done = subprocess.run(command, shell=True, env={"PYTHONPATH": str(SOURCE)}, cwd=tmp_path, check=False)
+    assert done.returncode == 0
+    assert (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+def test_what_the_output_cannot_encode_is_escaped(compared, tmp_path, encoding):
+    done = subprocess.run(
+        [sys.executable, "-m", "adaptive_labels", "table", compared],
+        env={"PYTHONPATH": str(SOURCE), "PYTHONIOENCODING": encoding},
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+    )
+    assert "\\u2192" in done.stdout.decode(encoding)
+
+
+def test_a_limit_is_no_damage(alr, compared, monkeypatch):
+    monkeypatch.setenv("ALR_MAX_FILE", "10")
+    assert (
+        "result.json has more than 10 bytes; the environment variable ALR_MAX_FILE raises"
+        in (ended := alr("runs", "list", compared)).err
+    )
+    assert ended.status == 2
+    assert "is not valid JSON" not in alr("runs", "check", compared).out
+    monkeypatch.setenv("ALR_MAX_FILE", "many")
+    assert alr("runs", "list", compared).err == "alr: ALR_MAX_FILE is 'many': allowed is a whole number of at least 1\n"
+
+
 def test_what_a_run_records_is_plain_json(compared):
     for name in ("config.json", "environment.json", "encoder.json", "result.json"):
         for path in compared.glob(f"*/{name}"):

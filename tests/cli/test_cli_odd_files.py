@@ -140,6 +140,46 @@ def test_odd_arrays(alr, run, file):
         assert f"{file} is odd: its '" in every_command(alr, run)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"test_labels": np.full(1, 9)},
+        {"test_labels": np.full(1, -1)},
+        {"test_labels": np.zeros(2, int)},
+        {"test_logits": np.zeros((1, 2))},
+        {"classes": np.array(["a"])},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_predictions_that_do_not_fit_each_other(alr, run, changes):
+    one = {"test_logits": np.zeros((1, 3)), "test_labels": np.zeros(1, int), "classes": np.array(["a", "b", "c"])}
+    np.savez(run / "predictions.npz", **{**one, **changes})
+    assert "predictions.npz is odd: its '" in every_command(alr, run)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"indices": np.full((1, 3, 2), 3)},
+        {"indices": np.zeros((1, 3, 1), int)},
+        {"values": np.full((1, 3, 2), np.nan)},
+        {"labels": np.full((1, 3, 3), -1.0)},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_residual_labels_that_fit_no_matrix(alr, run, changes):
+    largest = {"indices": np.zeros((1, 3, 2), int), "values": np.zeros((1, 3, 2))}
+    np.savez(run / "residual_labels.npz", epochs=[1], classes=["a", "b", "c"], **{**largest, **changes})
+    assert "residual_labels.npz is odd: its '" in every_command(alr, run)
+
+
+def test_a_metric_that_is_no_number(alr, run):
+    result = json.loads((run / "result.json").read_text())
+    result["metrics"]["test"]["top1"] = "high"
+    (run / "result.json").write_text(json.dumps(result))
+    every_command(alr, run)
+
+
 @pytest.mark.parametrize("odd", [np.array(1), np.array([["a"]]), np.zeros(3), np.zeros((0, 3, 3))], ids=str)
 def test_odd_initial_labels(alr, tmp_path, odd):
     np.savez(tmp_path / "odd.npz", labels=odd)

@@ -103,6 +103,17 @@ def test_what_cannot_be_done_is_one_sentence(alr: Alr, arguments: tuple[str, ...
     assert sentence in ended.err
 
 
+@pytest.mark.parametrize("command", ["reproduce", "study"])
+def test_a_template_that_is_no_text_is_one_sentence(alr: Alr, tmp_path: Path, command: str) -> None:
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "template").write_bytes(b"\xff")
+    ended = alr(command, "tables", "--template", "template", "--page", "page.md")
+    assert (ended.status, ended.err) == (
+        2,
+        "alr: template cannot be read: it is no text in UTF-8 (invalid start byte)\n",
+    )
+
+
 def test_recipes_are_listed(alr: Alr) -> None:
     found = {entry["name"]: entry["description"] for entry in alr("list", "recipes", "--json").json}
     assert "reproduce cifar --scale paper: CIFAR-100, ResNet18" in found["cifar100-preact-resnet18-paper"]

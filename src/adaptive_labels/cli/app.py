@@ -2,11 +2,12 @@
 
 import contextlib
 import ctypes
+import io
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, TextIO, cast
@@ -30,7 +31,7 @@ class Group(TyperGroup):
     """A group of commands whose help takes no time."""
 
     def get_help_option(self, ctx: Any) -> Any:
-        """The option --help, off unless given: for one that is left open typer imports pydantic, in 0.15 s."""
+        """The option --help, with a default: without one, typer imports pydantic, which takes 0.15 s."""
         option = super().get_help_option(ctx)
         if option is not None:
             option.default = False
@@ -85,10 +86,14 @@ def main() -> None:
     """Run a command; what the user can cause ends with one sentence on standard error and status 2."""
     global _began
     _began = time.time()
-    arguments = sys.argv[1:]
-    if "--debug" in arguments:  # anywhere on the line, not only before the command
-        arguments.remove("--debug")
+    arguments = [word for word in sys.argv[1:] if word != "--debug"]  # anywhere, not only before the command
+    if arguments != sys.argv[1:]:
         os.environ["ALR_DEBUG"] = "1"  # the processes of a comparison read it too
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started the command: nobody reads it
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # where the user's encoding lacks an arrow, say
     prepare_process()
     rank, world = launched()
     try:
@@ -100,7 +105,7 @@ def main() -> None:
     except (UsageError, UserError, OSError) as error:  # whatever else is raised keeps its traceback
         if os.environ.get("ALR_DEBUG"):
             raise
-        if rank == 0:  # the others have been given the same words
+        if rank == 0:  # the other processes have met the same error
             typer.echo(visible(f"alr: {_one_sentence(error)}".replace("\n", " ")), err=True)
         sys.exit(2)
     except typer.Abort:
@@ -114,7 +119,7 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _stopped_by_signals() -> Iterator[None]:
-    """A context in which what schedulers send, and the end of a terminal, stop the command as Ctrl-C does."""
+    """A context in which the signals of a scheduler and of a closed terminal stop the command as Ctrl-C does."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Stopped(number=number)
@@ -133,7 +138,7 @@ def _stopped_by_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _unheard() -> Iterator[None]:
-    """A context in which nothing is printed: of several processes only the first one speaks."""
+    """A context in which nothing is printed: of several processes, only the first one prints."""
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
         yield
 
@@ -141,13 +146,9 @@ def _unheard() -> Iterator[None]:
 @contextlib.contextmanager
 def _outliving_its_reader() -> Iterator[None]:
     """A context in which a command goes on when nobody reads what it prints, as in `alr train data | head -1`."""
-    printed = sys.stdout
-    sys.stdout = cast("TextIO", _Output(printed))
-    try:
+    with contextlib.redirect_stdout(cast("TextIO", _Output(sys.stdout))):
         yield
         sys.stdout.flush()
-    finally:
-        sys.stdout = printed
 
 
 class _Output:
@@ -157,18 +158,15 @@ class _Output:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        with self._unread():
-            self._stream.write(text)
+        self._try(self._stream.write, text)
         return len(text)
 
     def flush(self) -> None:
-        with self._unread():
-            self._stream.flush()
+        self._try(self._stream.flush)
 
-    @contextlib.contextmanager
-    def _unread(self) -> Iterator[None]:
+    def _try(self, action: Callable[..., object], *given: str) -> None:
         try:
-            yield
+            action(*given)
         except BrokenPipeError:  # what is printed from here on, and Python's own last flush, goes nowhere
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())

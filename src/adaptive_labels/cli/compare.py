@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adaptive_labels.cli.app import app, began
-from adaptive_labels.cli.options import (
-    Data,
-    DryRun,
-    Json,
-    Out,
-    Workers,
-    count,
-    option,
-    with_config,
-    with_executor,
-)
+from adaptive_labels.cli.options import Data, DryRun, Json, Out, Workers, count, option, with_config, with_executor
 from adaptive_labels.cli.output import block, check_output, clock, open_output, prose, show_data, show_json
 from adaptive_labels.cli.progress import show_encoding
 from adaptive_labels.errors import UserError
@@ -73,10 +63,10 @@ def compare(
 def at_a_time(
     workers: int | None, budget: float | None, executor: "Executor | None"
 ) -> tuple[int | None, "TimeBudget | None", bool]:
-    """For `make_plan`: how many runs at a time, the time budget, and whether this machine's pace says what is needed.
+    """For `make_plan`: how many runs at a time, the time budget, and whether to estimate the time by steps done here.
 
-    The budget is that of the whole command, from its start. Other machines have another pace: it is measured here only
-    if a budget must be kept.
+    The budget is that of the whole command, from its start. Other machines are faster or slower, so for them steps are
+    done here only if a budget must be kept.
     """
     from adaptive_labels.experiments.plan import Budget as TimeBudget
 
@@ -87,7 +77,7 @@ def at_a_time(
 
 
 def check_shared(config: "RunConfig", method: str, option: str) -> None:
-    """Refuse what --set can say of one run only, instead of overruling it in silence."""
+    """Refuse settings of one run only, which this command would overrule in silence."""
     if config.method.name != method:
         raise UserError(f"method.name is {config.method.name!r}: here it is given by {option}, not by --set")
     if config.seed != 0:

@@ -15,7 +15,7 @@ _GRACE = 30.0  # seconds that the others have to end when one has failed
 
 
 def run_on(devices: int) -> int:
-    """Start this command once per device, pass on what signals ask for, and wait; the exit status of the whole."""
+    """Start this command once per device, pass signals on to all, and wait; returns the exit status of the whole."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -48,7 +48,7 @@ def run_on(devices: int) -> int:
 
 
 def _wait(children: list[subprocess.Popen[bytes]]) -> int:
-    """The status of the first process, or of another that has failed; then the others are ended if they do not end."""
+    """Wait until all have ended, and return the status of one that failed, or 0; after a failure, end the others."""
     limit = None
     while any(child.poll() is None for child in children):
         if limit is None and any(child.returncode for child in children):

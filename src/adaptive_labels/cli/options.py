@@ -8,29 +8,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from adaptive_labels.errors import UserError
+
 if TYPE_CHECKING:
     from adaptive_labels.runs import RunFolder
 
 
-def whole(text: str | int) -> int:
-    """A whole number given on the command line."""
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a whole number") from None
+def _parser(kind: type, words: str) -> Callable[[Any], Any]:
+    def parse(text: Any) -> Any:
+        try:
+            return kind(text)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is not {words}") from None
+
+    return parse
 
 
-def _at_least_one(text: str | int) -> int:
-    if (number := whole(text)) < 1:
+whole, _number = _parser(int, "a whole number"), _parser(float, "a number")
+
+
+def _at_least_one(text: Any) -> int:
+    number: int = whole(text)
+    if number < 1:
         raise typer.BadParameter(f"{number} is below 1")
     return number
-
-
-def _number(text: str | float) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a number") from None
 
 
 def split_names(text: str | None) -> tuple[str, ...]:
@@ -39,12 +40,12 @@ def split_names(text: str | None) -> tuple[str, ...]:
 
 
 def argument(metavar: str, help: str) -> Any:
-    """What stands for an argument in the help, and what it is."""
+    """An argument: what stands for it in the help, and what it is."""
     return typer.Argument(metavar=metavar, help=help)
 
 
 def option(metavar: str | None, help: str, *names: str, parser: Callable[[Any], Any] | None = None) -> Any:
-    """What stands for an option's value in the help, and what it is; without a value, it is on if it is given."""
+    """An option: what stands for its value in the help, and what it is; without a value, it is on if it is given."""
     return typer.Option(*names, metavar=metavar, help=help, parser=parser)
 
 
@@ -67,7 +68,6 @@ Page = Annotated[Path | None, option("FILE", "Where the filled template goes.")]
 
 def find_runs(paths: list[Path]) -> list["RunFolder"]:
     """The runs in these folders; it is the user's mistake if there are none."""
-    from adaptive_labels.errors import UserError
     from adaptive_labels.runs import list_runs
 
     runs = list_runs(paths)
@@ -121,11 +121,8 @@ def with_config(command: Callable[..., None], shared: Sequence[Setting] = READIN
 
     The command is called with the configuration that they make.
     """
-    own = [p.replace(kind=_BY_NAME) for p in inspect.signature(command).parameters.values() if p.name != "config"]
-    parameters = [*own, *(parameter for _, parameter in shared)]
     keys = {parameter.name: key for key, parameter in shared}
 
-    @functools.wraps(command)
     def with_options(**given: Any) -> None:
         from adaptive_labels.config import from_dict, with_settings
 
@@ -138,14 +135,20 @@ def with_config(command: Callable[..., None], shared: Sequence[Setting] = READIN
                 (values.setdefault(section, {}) if section else values)[field] = value
         command(**given, config=with_settings(from_dict(values), settings))
 
-    return _with_parameters(with_options, parameters)
+    return _with_parameters(command, with_options, "config", shared)
 
 
-def _with_parameters(command: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
+def _with_parameters(
+    command: Callable[..., None], wrapper: Callable[..., None], made: str, shared: Sequence[Setting]
+) -> Callable[..., None]:
+    """The wrapper of a command, to typer with the ``shared`` options in the place of the parameter that it ``made``."""
+    own = [p.replace(kind=_BY_NAME) for p in inspect.signature(command).parameters.values() if p.name != made]
+    parameters = [*own, *(parameter for _, parameter in shared)]
+    functools.update_wrapper(wrapper, command)
     # typer reads both of these.
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return command
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return wrapper
 
 
 _OPTION = "For the executor, such as partition=gpu; can be repeated."
@@ -161,9 +164,7 @@ def with_executor(command: Callable[..., None]) -> Callable[..., None]:
 
     The command is called with the executor that they make; None is this machine without options, and needs no other.
     """
-    own = [p.replace(kind=_BY_NAME) for p in inspect.signature(command).parameters.values() if p.name != "executor"]
 
-    @functools.wraps(command)
     def with_options(**given: Any) -> None:
         name, scheduler, options = (given.pop(parameter.name) for _, parameter in EXECUTOR)
         options = [*(options or []), *([] if scheduler is None else [f"scheduler={scheduler}"])]
@@ -175,4 +176,4 @@ def with_executor(command: Callable[..., None]) -> Callable[..., None]:
         with make_executor(name, given["workers"], options) as executor:
             command(**given, executor=executor)
 
-    return _with_parameters(with_options, [*own, *(parameter for _, parameter in EXECUTOR)])
+    return _with_parameters(command, with_options, "executor", EXECUTOR)

@@ -87,7 +87,10 @@ def show_pages(
     for path in write():
         typer.echo(str(path))
     if template is not None and page is not None:
-        write_bytes(page, render(template).encode())
+        try:
+            write_bytes(page, render(template).encode())
+        except UnicodeDecodeError as error:
+            raise UserError(f"{template} cannot be read: it is no text in UTF-8 ({error.reason})") from error
         typer.echo(str(page))
 
 

@@ -23,9 +23,11 @@ def predict(
 ) -> None:
     """The trained classifier on texts, tables or image files. A text file has one text per line."""
     from adaptive_labels.experiments.prediction import Predictor
-    from adaptive_labels.files import json_bytes, write_bytes
+    from adaptive_labels.files import check_replaceable, json_bytes, write_bytes
     from adaptive_labels.tables import as_csv, visible
 
+    if output is not None:
+        check_replaceable(output)  # before the work
     predictor = Predictor.load(run)
     if text_column:
         predictor = dataclasses.replace(predictor, text_column=text_column)

@@ -24,10 +24,10 @@ HEARTBEAT_SECONDS = 30.0
 def show_progress(
     words: Callable[[int, int], str], seconds: float = 0.0
 ) -> Iterator[Callable[[int, int | None], None]]:
-    """Something to tell how much is done, and of how much: shown on standard error in the ``words`` for these two.
+    """A function to call with how much is done, and of how much; ``words`` makes a text of the two for standard error.
 
-    On a terminal they stand beside a bar; elsewhere they are printed at every tenth, but not within ``seconds`` of the
-    start or of the last time.
+    On a terminal the text stands beside a bar; elsewhere it is printed at every tenth, but not within ``seconds`` of
+    the start or of the last time.
     """
     tenths, last = 0, time.monotonic()
     bar: Any = None
@@ -56,7 +56,7 @@ def show_progress(
 
 @contextmanager
 def show_encoding() -> Iterator[None]:
-    """A context in which it is shown how far a pretrained encoder is, if it encodes anything, and what that took."""
+    """A context that shows how far a pretrained encoder is while it encodes, and afterwards how long that took."""
     from adaptive_labels.data import encoding_progress
 
     began: float | None = None
@@ -90,10 +90,10 @@ def _make_bar() -> Any:
 
 @contextmanager
 def make_listener(plan: Plan, quiet: bool = False) -> Iterator[Callable[[Event], None]]:
-    """Something to tell the events of a plan's runs to: it prints a line when a run ends, and shows what goes on.
+    """A function to call with each event of a plan's runs: it prints a line when a run ends, and shows the progress.
 
-    On a terminal that is one bar for all runs, and one for each that is under way; elsewhere a line every half minute
-    while no run ends.
+    On a terminal there is one bar for all runs, and one for each run under way; elsewhere there is a line every half
+    minute while no run ends.
     """
     names = [plan.name_of(config) for config in plan.jobs]
     if quiet or not names:
@@ -114,28 +114,27 @@ class _Listener:
         self.began = self.spoke = time.monotonic()
         self.ended: set[int] = set()
         self.tasks: dict[int, Any] = {}
-        self.fractions = dict.fromkeys(range(len(names)), 0.0)
         self.whole = None if bars is None else bars.add_task("all runs", total=len(names), figures="")
 
     def __call__(self, event: Event) -> None:
         if event.kind in ("done", "failed"):
             self.ended.add(event.job)
             self._say(event.job, _ending(event))
-            self._move(event.job, 1.0, None)
+            self._move(event.job, None, 1.0)
         elif event.job in self.ended:  # what a worker told before may come later
             return
         elif event.kind == "late":
             self._say(event.job, str(event.data))
         elif event.kind == "waiting":
-            self._move(event.job, self.fractions[event.job], event.data)
+            self._move(event.job, event.data)
             if time.monotonic() - self.spoke > HEARTBEAT_SECONDS:
                 self._say(event.job, f"waits: {event.data}")
         elif event.kind == "start":
-            self._move(event.job, 0.0, "starting")
+            self._move(event.job, "starting", 0.0)
         else:
             now = event.data
             words = f"epoch {now.epoch}/{now.epochs}, loss {now.loss:.3f}, accuracy {now.accuracy:.1%}"
-            self._move(event.job, now.steps_done / now.steps, words)
+            self._move(event.job, words, now.steps_done / now.steps)
             if self.bars is None and time.monotonic() - self.spoke > HEARTBEAT_SECONDS:
                 self._say(event.job, words)
 
@@ -147,16 +146,15 @@ class _Listener:
         else:
             self.bars.console.print(line, highlight=False, markup=False)
 
-    def _move(self, job: int, fraction: float, words: str | None) -> None:
-        """Move the bars; without words the run has ended."""
+    def _move(self, job: int, words: str | None, fraction: float | None = None) -> None:
+        """Move the bars, or leave them where they are if no fraction is given; without words the run has ended."""
         if self.bars is None:
             return
-        self.fractions[job] = fraction
         if job not in self.tasks:
             self.tasks[job] = self.bars.add_task(self.names[job], total=1.0, figures="")
         self.bars.update(self.tasks[job], completed=fraction, figures=words or "", visible=words is not None)
-        figures = f"{len(self.ended)}/{len(self.names)}"
-        self.bars.update(self.whole, completed=sum(self.fractions.values()), figures=figures)
+        done = sum(task.completed for task in self.bars.tasks if task.id != self.whole)
+        self.bars.update(self.whole, completed=done, figures=f"{len(self.ended)}/{len(self.names)}")
 
 
 def _ending(event: Event) -> str:

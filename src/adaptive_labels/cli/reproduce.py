@@ -22,15 +22,7 @@ from adaptive_labels.cli.options import (
     split_names,
     with_executor,
 )
-from adaptive_labels.cli.output import (
-    block,
-    check_output,
-    end_with_failures,
-    open_output,
-    prose,
-    show_json,
-    show_pages,
-)
+from adaptive_labels.cli.output import block, check_output, end_with_failures, open_output, prose, show_json, show_pages
 from adaptive_labels.cli.progress import make_listener
 from adaptive_labels.cli.study import run_missing
 from adaptive_labels.errors import UserError

@@ -1,7 +1,7 @@
 """`alr runs`: list, check and remove run folders. It needs no torch."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,16 +22,11 @@ group = add_group("runs", "Run folders: list, check, rm.")
 @group.command("list")
 def list_(folder: Folder = Path("runs"), as_json: Json = False) -> None:
     """What is there, one line per run."""
-    rows: list[dict[str, Any]] = []
-    for run in find_runs([folder]):
-        status, top1 = _status(run)
-        rows.append({"run": str(run.path), "status": status, "test_top1": top1})
+    rows = [(str(run.path), *_status(run)) for run in find_runs([folder])]
     if as_json:
-        show_json(rows)
+        show_json([{"run": path, "status": status, "test_top1": top1} for path, status, top1 in rows])
         return
-    cells = [
-        (row["run"], row["status"], "" if row["test_top1"] is None else f"test {row['test_top1']:.2%}") for row in rows
-    ]
+    cells = [(path, status, "" if top1 is None else f"test {top1:.2%}") for path, status, top1 in rows]
     typer.echo("\n".join(aligned((), cells, left=(0, 1, 2))))
 
 
@@ -44,7 +39,8 @@ def _status(run: "RunFolder") -> tuple[str, float | None]:
             return f"unfinished ({counted(len(run.history()), 'epoch')})", None
     except RunError:
         return "damaged (see alr runs check)", None
-    return result["status"], result["metrics"].get("test", {}).get("top1")
+    top1 = result["metrics"].get("test", {}).get("top1")
+    return result["status"], top1 if isinstance(top1, int | float) else None
 
 
 @group.command()

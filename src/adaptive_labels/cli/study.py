@@ -52,7 +52,7 @@ def run(
     from adaptive_labels.experiments.studies.study import StudyError, load_study
 
     study = load_study(file)
-    tasks = study.tasks if on is None else split_names(on)
+    tasks = split_names(on) or study.tasks
     for task in tasks:
         if task not in study.tasks:
             raise StudyError(f"on: {task!r} is none of the study's tasks ({', '.join(study.tasks)})")

@@ -84,9 +84,8 @@ def _text(found: Suspects) -> str:
         }
         for suspect in found.suspects
     ]
-    left_out = {"made wrong"} if found.wrong_labels is None else set()
-    left_out |= set() if any(row["text"] for row in rows) else {"text"}
-    columns = [name for name in rows[0] if name not in left_out]
+    wanted = {"made wrong": found.wrong_labels is not None, "text": any(row["text"] for row in rows)}
+    columns = [name for name in rows[0] if wanted.get(name, True)]
     left = [i for i, name in enumerate(columns) if name not in ("score", "p")]
     lines = aligned(columns, [[row[name] for name in columns] for row in rows], left)
     return "\n".join([*lines, *_sentences(found)]) + "\n"

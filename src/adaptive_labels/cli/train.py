@@ -1,7 +1,7 @@
 """`alr train`: one run."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -81,21 +81,21 @@ def _lead(config: "RunConfig", out: Path, dry_run: bool, as_json: bool) -> None:
     check_precision(config.training.precision, choose_device(config.training.device))
     dataset = build.load_data(config.data, config.model)
     config, reasons = build.resolve_for(config, dataset)
-    folder = find_run(out, to_dict(config))
-    learned_from = [(needed, find_run(out, to_dict(needed))) for needed in needed_runs(config)]
+    runs = (*needed_runs(config), config)
+    *needed, folder = (find_run(out, to_dict(run)) for run in runs)
     if not as_json:
         show_data(dataset, config, (*reasons, *filter(None, [describe(config)])))
     if dry_run and as_json:
         show_json({"folder": str(folder), "config": to_dict(config)})
     elif dry_run:
-        for _, first in learned_from:
+        for first in needed:
             typer.echo(f"Would need {first} first.")
         typer.echo(f"Would train {config.method.name} (seed {config.seed}) into {folder}.")
     else:
         open_output(out)
         with show_encoding():
             prepared = build.prepare(config, dataset)
-        result = _train(config, folder, learned_from, prepared, quiet=as_json)
+        result = _train(runs, out, prepared, quiet=as_json)
         if as_json:
             show_json({"folder": str(folder), **result})
         else:
@@ -107,34 +107,33 @@ def _lead(config: "RunConfig", out: Path, dry_run: bool, as_json: bool) -> None:
             raise typer.Exit(1)
 
 
-def _train(
-    config: "RunConfig",
-    folder: Path,
-    learned_from: list[tuple["RunConfig", Path]],
-    prepared: "Prepared",
-    quiet: bool,
-) -> dict[str, Any]:
-    """Do the runs that this one learns from, then this one, and say so for each; its result."""
+def _train(runs: Sequence["RunConfig"], out: Path, prepared: "Prepared", quiet: bool) -> dict[str, Any]:
+    """Do the last of these runs, and before it those that it learns from, and say so for each; its result."""
     # The loop brings torch's compiler, which takes as long to import as torch itself.
+    from adaptive_labels.config import to_dict
+    from adaptive_labels.experiments.plan import is_finished
     from adaptive_labels.experiments.run import execute
+    from adaptive_labels.runs import find_run
     from adaptive_labels.training import processes
     from adaptive_labels.training.progress import SilentReporter, make_reporter
 
-    finished, say = _is_finished(folder), (lambda _: None) if quiet else prose
-    first_ones = [needed for needed, first in learned_from if not (finished or _is_finished(first))]
-    processes.from_first(lambda: ([*first_ones, config], folder.parent))
+    say = (lambda _: None) if quiet else prose
+    config, finished = runs[-1], is_finished(out, runs[-1])
+    missing = [run for run in runs if run == config or not (finished or is_finished(out, run))]
+    processes.from_first(lambda: (missing, out))
     if processes.world() > 1:
         say(_sharing(config, prepared, processes.world()))
-    for needed, first in () if finished else learned_from:
-        if _is_finished(first):
-            say(f"Learns from {first}, which is finished already.")
+    for run in () if finished else runs[:-1]:
+        folder = find_run(out, to_dict(run))
+        if run in missing:
+            say(f"First the run to learn from: {run.method.name}, {run.model.name}, into {folder}.")
+            execute(run, prepared, out, SilentReporter() if quiet else make_reporter(sys.stdout), sys.argv)
         else:
-            say(f"First the run to learn from: {needed.method.name}, {needed.model.name}, into {first}.")
-            execute(needed, prepared, first.parent, SilentReporter() if quiet else make_reporter(sys.stdout), sys.argv)
+            say(f"Learns from {folder}, which is finished already.")
     if finished:
         say("This run is finished already; nothing was trained.")
     reporter = SilentReporter() if quiet or finished else make_reporter(sys.stdout)
-    return execute(config, prepared, folder.parent, reporter, sys.argv).result or {}
+    return execute(config, prepared, out, reporter, sys.argv).result or {}
 
 
 def _sharing(config: "RunConfig", prepared: "Prepared", world: int) -> str:
@@ -145,10 +144,6 @@ def _sharing(config: "RunConfig", prepared: "Prepared", world: int) -> str:
     if has_batch_norm(config, prepared) and not config.training.sync_batchnorm:
         words += " Batch normalisation is by each one's share; --set sync_batchnorm=true makes it by the whole batch."
     return words
-
-
-def _is_finished(folder: Path) -> bool:
-    return (folder / "result.json").exists()
 
 
 def _show_result(folder: Path, result: Mapping[str, Any]) -> None:

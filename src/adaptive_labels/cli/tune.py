@@ -8,17 +8,7 @@ import typer
 
 from adaptive_labels.cli.app import app
 from adaptive_labels.cli.compare import Budget, at_a_time, carry_out, check_shared, parse_time
-from adaptive_labels.cli.options import (
-    Data,
-    DryRun,
-    Json,
-    Out,
-    Workers,
-    count,
-    option,
-    with_config,
-    with_executor,
-)
+from adaptive_labels.cli.options import Data, DryRun, Json, Out, Workers, count, option, with_config, with_executor
 from adaptive_labels.cli.output import check_output, prose, show_json
 from adaptive_labels.cli.progress import show_encoding
 from adaptive_labels.words import counted

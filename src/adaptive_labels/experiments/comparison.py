@@ -30,7 +30,14 @@ from adaptive_labels.experiments.estimate import (
 )
 from adaptive_labels.experiments.executors import Do, Job, Listener, Outcome, find_executor, in_this_process, run_jobs
 from adaptive_labels.experiments.executors.local import LocalExecutor
-from adaptive_labels.experiments.plan import IMPORT_SECONDS, Budget, Plan as Plan, cost_key, plan_runs as plan_runs
+from adaptive_labels.experiments.plan import (
+    IMPORT_SECONDS,
+    Budget,
+    Plan as Plan,
+    cost_key,
+    is_finished,
+    plan_runs as plan_runs,
+)
 from adaptive_labels.experiments.reference import ensure_reference, seconds_for
 from adaptive_labels.experiments.run import execute, execute_job
 from adaptive_labels.experiments.trackers import check_trackers, log_groups
@@ -185,8 +192,8 @@ def run_plan(
                 remove(RunFolder(find_run(plan.out, to_dict(run))))
             plan = budgets.replanned(plan, late)
             budgets.keep_choice(plan)
-    folders = [find_run(plan.out, to_dict(config)) for config in plan.configs]
-    runs = [RunFolder(folder) for folder in folders if (folder / "result.json").exists()]
+    finished = [config for config in plan.configs if is_finished(plan.out, config)]
+    runs = [RunFolder(find_run(plan.out, to_dict(config))) for config in finished]
     for done in runs:  # a process that was ended just after the result may have left something in the folder
         with suppress(RunError):  # such a run is whole, also where it cannot be written to
             tidy(done)

@@ -124,7 +124,7 @@ def plan_runs(dataset: Dataset, configs: Iterable[RunConfig], out: Path, workers
     """A plan for resolved configurations; which of them are finished is read from ``out`` here, and nowhere later."""
     configs = tuple(configs)
     needed = with_needed(configs).items()
-    finished = frozenset(name for name, run in needed if (find_run(out, to_dict(run)) / "result.json").exists())
+    finished = frozenset(name for name, run in needed if is_finished(out, run))
     return Plan(dataset, configs, out, workers, finished, **more)
 
 
@@ -136,6 +136,11 @@ def with_needed(configs: Iterable[RunConfig]) -> dict[str, RunConfig]:
 def name_of_run(config: RunConfig) -> str:
     """The name of a configuration's run."""
     return run_id(to_dict(config))
+
+
+def is_finished(out: Path, config: RunConfig) -> bool:
+    """Whether a configuration's run is there, whole."""
+    return (find_run(out, to_dict(config)) / "result.json").exists()
 
 
 def cost_key(config: RunConfig) -> str:

@@ -1,36 +1,26 @@
 """A run is a folder; finished runs never change. docs/runs.md says what each file holds."""
 
-from adaptive_labels.files import RunError, write_bytes, write_json, write_npz
-from adaptive_labels.runs.arrays import Predictions, ResidualLabels
-from adaptive_labels.runs.catalogue import check, list_runs, remove, tidy
-from adaptive_labels.runs.folder import RunFolder, RunRecorder
-from adaptive_labels.runs.identity import RunNames, counted, find_run, names_of, recipe_hash, run_id
-from adaptive_labels.runs.lock import LockedError, RunLock
-from adaptive_labels.runs.reference import read_reference, reference_of, reference_path, write_reference
-
-__all__ = [
-    "LockedError",
-    "Predictions",
-    "ResidualLabels",
-    "RunError",
-    "RunFolder",
-    "RunLock",
-    "RunNames",
-    "RunRecorder",
-    "check",
-    "counted",
-    "find_run",
-    "list_runs",
-    "names_of",
-    "read_reference",
-    "recipe_hash",
-    "reference_of",
-    "reference_path",
-    "remove",
-    "run_id",
-    "tidy",
-    "write_bytes",
-    "write_json",
-    "write_npz",
-    "write_reference",
-]
+from adaptive_labels.files import (
+    RunError as RunError,
+    write_bytes as write_bytes,
+    write_json as write_json,
+    write_npz as write_npz,
+)
+from adaptive_labels.runs.arrays import Predictions as Predictions, ResidualLabels as ResidualLabels
+from adaptive_labels.runs.catalogue import check as check, list_runs as list_runs, remove as remove, tidy as tidy
+from adaptive_labels.runs.folder import RunFolder as RunFolder, RunRecorder as RunRecorder
+from adaptive_labels.runs.identity import (
+    RunNames as RunNames,
+    counted as counted,
+    find_run as find_run,
+    names_of as names_of,
+    recipe_hash as recipe_hash,
+    run_id as run_id,
+)
+from adaptive_labels.runs.lock import LockedError as LockedError, RunLock as RunLock
+from adaptive_labels.runs.reference import (
+    read_reference as read_reference,
+    reference_of as reference_of,
+    reference_path as reference_path,
+    write_reference as write_reference,
+)

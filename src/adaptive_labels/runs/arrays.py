@@ -10,7 +10,7 @@ that it holds the largest 32 of each row instead: ``indices`` (E, K, 32) int32, 
 ``validation_labels`` and ``classes`` (K,).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,24 @@ from adaptive_labels.files import RunError, read_npz, write_npz
 
 DENSE_CLASSES = 256
 KEPT_PER_ROW = 32
+# The kind of each array, in numpy's letters, and its shape: a letter is the same length everywhere in a file.
+_RESIDUAL_LABELS = {
+    "epochs": ("iu", "E"),
+    "classes": ("U", "K"),
+    "labels": ("f", "EKK"),
+    "indices": ("iu", "EKL"),
+    "values": ("f", "EKL"),
+}
+_PREDICTIONS = {
+    "test_logits": ("f", "NK"),
+    "test_labels": ("iu", "N"),
+    "validation_logits": ("f", "MK"),
+    "validation_labels": ("iu", "M"),
+    "classes": ("U", "K"),
+}
+_LARGEST = ("indices", "values")
+_CLASS_NUMBERS = ("indices", "test_labels", "validation_labels")
+_PROBABILITIES = ("labels", "values")
 
 
 @dataclass(frozen=True)
@@ -76,7 +94,7 @@ def save_residual_labels(path: Path, epochs: ArrayLike, labels: ArrayLike, class
         if len(before.epochs) and before.epochs[-1] >= epoch:
             raise RunError(f"{path} already reaches epoch {before.epochs[-1]}; epoch {epoch} cannot follow it.")
         added = {key: np.concatenate([getattr(before, key), array]) for key, array in added.items()}
-    write_npz(path, **added, classes=np.asarray(list(classes), dtype=np.str_))
+    write_npz(path, **added, classes=list(classes))
 
 
 def truncate_residual_labels(path: Path, epoch: int) -> None:
@@ -93,26 +111,8 @@ def truncate_residual_labels(path: Path, epoch: int) -> None:
 
 def load_residual_labels(path: Path) -> ResidualLabels:
     """Read ``residual_labels.npz`` in either form."""
-    arrays = read_npz(path)
-    if not {"epochs", "classes"} <= arrays.keys() or not ("labels" in arrays or {"indices", "values"} <= arrays.keys()):
-        raise RunError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; these are not residual labels.")
-    size, count = arrays["classes"].size, arrays["epochs"].size
-    shapes: dict[str, tuple[str, tuple[int | None, ...]]] = {
-        "epochs": ("iu", (count,)),
-        "classes": ("U", (size,)),
-        "labels": ("f", (count, size, size)),
-        "indices": ("iu", (count, size, None)),
-        "values": ("f", (count, size, None)),
-    }
-    _check_arrays(path, arrays, shapes)
-    dense_or_largest = {key: arrays.get(key) for key in ("labels", "indices", "values")}
-    return ResidualLabels(arrays["epochs"], tuple(arrays["classes"].tolist()), **dense_or_largest)
-
-
-def without_classes(stored: ResidualLabels) -> dict[str, NDArray[Any]]:
-    """The numbers of residual labels, by the names they have in ``residual_labels.npz``."""
-    every = {name: getattr(stored, name) for name in ("epochs", "labels", "indices", "values")}
-    return {name: array for name, array in every.items() if array is not None}
+    both = {"epochs", "classes"}
+    return ResidualLabels(**_read(path, "residual labels", _RESIDUAL_LABELS, {*both, "labels"}, {*both, *_LARGEST}))
 
 
 def save_predictions(
@@ -131,7 +131,7 @@ def save_predictions(
     if validation_logits is not None and validation_labels is not None:
         arrays |= _split("validation", validation_logits, validation_labels)
     if classes is not None:
-        arrays["classes"] = np.asarray(list(classes), dtype=np.str_)
+        arrays["classes"] = np.asarray(list(classes))
         columns = arrays["test_logits"].shape[1]
         if len(classes) != columns:
             raise RunError(f"classes has {len(classes)} names; test_logits has {columns} columns.")
@@ -140,33 +140,28 @@ def save_predictions(
 
 def load_predictions(path: Path) -> Predictions:
     """Read ``predictions.npz``."""
+    return Predictions(**_read(path, "predictions", _PREDICTIONS, {"test_logits", "test_labels"}))
+
+
+def _read(path: Path, what: str, layout: Mapping[str, tuple[str, str]], *needed: set[str]) -> dict[str, Any]:
+    """The arrays of a file that are in the ``layout``, checked; at least those of one set of ``needed`` names."""
     arrays = read_npz(path)
-    if not {"test_logits", "test_labels"} <= arrays.keys():
-        raise RunError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; these are not predictions.")
-    shapes: dict[str, tuple[str, tuple[int | None, ...]]] = {"classes": ("U", (None,))}
-    for split in ("test", "validation"):
-        shapes |= {f"{split}_logits": ("f", (None, None)), f"{split}_labels": ("iu", (None,))}
-    _check_arrays(path, arrays, shapes)
-    return Predictions(
-        test_logits=arrays["test_logits"],
-        test_labels=arrays["test_labels"],
-        validation_logits=arrays.get("validation_logits"),
-        validation_labels=arrays.get("validation_labels"),
-        classes=tuple(arrays["classes"].tolist()) if "classes" in arrays else None,
-    )
-
-
-def _check_arrays(
-    path: Path, arrays: dict[str, NDArray[Any]], shapes: dict[str, tuple[str, tuple[int | None, ...]]]
-) -> None:
-    """Refuse arrays of another kind (numpy's letters) or shape; None stands for any length."""
-    for name, (kinds, shape) in shapes.items():
-        if name not in arrays:
-            continue
-        found = arrays[name]
-        fits = len(found.shape) == len(shape) and all(n in (None, m) for n, m in zip(shape, found.shape, strict=True))
-        if found.dtype.kind not in kinds or not fits:
-            raise RunError(f"{path} is odd: its '{name}' has the shape {found.shape} and the type {found.dtype}.")
+    if not any(names <= arrays.keys() for names in needed):
+        raise RunError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; these are not {what}.")
+    found = {name: arrays[name] for name in layout if name in arrays}
+    lengths: dict[str, int] = {}
+    for name, array in found.items():
+        kinds, letters = layout[name]
+        fits = array.dtype.kind in kinds and array.ndim == len(letters)
+        if not fits or any(lengths.setdefault(*pair) != pair[1] for pair in zip(letters, array.shape, strict=True)):
+            raise RunError(f"{path} is odd: its '{name}' has the shape {array.shape} and the type {array.dtype}.")
+        if name in _CLASS_NUMBERS and array.size and not 0 <= array.min() <= array.max() < lengths["K"]:
+            raise RunError(f"{path} is odd: its '{name}' must stay within 0 and {lengths['K'] - 1}.")
+        if name in _PROBABILITIES and not (np.isfinite(array) & (array >= 0)).all():
+            raise RunError(f"{path} is odd: its '{name}' holds what is no probability.")
+    if "classes" in found:
+        found["classes"] = tuple(found["classes"].tolist())
+    return found
 
 
 def _split(name: str, logits: ArrayLike, labels: ArrayLike) -> dict[str, NDArray[Any]]:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from adaptive_labels.errors import UserError
 from adaptive_labels.files import RunError
 from adaptive_labels.runs import integrity
 from adaptive_labels.runs.folder import RunFolder
+from adaptive_labels.words import counted
 
 
 def list_runs(dirs: str | Path | Iterable[str | Path]) -> list[RunFolder]:
@@ -27,7 +29,7 @@ def list_runs(dirs: str | Path | Iterable[str | Path]) -> list[RunFolder]:
 
 
 def check(run: RunFolder) -> list[str]:
-    """Say what is wrong with a run, a sentence each; an empty list means that every byte is what was written.
+    """What is wrong with a run, one sentence per problem; an empty list means that every byte is what was written.
 
     Of a run that an earlier version wrote without hashes, only what can be read is known.
     """
@@ -36,7 +38,7 @@ def check(run: RunFolder) -> list[str]:
     def read(of: Callable[[], Any]) -> Any:
         try:
             return of()
-        except RunError as error:
+        except UserError as error:
             problems.append(str(error).replace(f"{run.path}{os.sep}", ""))
 
     names, history, result = read(lambda: run.names), read(run.history), read(lambda: run.result)
@@ -60,13 +62,10 @@ def check(run: RunFolder) -> list[str]:
 
 
 def left_over(run: RunFolder) -> list[Path]:
-    """What a process that was ended left behind, and nothing needs: empty while another one writes to the folder."""
+    """Files of no use that a killed process left behind; none are named while another process writes to the folder."""
     if run.lock().holder() is not None:
         return []
-    found = [*run.path.glob(".*.tmp"), *run.path.glob("checkpoint/.*.tmp")]
-    if run.finished:
-        found = [*run.path.glob(".*.tmp"), *run.path.glob("checkpoint")]
-    return sorted(found)
+    return sorted([*run.path.glob(".*.tmp"), *run.path.glob("checkpoint" if run.finished else "checkpoint/.*.tmp")])
 
 
 def tidy(run: RunFolder) -> list[Path]:
@@ -102,14 +101,13 @@ def _unfinished(run: RunFolder, epochs: int) -> str:
     kept = integrity.checkpoint_manifests(checkpoints) or (checkpoints / "state.json").exists()
     again = f"the same command {'goes on from its checkpoint' if kept else 'starts it again'}"
     state = f"it is being written by {holder}" if holder else again
-    return f"unfinished after {epochs} {'epoch' if epochs == 1 else 'epochs'}: {state}."
+    return f"unfinished after {counted(epochs, 'epoch')}: {state}."
 
 
 def _result_problems(
     run: RunFolder, result: dict[str, Any], epochs: int | None, history: list[dict[str, Any]] | None
 ) -> Iterator[str]:
-    status = result["status"]
-    if status != "finished":
+    if result["status"] != "finished":
         return
     if run.hashes is None and not (run.path / "model.safetensors").exists():
         yield "model.safetensors is missing, although the run is finished."

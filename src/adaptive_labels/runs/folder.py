@@ -1,7 +1,8 @@
 """One run, as a folder."""
 
+import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,6 @@ from adaptive_labels.runs.environment import describe_environment
 from adaptive_labels.runs.identity import RunNames, counted, find_run, names_of
 from adaptive_labels.runs.lock import RunLock
 
-RESULT_KEYS = ("dataset", "model", "method", "seed", "epochs", "parameters", "metrics", "seconds")
 STATUSES = ("finished", "diverged")
 
 _RESULT_TYPES: dict[str, type | tuple[type, ...]] = {
@@ -37,18 +37,17 @@ _RESULT_TYPES: dict[str, type | tuple[type, ...]] = {
     "parameters": dict,
     "metrics": dict,
     "seconds": (int, float),
-    "reason": (str, type(None)),
 }
 
 
 def result_problems(result: Mapping[str, Any]) -> list[str]:
     """What a result lacks, or has of the wrong kind."""
-    problems, missing = [], [key for key in RESULT_KEYS if key not in result]
+    problems, missing = [], [key for key in _RESULT_TYPES if key not in result]
     if missing:
         problems.append(f"has no {', '.join(missing)}")
     if result["status"] not in STATUSES:
         problems.append(f"has the status {result['status']!r}, which is not one of {', '.join(STATUSES)}")
-    for key, kind in _RESULT_TYPES.items():
+    for key, kind in {**_RESULT_TYPES, "reason": (str, type(None))}.items():
         if key in result and (not isinstance(result[key], kind) or isinstance(result[key], bool)):
             problems.append(f"has a {type(result[key]).__name__} as its {key}")
     if isinstance(metrics := result.get("metrics"), dict) and not all(isinstance(m, dict) for m in metrics.values()):
@@ -93,13 +92,10 @@ class RunFolder:
     @property
     def config(self) -> dict[str, Any]:
         """The whole resolved configuration; also of a run whose result is damaged, so that it can be named."""
-        try:
-            path = self.checked("config.json")
-        except RunError:
-            if self._result_is_whole():
-                raise
-            path = self.path / "config.json"
-        return integrity.read_object(path)
+        hashes = None
+        with contextlib.suppress(RunError):
+            hashes = self.hashes
+        return integrity.read_object(self._verified("config.json", hashes))
 
     @property
     def names(self) -> RunNames:
@@ -139,13 +135,7 @@ class RunFolder:
 
     def checked(self, name: str) -> Path:
         """The path of a file of the run, which is what was written: otherwise a `RunError` names it."""
-        hashes = self.hashes
-        if hashes is not None:
-            try:
-                integrity.verify(self.path / name, hashes.get(name))
-            except integrity.DamagedError as error:
-                raise self._with_advice(error) from None
-        return self.path / name
+        return self._verified(name, self.hashes)
 
     def lock(self) -> RunLock:
         """A lock to hold while writing: ``with run.lock(): ...``."""
@@ -212,11 +202,6 @@ class RunFolder:
         """Add later epochs to ``residual_labels.npz``: (E,), (E, K, K) and K names."""
         arrays.save_residual_labels(self._writable("residual_labels.npz"), epochs, labels, classes)
 
-    def put_residual_labels(self, stored: Mapping[str, Any], classes: Sequence[str]) -> None:
-        """Write ``residual_labels.npz`` anew from what `arrays.without_classes` gave."""
-        names = np.asarray(list(classes), dtype=np.str_)
-        write_npz(self._writable("residual_labels.npz"), **stored, classes=names)
-
     def load_residual_labels(self) -> arrays.ResidualLabels | None:
         """Read ``residual_labels.npz``, or None if the method has none."""
         path = self.checked("residual_labels.npz")
@@ -236,7 +221,7 @@ class RunFolder:
 
         ``status`` is ``"finished"`` unless given as ``"diverged"``, which needs a ``reason``.
         """
-        missing = [key for key in RESULT_KEYS if key not in result]
+        missing = [key for key in _RESULT_TYPES if key not in result]
         if missing:
             raise RunError(f"The result of {self.name} has no {', '.join(missing)}.")
         complete = {**result, "status": result.get("status", "finished"), "reason": result.get("reason")}
@@ -259,38 +244,36 @@ class RunFolder:
         return self.path / name
 
     def _perhaps(self, name: str) -> dict[str, Any] | None:
-        return self._object(name) if self.checked(name).exists() else None
+        path = self.checked(name)
+        return integrity.read_object(path) if path.exists() else None
 
-    def _object(self, name: str) -> dict[str, Any]:
-        return integrity.read_object(self.checked(name))
+    def _verified(self, name: str, hashes: Mapping[str, str] | None) -> Path:
+        if hashes is not None:
+            with self._advice():
+                integrity.verify(self.path / name, hashes.get(name))
+        return self.path / name
 
     def _sealed(self) -> integrity.Sealed:
-        try:
+        with self._advice():
             found = integrity.read_sealed(self.path / "result.json")
             if found.files is None and self._has_hashes():
                 raise integrity.DamagedError(f"{self.path / 'result.json'} is damaged: its seal is gone.")
-        except integrity.DamagedError as error:
-            raise self._with_advice(error) from None
         return found
-
-    def _result_is_whole(self) -> bool:
-        try:
-            self._sealed()
-        except RunError:
-            return False
-        return True
 
     def _has_hashes(self) -> bool:
         """Whether the version that began this run writes hashes at its end."""
-        path = self.path / "environment.json"
-        try:
-            return path.exists() and "format" in integrity.read_object(path)
-        except RunError:
-            return False
+        with contextlib.suppress(RunError):
+            return "format" in integrity.read_object(self.path / "environment.json")
+        return False
 
-    def _with_advice(self, error: RunError) -> RunError:
-        words = f"Run its command again after `alr runs rm {self.path}`, or put the file back from a copy."
-        return integrity.DamagedError(f"{error} {words}")
+    @contextlib.contextmanager
+    def _advice(self) -> Iterator[None]:
+        """A context in which the sentence on a damaged file also says what to do."""
+        try:
+            yield
+        except integrity.DamagedError as error:
+            words = f"Run its command again after `alr runs rm {self.path}`, or put the file back from a copy."
+            raise integrity.DamagedError(f"{error} {words}") from None
 
 
 class RunRecorder:
@@ -311,12 +294,13 @@ class RunRecorder:
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
         """The residual labels so far, without the classes' names."""
         found = self.run.load_residual_labels()
-        return {} if found is None else arrays.without_classes(found)
+        every = {} if found is None else vars(found)
+        return {name: array for name, array in every.items() if isinstance(array, np.ndarray)}
 
     def rewind(self, history: Sequence[Mapping[str, Any]], stored: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Keep these epochs and no others; residual labels as they were ``stored``, if they were."""
         if stored:
-            self.run.put_residual_labels(stored, self.classes)
+            self.run.write_npz("residual_labels.npz", **stored, classes=list(self.classes))
         self.run.rewind(history)
 
 

@@ -120,11 +120,6 @@ def digest(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode("ascii")).hexdigest()
 
 
-def bytes_hash(data: bytes) -> str:
-    """SHA-256 of what is about to be written."""
-    return hashlib.sha256(data).hexdigest()
-
-
 def _hash_once(path: Path) -> str:
     """The hash of a file, which is read once per process unless it changes."""
     state = path.stat()

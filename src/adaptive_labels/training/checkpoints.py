@@ -5,6 +5,7 @@ own (`runs.integrity`); within the next epoch it is `epoch-N-step-M`. The last t
 any moment and a damaged file leave one.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -49,7 +50,7 @@ def write_checkpoint(
     tensor_file = f"{name}.safetensors"
     content = json.loads(json.dumps({"epoch": epoch, "tensors": tensor_file, "plain": plain}, allow_nan=False))
     data = save(dict(_separate(tensors)))
-    sealed = integrity.seal(content, {tensor_file: integrity.bytes_hash(data)})
+    sealed = integrity.seal(content, {tensor_file: hashlib.sha256(data).hexdigest()})
     try:
         folder.mkdir(parents=True, exist_ok=True)
         write_bytes(folder / tensor_file, data)

@@ -124,6 +124,12 @@ def test_a_run_is_recorded_once(tmp_path: Path) -> None:
     assert read_records(tmp_path, study) == by_key([one, {**one, "seed": 1}])
 
 
+def test_names_with_line_separators_of_unicode_stay_in_one_record(tmp_path: Path) -> None:
+    one = {**record(Variant("x", "alr"), 0, 0.5, 0.5), "classes": ["a\u2028b", "c\x85d"]}
+    append_record(tmp_path, one)
+    assert read_lines(records_file(tmp_path, "b")) == [one]
+
+
 @pytest.mark.parametrize("line", ['{"variant": 1}', "[]", "3", "{"])
 def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str) -> None:
     path = write(tmp_path / "b.jsonl", f"\n{line}\n")

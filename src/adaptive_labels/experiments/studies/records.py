@@ -152,7 +152,7 @@ def append_record(results: Path, record: Record) -> None:
 def read_lines(path: Path) -> list[Record]:
     """The records of one file as they are; none if it does not exist."""
     found = []
-    for number, line in enumerate(read_text(path).splitlines() if path.exists() else (), start=1):
+    for number, line in enumerate(read_text(path).split("\n") if path.exists() else (), start=1):
         try:
             one = parse_json(line) if line.strip() else None
             if lacking := [key for key in NEEDED if one is not None and key not in one]:
