@@ -32,7 +32,7 @@ test-slow: $(SLOW:%=$(VENV)/.installed-%) ## the tests that are longer, or need 
 
 test-all: test test-slow ## all tests
 
-torture: $(VENV)/.installed-dev ## 1,000 kills, every failed write, every damaged file (an hour; a short form is in test-slow)
+torture: $(VENV)/.installed-dev ## 1,000 kills, every failed write, every damaged file (hours on a busy machine; a short form is in test-slow)
 	$(BIN)/python tests/torture/torture.py --count 1000 --csv benchmarks/results/torture-$(shell date +%F).csv
 
 lint: $(VENV)/.installed-dev ## ruff and mypy
