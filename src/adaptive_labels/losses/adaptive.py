@@ -264,36 +264,38 @@ class AdaptiveLabelLoss(Criterion):
 
     def shares(self, batch: Batch, world: int) -> tuple[Tensor | float, Tensor | float]:
         """Each sample's share in L_hard and L_res, and in L_upd; see :meth:`Criterion.shares`."""
+        prediction, own, totals = self.split_shares(batch, world)
+        return prediction, _divided(own, totals, batch)
+
+    def split_shares(self, batch: Batch, world: int) -> tuple[Tensor | float, Tensor | float, Tensor | None]:
+        """As :meth:`shares`, with the share in L_upd as :meth:`mean_share` returns it."""
         prediction, own = super().shares(batch, world)
-        if self.class_mean and self.reduction == "mean":
-            world = world if self._whole is None else self._whole.world
-            own = self.mean_share(batch, world)[0]
-            own = own if world == 1 else world * own
-        return prediction, own
+        if not self.class_mean or self.reduction != "mean":
+            return prediction, own, None
+        world = world if self._whole is None else self._whole.world
+        own, totals = self.mean_share(batch, world)
+        return prediction, own if world == 1 else world * own, totals
 
-    def mean_share(self, batch: Batch, world: int) -> tuple[Tensor | float, Tensor | float]:
-        """Each sample's share in the mean of L_upd over the batch, or over each class and summed over classes.
+    def mean_share(self, batch: Batch, world: int) -> tuple[Tensor | float, Tensor | None]:
+        """Each sample's share in the mean of L_upd over the batch; or a share and totals (K,), by class, to divide by.
 
-        The second value is what mixed targets (M, K) are multiplied by first.
+        The totals make it a mean over each class, summed over classes.
         """
         own, whole = batch.sample_weight, self._whole
         if not self.class_mean:
             if whole is not None:
-                return over(own, whole.samples), 1.0
+                return over(own, whole.samples), None
             samples = batch.sum(own)
-            return over(own, samples if world == 1 else self._all_reduce(batch.vector(samples), world)), 1.0
-        y, known = batch.target, None if whole is None else whole.classes
-        if is_index(y) and not isinstance(own, Tensor) and world == 1 and known is None:  # the usual case
-            return torch.bincount(y, minlength=self.num_classes).to(batch.logits.dtype).reciprocal_()[y], 1.0
-        each = own if isinstance(own, Tensor) else batch.logits.new_ones(len(y))
-        if known is not None:
-            totals = known.to(each.dtype)  # (K,)
+            return over(own, samples if world == 1 else self._all_reduce(batch.vector(samples), world)), None
+        y = batch.target
+        if whole is not None and whole.classes is not None:
+            return own, whole.classes
+        if is_index(y) and not isinstance(own, Tensor):
+            totals = torch.bincount(y, minlength=self.num_classes)
         else:
+            each = own if isinstance(own, Tensor) else batch.logits.new_ones(len(y))
             totals = each.new_zeros(self.num_classes).index_add_(0, y, each) if is_index(y) else each @ y
-            totals = self._all_reduce(totals, world)
-        if not is_index(y):
-            return own, over(1.0, totals)
-        return over(own, totals[y]), 1.0
+        return own, self._all_reduce(totals, world)
 
     def _terms(self, batch: Batch, world: int) -> Terms:
         z, y = batch.logits, batch.target
@@ -312,7 +314,9 @@ class AdaptiveLabelLoss(Criterion):
         terms = Terms(hard_factor * hard + weight * factor * residual, parts=parts)
         if self.learns:
             parts["update"] = update = (update_loss_of_rows if index else update_loss)(z, y, rows)
-            share, scale = self.mean_share(batch, world)
+            share, totals = self.mean_share(batch, world)
+            share = _divided(share, totals, batch)
+            scale = 1.0 if index or totals is None else over(1.0, totals.to(z.dtype))  # of mixed targets (M, K)
             if isinstance(scale, Tensor) and self.reduction == "mean":
                 update = update_loss(z, y * scale, rows)
             terms.own = factor * update
@@ -370,6 +374,14 @@ class AdaptiveLabelLoss(Criterion):
     def _warn_if_still(self) -> None:
         if self.learns:
             self.watch.warn_if_still(self.residual_parameters()[0])
+
+
+def _divided(share: Tensor | float, totals: Tensor | None, batch: Batch) -> Tensor | float:
+    """The samples' shares over the totals of their classes; of mixed targets, the classes themselves are divided."""
+    if totals is None or not is_index(batch.target):
+        return share
+    divided: Tensor = over(share, totals[batch.target].to(batch.logits.dtype))
+    return divided
 
 
 def _checked_initial(labels: Tensor, classes: int) -> Tensor:

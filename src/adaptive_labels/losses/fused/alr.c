@@ -23,7 +23,7 @@
 #define BAD_LABEL 1
 
 /* Raise it here and in kernel.py when the fields or the meaning of `Call` change. */
-const int adaptive_labels_interface = 4;
+const int adaptive_labels_interface = 5;
 
 /* The twin of `Call` in kernel.py: same fields, same order. */
 typedef struct {
@@ -35,12 +35,14 @@ typedef struct {
     const void *z;
     const int64_t *y;
     const double *weights, *owns; /* (n,) or NULL; a sample with 0 in `owns` is left out */
+    const double *totals;         /* (k,) or NULL: what the samples of a class have their factor `own` divided by */
     void *s;         /* S; with low_rank the samples' own rows (n, k), which become their gradients */
     void *dz;        /* out: (n, k) */
     void *ds;        /* out: (distinct labels, k-1), or rows of (k, k-1) if labels is NULL; NULL: S is moved */
     int64_t *labels; /* out: the labels of the rows of ds, in order */
     double *values;  /* out: (n, 4) L_hard, L_res, L_upd, and whether the prediction is right */
     double sums[4];  /* out: those of the columns of values */
+    double update;   /* out: the sum of L_upd, each sample's times its factor in the gradient of S */
     int64_t count;   /* out: the number of distinct labels */
 } Call;
 
@@ -65,7 +67,8 @@ typedef struct {
 
 static inline double own_share(const Call *call, int64_t n)
 {
-    return call->owns ? call->own * call->owns[n] : call->own;
+    const double own = call->owns ? call->own * call->owns[n] : call->own;
+    return call->totals && own != 0 ? own / call->totals[call->y[n]] : own;
 }
 
 /* exp for x <= 0 in single precision, 1 ulp or so, in operations that a compiler can take eight at a time. */
@@ -212,6 +215,8 @@ int adaptive_labels_call(Call *call)
         call->count = plan.classes;
         for (int64_t i = 0; i < 4 * call->n; i++)
             call->sums[i % 4] += call->values[i];
+        for (int64_t i = 0; i < call->n; i++)
+            call->update += own_share(call, i) * call->values[4 * i + 2];
     }
     free(parts);
     free(memory);

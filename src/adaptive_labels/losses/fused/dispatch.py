@@ -62,7 +62,8 @@ def fused_loss(criterion: AdaptiveLabelLoss, batch: Batch) -> Tensor:
     if (criterion.fused_path, criterion.fused_reason) != used:
         criterion.fused_path, criterion.fused_reason = used
     engine = tensor_step if kernel is None else partial(kernels.kernel_step, kernel)
-    loss: Tensor = FusedLoss.apply(criterion, engine, batch, z, *parameters)  # type: ignore[no-untyped-call]
+    learned = parameters if criterion.update == "optimizer" else ()
+    loss: Tensor = FusedLoss.apply(criterion, engine, batch, z, *learned)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -75,25 +76,28 @@ def _take_step(criterion: AdaptiveLabelLoss, engine: Engine, batch: Batch) -> tu
         of_batch = over(number((hits(z, batch.target) * batch.sample_weight).sum()), samples)
     weight = accuracy.weight(of_batch, fold=not criterion._accumulating)
     hard_factor, factor = criterion.factors()
-    prediction, own = criterion.shares(batch, 1)
-    summed = criterion.reduction != "mean" and criterion.update == "self"  # S moves along the mean all the same
+    prediction, own, class_totals = criterion.split_shares(batch, 1)
+    summed = criterion.reduction != "mean" and criterion.update == "self"
+    if summed:  # S moves along the mean all the same
+        own, class_totals = criterion.mean_share(batch, 1)
     factors = Factors(
         smoothing=smoothing_share(criterion.label_smoothing, criterion.smooth_over, criterion.num_classes),
         attraction=criterion.attraction,
         hard=hard_factor,
         residual=factor * weight,
         prediction=prediction,
-        own=criterion.mean_share(batch, 1)[0] if summed else own,
+        own=own,
+        totals=class_totals,
         own_factor=factor,
     )
     step = engine(criterion, z, batch.target, factors, learns)
     if criterion.update == "self" and step.rows:
         _move(criterion, step.rows)
     totals = _sums(step, batch.sample_weight)
-    hard, residual, update, _ = _sums(step, prediction)
+    hard, residual, *_ = _sums(step, prediction)
     loss = hard_factor * hard + factors.residual * residual
     if learns:
-        loss = loss + factor * (update if own is prediction else _sums(step, own)[2])
+        loss = loss + (factor * totals[2] if summed else step.update)
     accuracy.count(totals[3], samples)
     parts = Parts(totals, samples, weight, learns, z)
     object.__setattr__(criterion, "parts", parts)  # Module's own takes ten times as long
@@ -105,7 +109,7 @@ def _sums(step: Step, share: Tensor | float) -> Sequence[Any]:
     """The sums of a step's four values over the samples, weighed by their ``share``."""
     if isinstance(share, Tensor):
         return numbers(share.to(step.values.dtype) @ step.values)
-    return [share * total for total in step.sums or numbers(step.values.sum(0))]
+    return step.sums if share == 1.0 else [share * total for total in step.sums]
 
 
 def _move(criterion: AdaptiveLabelLoss, rows: tuple[Tensor, ...]) -> None:
@@ -144,7 +148,7 @@ class FusedLoss(torch.autograd.Function):
     def forward(
         ctx: Any, criterion: AdaptiveLabelLoss, engine: Engine, batch: Batch, z: Tensor, *parameters: Tensor
     ) -> Tensor:
-        """Take the step and keep its gradients: those of ``z``, the batch's logits, and of the ``parameters``, S."""
+        """Take the step and keep its gradients: of ``z``, the batch's logits, and of ``parameters``, a learned S."""
         loss, step = _take_step(criterion, engine, batch)
         ctx.save_for_backward(step.dz, *(step.rows if criterion.update == "optimizer" else ()))
         ctx.criterion, ctx.distinct = criterion, step.distinct

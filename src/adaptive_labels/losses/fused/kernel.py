@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent
 NAME = "_alr"
-INTERFACE = 4  # the same number stands in alr.c: a library that was built from other sources is not called
+INTERFACE = 5  # the same number stands in alr.c: a library that was built from other sources is not called
 OK, NO_MEMORY, BAD_LABEL = 0, -1, 1
 BUILD = "python -m adaptive_labels.losses.fused build"
 
 _integers = "n k threads is_double low_rank"
 _numbers = "smoothing attraction hard residual weight own step"
-_addresses = "z y weights owns s dz ds labels values"
+_addresses = "z y weights owns totals s dz ds labels values"
 
 
 class Call(ctypes.Structure):
@@ -41,6 +41,7 @@ class Call(ctypes.Structure):
         *((name, ctypes.c_double) for name in _numbers.split()),
         *((name, ctypes.c_void_p) for name in _addresses.split()),
         ("sums", ctypes.c_double * 4),
+        ("update", ctypes.c_double),
         ("count", ctypes.c_int64),
     )
 
@@ -100,6 +101,7 @@ def kernel_step(
     dz, values = torch.empty_like(z), torch.empty(samples, 4, dtype=torch.float64)
     weights, weight = _array(factors.prediction)
     owns, own = _array(factors.own)
+    totals = None if factors.totals is None else factors.totals.double()
     call = Call(
         n=samples,
         k=classes,
@@ -116,6 +118,7 @@ def kernel_step(
         y=y.data_ptr(),
         weights=None if weights is None else weights.data_ptr(),
         owns=None if owns is None else owns.data_ptr(),
+        totals=None if totals is None else totals.data_ptr(),
         dz=dz.data_ptr(),
         values=values.data_ptr(),
     )
@@ -127,7 +130,7 @@ def kernel_step(
         call.s = gradient.data_ptr()
         _run(kernel, call)
         rows = (gradient @ rest[0], gradient.T @ left_rows, y) if learns else ()
-        return Step(values, dz, rows, sums=call.sums)
+        return Step(values, dz, rows, sums=list(call.sums), update=call.update)
     call.s = first.data_ptr()
     if not learns:
         _run(kernel, call)
@@ -146,7 +149,7 @@ def kernel_step(
         call.ds, call.labels = ds.data_ptr(), labels.data_ptr()
         _run(kernel, call)
         rows = (ds, labels) if call.count == most else (ds[: call.count], labels[: call.count])
-    return Step(values, dz, rows, distinct=True, sums=call.sums)
+    return Step(values, dz, rows, distinct=True, sums=list(call.sums), update=call.update)
 
 
 def _array(share: Tensor | float) -> tuple[Tensor | None, float]:

@@ -14,12 +14,13 @@ at a time, which stay in the processor's cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from adaptive_labels.losses.batch import number, numbers, over
 from adaptive_labels.losses.targets import erase, hits
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ class Factors(NamedTuple):
 
     ``smoothing``: the share ε' of the label that is spread over all classes; ``attraction``: τ; ``hard``, ``residual``
     and ``own_factor``: the factors of L_hard, L_res and L_upd; ``prediction`` and ``own``: each sample's share in the
-    gradient of the logits and in that of S, (M,) or one number for all.
+    gradient of the logits and in that of S, (M,) or one number for all; ``totals`` (K,): what ``own`` is divided by for
+    the samples of each class, if it is.
     """
 
     smoothing: float
@@ -43,6 +45,7 @@ class Factors(NamedTuple):
     residual: float | Tensor
     prediction: float | Tensor
     own: float | Tensor
+    totals: Tensor | None
     own_factor: float
 
 
@@ -52,18 +55,22 @@ class Step(NamedTuple):
     ``values`` (M, 4): each sample's L_hard, L_res and L_upd without any factor, and whether its prediction is right;
     ``dz`` (M, K): the gradient of the logits; ``rows``: that of S (K, K−1), or those of some rows (m, K−1) and their
     labels (m,), or those of U's rows (M, rank), of V (K, rank) and the labels (M,), or nothing; ``distinct``: each
-    label occurs once, in order; ``sums``: those of the columns of ``values``, if they are known.
+    label occurs once, in order; ``sums``: those of the columns of ``values``; ``update``: that of L_upd times the
+    samples' shares in it and its factor.
     """
 
     values: Tensor
     dz: Tensor
     rows: tuple[Tensor, ...]
+    sums: Sequence[Any]
+    update: Any
     distinct: bool = False
-    sums: Sequence[float] = ()
 
 
 def tensor_step(criterion: AdaptiveLabelLoss, z: Tensor, y: Tensor, factors: Factors, learns: bool) -> Step:
     """A step by torch's operations: the rows of some samples at a time."""
+    if factors.totals is not None:
+        factors = factors._replace(own=over(factors.own, factors.totals[y].to(z.dtype)))
     dz, values = torch.empty_like(z, memory_format=torch.contiguous_format), z.new_empty(len(z), 4)
     first, *rest = (parameter.detach().to(z.dtype) for parameter in criterion.residual_parameters())
     right = rest[0] if rest else None
@@ -87,9 +94,9 @@ def tensor_step(criterion: AdaptiveLabelLoss, z: Tensor, y: Tensor, factors: Fac
             _put_back(F.pad(rows, (1, 1)), before, labels.unsqueeze(1), 0.0, full)
             torch.mm(full, right, out=of_left[part])
             of_right.addmm_(full.T, first[labels])
-    if not learns:
-        return Step(values, dz, ())
-    return Step(values, dz, (of_left, of_right, y) if kept is None else (kept, y))
+    rows_of_s = () if not learns else (of_left, of_right, y) if kept is None else (kept, y)
+    own_update = (values[:, 2] * factors.own).sum() * factors.own_factor
+    return Step(values, dz, rows_of_s, sums=numbers(values.sum(0)), update=number(own_update))
 
 
 def _before_own(classes: int, device: torch.device) -> Callable[[Tensor], Tensor]:
