@@ -2,7 +2,8 @@ import os
 
 import pytest
 
-from adaptive_labels.machine import usable_cores
+from adaptive_labels.errors import UserError
+from adaptive_labels.machine import launched, usable_cores
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinity")
@@ -20,3 +21,12 @@ def test_without_affinity_all_cores_count(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: None)
     assert usable_cores() == 1
+
+
+def test_the_numbers_of_a_launcher_must_be_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.setenv(name, "2")
+    assert launched() == (2, 2)
+    monkeypatch.setenv("RANK", "first")
+    with pytest.raises(UserError, match="RANK='first', WORLD_SIZE='2': torchrun sets them to whole numbers"):
+        launched()

@@ -285,3 +285,42 @@ def read_npz(path: str | Path) -> dict[str, Any]:
         raise
     except Exception as error:  # zipfile, zlib and numpy each raise their own kinds for a damaged file
         raise RunError(f"{path} cannot be read as an npz file: {error}.") from None
+
+
+def whole_lines(path: Path) -> list[bytes]:
+    """The lines of a file of JSON objects, without a last one that a crash tore; none if there is no file."""
+    try:
+        data = read_bytes(path)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise RunError(f"Cannot read {path}: {error.strerror}.") from None
+    *lines, last = data.split(b"\n")
+    if json_object(last) is not None:  # only the newline was lost
+        lines.append(last)
+    elif not last and lines and b"\0" in lines[-1]:
+        lines.pop()  # blocks can reach the disk out of order: a newline after a hole
+    return lines
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Add a JSON object to such a file, so that it survives a power cut. What a crash tore before is repaired."""
+    whole = b"".join(one + b"\n" for one in whole_lines(path))
+    try:
+        if path.exists() and read_bytes(path) != whole:
+            write_bytes(path, whole)
+        with path.open("ab") as file:
+            file.write(line + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:  # half a line may be there: it is left out and repaired as one torn by a crash
+        raise write_error(path, error) from error
+
+
+def json_object(line: bytes) -> dict[str, Any] | None:
+    """The JSON object on a line, or None if it is something else."""
+    try:
+        parsed = parse_json(line)
+    except ValueError:
+        return None
+    return parsed if isinstance(parsed, dict) else None

@@ -2,6 +2,8 @@
 
 import os
 
+from adaptive_labels.errors import UserError
+
 
 def usable_cores() -> int:
     """How many cores this process may use: containers and job schedulers often give fewer than the machine has."""
@@ -14,4 +16,8 @@ def launched() -> tuple[int, int]:
     """The number of this process, and of how many that torchrun or `--devices` started for a command; 0, 1 if alone."""
     if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= set(os.environ):
         return 0, 1
-    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    try:
+        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    except ValueError:
+        given = ", ".join(f"{name}={os.environ[name]!r}" for name in ("RANK", "WORLD_SIZE"))
+        raise UserError(f"{given}: torchrun sets them to whole numbers; unset them to run one process") from None

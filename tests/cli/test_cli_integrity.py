@@ -155,7 +155,11 @@ def test_an_unfinished_run_of_an_earlier_version_goes_on(alr, tmp_path):
     assert "epoch 4/4" in ended.out
     assert "epoch 3/4" not in ended.out
     assert alr(*command, "--out", "whole").status == 0
-    assert metrics(tmp_path / "runs") == metrics(tmp_path / "whole")
+    # Its first epochs may have been trained on another kind of processor, whose last bits differ.
+    (resumed,), (whole,) = metrics(tmp_path / "runs").values(), metrics(tmp_path / "whole").values()
+    assert resumed.keys() == whole.keys()
+    for split in whole:
+        assert resumed[split] == pytest.approx(whole[split], rel=1e-6)
     assert check(RunFolder(next((tmp_path / "runs").iterdir()))) == []
 
 

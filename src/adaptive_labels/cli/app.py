@@ -95,8 +95,9 @@ def main() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # where the user's encoding lacks an arrow, say
     prepare_process()
-    rank, world = launched()
+    rank = 0
     try:
+        rank, world = launched()
         with _stopped_by_signals(), _outliving_its_reader() if rank == 0 else _unheard():
             if world > 1 and arguments[:1] != ["train"]:
                 raise UserError("torchrun is for `alr train`; `alr compare` spreads its runs by itself (--workers)")

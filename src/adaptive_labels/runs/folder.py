@@ -1,7 +1,6 @@
 """One run, as a folder."""
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,12 @@ from numpy.typing import ArrayLike
 
 from adaptive_labels.files import (
     RunError,
+    append_line,
     file_hash,
     json_bytes,
-    parse_json,
+    json_object,
     plain,
-    read_bytes,
+    whole_lines,
     write_bytes,
     write_error,
     write_json,
@@ -145,8 +145,8 @@ class RunFolder:
         """One dict per epoch; a last line torn by a crash is left out, any other broken line is a `RunError`."""
         path = self.checked("history.jsonl")
         found = []
-        for number, line in enumerate(_whole_lines(path), start=1):
-            record = _json_object(line)
+        for number, line in enumerate(whole_lines(path), start=1):
+            record = json_object(line)
             if record is None:
                 raise RunError(f"{path}, line {number}, is not a JSON object.")
             if not isinstance(record.get("epoch"), int):
@@ -161,20 +161,11 @@ class RunFolder:
             raise RunError(f"A history line has epoch {epoch!r}; it must be a whole number from 1 on.")
         if before and before[-1]["epoch"] >= epoch:
             raise RunError(f"{path} already reaches epoch {before[-1]['epoch']}; epoch {epoch} cannot follow it.")
-        whole = _joined(_whole_lines(path))
-        try:
-            if path.exists() and read_bytes(path) != whole:
-                write_bytes(path, whole)
-            with path.open("ab") as file:
-                file.write(_joined([json_bytes(line)]))
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:  # half a line may be there: it is left out and repaired as one torn by a crash
-            raise write_error(path, error) from error
+        append_line(path, json_bytes(line))
 
     def rewind(self, history: Sequence[Mapping[str, Any]]) -> None:
         """Keep the history and residual labels of these epochs only, before the run goes on after the last of them."""
-        path, lines = self._writable("history.jsonl"), _joined([json_bytes(line) for line in history])
+        path, lines = self._writable("history.jsonl"), b"".join(json_bytes(line) + b"\n" for line in history)
         if lines or path.exists():
             write_bytes(path, lines)
         arrays.truncate_residual_labels(self.path / "residual_labels.npz", len(history))
@@ -309,30 +300,3 @@ def _make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise write_error(path, error) from error
-
-
-def _joined(lines: Sequence[bytes]) -> bytes:
-    return b"".join(line + b"\n" for line in lines)
-
-
-def _whole_lines(path: Path) -> list[bytes]:
-    try:
-        data = read_bytes(path)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise RunError(f"Cannot read {path}: {error.strerror}.") from None
-    *lines, last = data.split(b"\n")
-    if _json_object(last) is not None:  # only the newline was lost
-        lines.append(last)
-    elif not last and lines and _json_object(lines[-1]) is None:
-        lines.pop()  # blocks can reach the disk out of order: a newline after a hole
-    return lines
-
-
-def _json_object(line: bytes) -> dict[str, Any] | None:
-    try:
-        parsed = parse_json(line)
-    except ValueError:
-        return None
-    return parsed if isinstance(parsed, dict) else None

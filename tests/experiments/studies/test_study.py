@@ -137,6 +137,19 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path, line: str) -> None:
         read_lines(path)
 
 
+@pytest.mark.parametrize("kept", [1, 100, -2])
+def test_a_record_that_a_crash_tore_is_left_out_and_the_next_one_is_whole(tmp_path: Path, kept: int) -> None:
+    one = record(Variant("x", "alr"), 0, 0.5, 0.5)
+    append_record(tmp_path, one)
+    path = records_file(tmp_path, "b")
+    whole = path.read_bytes()
+    append_record(tmp_path, {**one, "seed": 1})
+    path.write_bytes(whole + path.read_bytes()[len(whole) :][:kept])
+    assert read_lines(path) == [one]
+    append_record(tmp_path, {**one, "seed": 2})
+    assert [r["seed"] for r in read_lines(path)] == [0, 2]
+
+
 def test_the_earliest_records_are_readable(tmp_path: Path) -> None:
     old = record(Variant("x", "alr"), 0, 0.5, 0.5)
     old["bench"] = old.pop("task")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from adaptive_labels.analysis.residual_labels import agreement, row_entropy, top_confusions
 from adaptive_labels.analysis.suspects import mean_residual_labels
 from adaptive_labels.experiments.studies.study import Record as Record, Records as Records, Study, Variant
-from adaptive_labels.files import parse_json, read_text
+from adaptive_labels.files import append_line, parse_json, whole_lines
 from adaptive_labels.metrics import confusion_matrix
 from adaptive_labels.runs import RunError, RunFolder, recipe_hash
 from adaptive_labels.runs.identity import without_nulls
@@ -145,14 +145,15 @@ def append_record(results: Path, record: Record) -> None:
     if record_key(record) in map(record_key, read_lines(path)):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False) + "\n")
+    append_line(path, json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
 
 
 def read_lines(path: Path) -> list[Record]:
-    """The records of one file as they are; none if it does not exist."""
+    """The records of one file as they are; none if it does not exist. One that a crash tore is left out: its run is not
+    recorded yet.
+    """
     found = []
-    for number, line in enumerate(read_text(path).split("\n") if path.exists() else (), start=1):
+    for number, line in enumerate(whole_lines(path), start=1):
         try:
             one = parse_json(line) if line.strip() else None
             if lacking := [key for key in NEEDED if one is not None and key not in one]:
