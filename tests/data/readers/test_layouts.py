@@ -149,7 +149,8 @@ def test_the_first_sheet_of_an_excel_file_is_read(tmp_path: Path) -> None:
     assert ROWS[3][0] in dataset.train.inputs + dataset.validation.inputs + dataset.test.inputs  # type: ignore[operator]
 
 
-def test_a_small_excel_file_that_claims_to_be_huge_takes_no_more(tmp_path: Path) -> None:
+def with_a_last_row(tmp_path: Path, number: int) -> Path:
+    """An Excel file whose last row has this number, after many that are not there."""
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
     book.active.append(["text", "label"])
@@ -160,13 +161,23 @@ def test_a_small_excel_file_that_claims_to_be_huge_takes_no_more(tmp_path: Path)
         for name in old.namelist():
             data = old.read(name)
             if name.endswith("sheet1.xml"):
-                data = re.sub(rb'<dimension ref="[^"]*"', b'<dimension ref="A1:XFD300000"', data)
-                last = b'<row r="300000"><c r="A300000"><v>1</v></c><c r="B300000"><v>1</v></c></row></sheetData>'
-                data = data.replace(b"</sheetData>", last)
+                data = re.sub(rb'<dimension ref="[^"]*"', b'<dimension ref="A1:XFD%d"' % number, data)
+                last = b'<row r="%d"><c r="A%d"><v>1</v></c><c r="B%d"><v>1</v></c></row></sheetData>'
+                data = data.replace(b"</sheetData>", last % (number, number, number))
             new.writestr(name, data)
+    return tmp_path / "huge.xlsx"
+
+
+def test_an_excel_file_with_an_impossible_row_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="has a row after number 1,048,576, the last of a sheet"):
+        read_sheet(with_a_last_row(tmp_path, 10**12))
+
+
+def test_a_small_excel_file_that_claims_to_be_huge_takes_no_more(tmp_path: Path) -> None:
+    huge = with_a_last_row(tmp_path, 300_000)
     tracemalloc.start()
     try:
-        rows, numbers, _ = read_sheet(tmp_path / "huge.xlsx")
+        rows, numbers, _ = read_sheet(huge)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -10,6 +10,8 @@ from adaptive_labels.data.dataset import DataError
 from adaptive_labels.files import check_members, open_regular
 from adaptive_labels.words import counted
 
+LAST_ROW = 2**20  # Excel's own limit
+
 
 def read_sheet(path: Path) -> tuple[list[list[Any]], list[int], list[str]]:
     """The rows of an .xlsx file that are not empty, the number of each from 1, and notes."""
@@ -27,7 +29,7 @@ def read_sheet(path: Path) -> tuple[list[list[Any]], list[int], list[str]]:
             sheets = book.sheetnames
             filled = _filled_rows(path, book[sheets[0]])
             book.close()
-    except (OSError, limits.LimitError):
+    except (OSError, DataError, limits.LimitError):
         raise
     except Exception as error:  # zipfile's, xml's and openpyxl's own kinds, for a file that is no workbook
         raise DataError(f"{path} is no readable Excel file ({type(error).__name__}); save it as CSV.") from error
@@ -48,6 +50,8 @@ def _filled_rows(path: Path, sheet: Any) -> list[tuple[int, list[Any]]]:
     sheet.reset_dimensions()  # what the file says of its size may be the largest one that there is
     found = []
     for number, row in enumerate(sheet.iter_rows(values_only=True), start=1):
+        if number > LAST_ROW:  # rows that the file skips are made up one by one, and a damaged number skips billions
+            raise DataError(f"{path} has a row after number {LAST_ROW:,}, the last of a sheet; save it as CSV.")
         limits.check(limits.COLUMNS, len(row), path)
         if any(cell is not None for cell in row):
             found.append((number, list(row)))
