@@ -42,7 +42,7 @@ PART_TEXT_NAMES = (
     "question_content", "best_answer", "article",
 )  # fmt: skip
 
-_SNIFFED_RECORDS, _COMPARED_ROWS = 50, 2_000
+_SNIFFED_RECORDS, _COMPARED_ROWS, _SAMPLED_ROWS = 50, 2_000, 5_000
 _PART = re.compile(r"-\d+-of-\d+")
 _LABELLED = re.compile(r"([^\s:]+):(\S+)(.*)")
 _LINE = re.compile(r"[^\r\n]*+(?:\r\n?|\n)|[^\r\n]++")  # with its end, as `csv` wants it
@@ -73,6 +73,15 @@ class Table:
     def where(self, row: int) -> str:
         """The file and line of a row, for messages."""
         return f"{self.path} {self.unit} {self.places[row]}"
+
+    @property
+    def sampled_rows(self) -> range:
+        """Some rows, from all over the table: many files are sorted by class."""
+        return range(0, len(self), -(-len(self) // _SAMPLED_ROWS))
+
+    def sample(self, column: int) -> list[object]:
+        """The values of a column in some of the rows, as read."""
+        return [self.columns[column][row] for row in self.sampled_rows]
 
     def texts(self, column: int) -> list[str]:
         """A column as strings without spaces around them; a missing value is the empty string."""

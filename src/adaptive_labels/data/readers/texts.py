@@ -15,7 +15,6 @@ import torch
 from adaptive_labels.data.dataset import DataError, Examples, Kind, SplitName
 from adaptive_labels.data.readers import register_reader
 from adaptive_labels.data.readers.features import (
-    SAMPLED_ROWS,
     FeatureColumns,
     feature_columns,
     features_note,
@@ -314,9 +313,8 @@ def _guess_label(table: Table, taken: Sequence[int]) -> int:
 
 def _few_valued(table: Table, columns: Sequence[int]) -> dict[int, int]:
     """Of the columns with few enough different values to be labels, how many they have."""
-    counts = {i: len(set(map(str, table.columns[i][:SAMPLED_ROWS]))) for i in columns}
-    most = min(len(table), SAMPLED_ROWS) / 2
-    return {i: count for i, count in counts.items() if 2 <= count <= most}
+    counts = {i: len(set(map(str, table.sample(i)))) for i in columns}
+    return {i: count for i, count in counts.items() if 2 <= count <= len(table.sampled_rows) / 2}
 
 
 def _label_candidates(table: Table, taken: Sequence[int]) -> list[str]:
@@ -365,5 +363,5 @@ def _by_name(table: Table, names: Sequence[str], free: Sequence[int]) -> int | N
 
 def _reads_like_text(table: Table, column: int) -> bool:
     """Whether the values have two words or more on average; an empty column does, as it may be filled in test."""
-    words = [len(str(value).split()) for value in table.columns[column][:SAMPLED_ROWS] if value is not None]
+    words = [len(str(value).split()) for value in table.sample(column) if value is not None]
     return sum(words) >= 2 * sum(map(bool, words))
