@@ -130,9 +130,9 @@ def test_rows_in_two_splits_are_counted(tmp_path: Path) -> None:
     assert encode(RowEncoder.fit(dataset.train.inputs), dataset.test).batch(torch.tensor([0])).shape == (1, 2)
 
 
-def _loaded(folder: Path, header: str, rows: list[str]) -> Dataset:
+def _loaded(folder: Path, header: str, rows: list[str], **options: str) -> Dataset:
     (folder / "table.csv").write_text("\n".join([header, *rows]) + "\n")
-    return load_dataset(str(folder / "table.csv"))
+    return load_dataset(str(folder / "table.csv"), **options)
 
 
 def test_a_file_sorted_by_class_is_guessed_from_all_of_it(tmp_path: Path) -> None:
@@ -143,6 +143,17 @@ def test_a_file_sorted_by_class_is_guessed_from_all_of_it(tmp_path: Path) -> Non
     assert dataset.classes == ("group0", "group1")
     assert "each row is 1 number ('width') and 1 category ('colour')." in " ".join(dataset.notes)
     assert "Left out 1 column with one value, a number of the row, or too many categories ('count')." in dataset.notes
+
+
+@pytest.mark.parametrize("header", ["name,,,label", "name,a,a,label"])
+def test_columns_of_one_name_or_none_stay_apart(tmp_path: Path, header: str) -> None:
+    rows = [f"{'xy'[n % 2]},{n % 7 / 2},{100 + n % 5},{'AB'[n % 2]}" for n in range(60)]
+    train = _loaded(tmp_path, header, rows, text_column="none").train
+    assert isinstance(train.inputs, TableRows)
+    first = header.split(",")[1]
+    assert train.inputs.names == (first, f"{first} (3)".strip())
+    features = encode(RowEncoder.fit(train.inputs), train).batch(torch.arange(len(train)))
+    assert torch.allclose(features.mean(0), torch.zeros(2), atol=1e-5)
 
 
 def test_a_code_with_an_underscore_is_no_number(tmp_path: Path) -> None:

@@ -331,6 +331,13 @@ def test_an_empty_label_is_named_with_its_line(tmp_path):
     assert "Left out 2 rows of f.csv without a label." in dataset.notes
 
 
+def test_a_table_without_any_label_says_so(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"text": "a b", "label": null}\n{"text": "c d", "label": null}\n')
+    with pytest.raises(DataError, match=r"No row of .*t\.jsonl has a label \(column 'label'\)\.$"):
+        load_dataset(str(path), drop_unlabelled=True)
+
+
 def test_rare_classes_are_left_out_on_request(tmp_path):
     path = write_csv(tmp_path / "f.csv", [*ROWS, ("alone", "rare"), ("two", "both"), ("three", "both")])
     assert "--min-per-class 3 leaves rarer classes out." in error_of(path)

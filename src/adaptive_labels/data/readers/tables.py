@@ -7,7 +7,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from json import JSONDecodeError
 from pathlib import Path
@@ -153,7 +153,9 @@ def read_table(
         table = _parse_delimited(path, *_read_text(path, "cp1252"), delimiter, header, known_names)
     if len(table.names) < least_columns:
         raise DataError(f"{path} has one column only ({table.names[0]!r}); a text and a label column are needed.")
-    return table
+    # Columns are found by their names, so that a second one of a name, or without any, gets its number behind it.
+    numbered = [f"{name} ({i + 1})".strip() if name in table.names[:i] else name for i, name in enumerate(table.names)]
+    return replace(table, names=numbered)
 
 
 def read_parts(paths: Sequence[Path], *, header: bool | None = None, known_names: Sequence[str] = ()) -> Table:

@@ -173,9 +173,11 @@ def _rows(
             "--drop-unlabelled leaves such rows out."
         )
     kept = [row for row, text in enumerate(joined) if text and labels[row]]
+    if not kept and any(joined):
+        raise DataError(f"No row of {table.path} has a label (column {table.names[label]!r}).")
     if not kept:
         listed = ", ".join(repr(table.names[i]) for i in columns)
-        raise DataError(f"All texts in {table.path} are empty (column {listed}).")
+        raise DataError(f"All {'texts' if features is None else 'rows'} in {table.path} are empty (column {listed}).")
     inputs: list[str] | TableRows = [joined[row] for row in kept]
     if features is not None:
         inputs = TableRows.of(names, features.numeric, map(table.texts, columns))[np.array(kept)]
