@@ -80,6 +80,13 @@ def test_runs_that_cannot_be_counted_say_why(maker: Any) -> None:
     assert reasons[("baseline", "duplicate")].startswith("the same configuration and seed as")
 
 
+def test_a_student_of_another_teacher_is_not_said_to_be_the_same_run(maker: Any) -> None:
+    first, other = (maker.figures("kd", 0, 0.5, options={"teacher_hash": letter * 64}) for letter in "ab")
+    (left,) = only_group([first, other]).left_out
+    assert left.status == "duplicate"
+    assert str(left.reason).endswith(", with another teacher; give the runs of one teacher only")
+
+
 def test_flatten_and_describe() -> None:
     flat = flatten({"a": {"b": 1.5, "c": {"d": "x"}}, "e": [1, 2], "f": {}, "g": None})
     assert flat == {"a.b": 1.5, "a.c.d": "x", "e": [1, 2], "g": None}

@@ -184,6 +184,8 @@ def _mark_duplicates(records: list[Record]) -> list[Record]:
             known = first.setdefault(_text([record.settings, record.options, record.seed]), record)
             if known is not record:
                 reason = f"the same configuration and seed as {known.run.path}"
+                if counted(record.run.config) != counted(known.run.config):  # in what is not compared
+                    reason += ", with another teacher; give the runs of one teacher only"
                 record = replace(record, status="duplicate", reason=reason)
         marked.append(record)
     return marked
