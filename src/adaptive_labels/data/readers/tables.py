@@ -327,7 +327,7 @@ def looks_like_header(first: Sequence[str], rest: Sequence[Sequence[str]], known
 
     It does if it has one of `known_names`, or both a usual text and a usual label name; it does not if a cell is a
     number or comes again in its own column (as a label would); else it does if it has a usual column name, or if all
-    its cells are as short as names are.
+    its cells are as short as names are. Numbers that count up beside a usual label name are names: pandas writes those.
     """
     cells = [cell.strip() for cell in first]
     names = {normalise_name(cell) for cell in cells}
@@ -335,10 +335,13 @@ def looks_like_header(first: Sequence[str], rest: Sequence[Sequence[str]], known
     if any(name in cells for name in known_names) or (has_label and has_text):
         return True
     named = [cell for cell in cells if cell]
-    if len(set(named)) < len(named) or any(map(_NUMBER.fullmatch, named)):
+    numbers = list(filter(_NUMBER.fullmatch, named))
+    counted_up = [str(int(numbers[0]) + i) for i in range(len(numbers))] if numbers and numbers[0].isdecimal() else []
+    numbered = has_label and len(numbers) > 1 and numbers == counted_up
+    if len(set(named)) < len(named) or (numbers and not numbered):
         return False
     for i, cell in enumerate(cells):
-        if cell and any(row[i].strip() == cell for row in rest[:_COMPARED_ROWS]):
+        if cell and not (numbered and cell in numbers) and any(row[i].strip() == cell for row in rest[:_COMPARED_ROWS]):
             return False
     short = (0 < len(cell) <= 30 and len(cell.split()) <= 3 and cell[-1] not in ".?!" for cell in cells)
     return has_label or has_text or all(short)
