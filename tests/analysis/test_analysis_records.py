@@ -42,11 +42,22 @@ def test_another_recipe_is_another_group_and_another_device_is_not(maker: Any) -
     ]
     groups = group_records(read_records(runs))
     assert [group.title for group in groups] == [
-        "towns, charcnn (lr=0.5)",
+        "towns, charcnn",
         "towns, fasttext (lr=0.1)",
         "towns, fasttext (lr=0.5)",
     ]
     assert list(groups[2].by_label()) == ["baseline", "alr"]
+
+
+def test_the_title_of_a_group_has_no_settings_of_other_data_and_little_of_a_fingerprint(maker: Any) -> None:
+    runs = []
+    for name, letter in (("towns", "a"), ("towns", "b"), ("digits", "c")):
+        config = maker.config("baseline", 0, dataset=name)
+        config["data"]["fingerprint"] = letter * 64
+        runs.append(maker.finish(RunFolder.create(maker.out, config), {"test": {"top1": 0.5}}))
+    titles = [group.title for group in group_records(read_records(runs))]
+    shown = [f"towns, fasttext (fingerprint={letter * 8})" for letter in "ab"]
+    assert titles == ["digits, fasttext", *shown]
 
 
 def test_runs_that_cannot_be_counted_say_why(maker: Any) -> None:
@@ -67,6 +78,13 @@ def test_runs_that_cannot_be_counted_say_why(maker: Any) -> None:
     assert "is not valid JSON" in reasons[("ols", "unreadable")]
     assert reasons[("dml", "unreadable")] == "result.json has no test top1"
     assert reasons[("baseline", "duplicate")].startswith("the same configuration and seed as")
+
+
+def test_a_student_of_another_teacher_is_not_said_to_be_the_same_run(maker: Any) -> None:
+    first, other = (maker.figures("kd", 0, 0.5, options={"teacher_hash": letter * 64}) for letter in "ab")
+    (left,) = only_group([first, other]).left_out
+    assert left.status == "duplicate"
+    assert str(left.reason).endswith(", with another teacher; give the runs of one teacher only")
 
 
 def test_flatten_and_describe() -> None:

@@ -100,7 +100,8 @@ def test_confusions(alr, compared):
     shown = alr("confusions", compared, "--top", 2).out.splitlines()
     assert re.split("  +", shown[0]) == ["class", "taken for", "residual label", "test rate", "test examples"]
     assert all(line.startswith(("food", "music", "sport")) for line in shown[1:3])
-    assert shown[3] == "Mean over 4 runs; last stored epoch."
+    mean = "Mean over 2 runs of the residual labels, over 4 runs of the test figures; last stored epoch."
+    assert shown[3] == mean  # only those of alr learn some
     pairs = alr("confusions", compared, "--top", 6, "--format", "json").json["pairs"]
     rows = list(csv.DictReader(io.StringIO(alr("confusions", compared, "--top", 6, "--format", "csv").out)))
     assert len(pairs) == len(rows) == 6

@@ -9,7 +9,7 @@ import sys
 
 import numpy as np
 import pytest
-from cli_parts import results
+from cli_parts import results, write_texts
 from PIL import Image
 
 
@@ -77,6 +77,18 @@ def test_tables_of_any_kind(alr, text_run, tmp_path, name, content, options):
     ended = alr("predict", text_run, name, *options, "--json")
     assert (ended.status, ended.err) == (0, "")
     assert [json.loads(line)["input"] for line in ended.out.splitlines()] == ["bread soup", "song guitar"]
+
+
+def test_the_column_that_training_guessed_is_read_again(alr, tmp_path):
+    texts = write_texts(tmp_path / "remarks.csv", count=60)
+    texts.write_text(texts.read_text().replace("text,label", "remark,kind", 1))
+    assert alr("train", texts, "--method", "baseline", "--epochs", 1, "--out", "runs").status == 0
+    (run,) = (tmp_path / "runs").glob("remarks-*")
+    (tmp_path / "new.csv").write_text("name,remark\nMr Smith junior,bread soup\nMrs Smith,song guitar\n")
+    (tmp_path / "other.csv").write_text("name,extra\nbread soup,7\nsong guitar,8\n")  # has another: a guess
+    for table in ("new.csv", "other.csv"):
+        ended = alr("predict", run, table, "--json")
+        assert [json.loads(line)["input"] for line in ended.out.splitlines()] == ["bread soup", "song guitar"]
 
 
 def test_one_text_is_one_input(text_run):

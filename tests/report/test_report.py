@@ -247,13 +247,14 @@ def test_thumbnails_are_shown_only_if_they_are_images(maker: Any, tmp_path: Path
 
 def test_memorised_labels_are_told_for_runs_with_noise_only(maker: Any, tmp_path: Path) -> None:
     runs = []
-    for method, memorised in (("baseline", 0.6), ("alr", 0.2)):
+    for method, memorised in (("baseline", 0.6), ("alr", 0.2), ("slr", 0.2)):
         for seed in range(2):
             run = RunFolder.create(maker.out, maker.config(method, seed))
             train = {"wrong_labels": 120.0, "memorised": memorised, "recovered": 0.9 - memorised}
             runs.append(maker.finish(run, {"train": train, "test": {"top1": 0.7}, "validation": {"top1": 0.7}}))
-    page = report(runs, tmp_path)
+    page = report(runs[:4], tmp_path)
     assert "alr memorised the fewest of the wrong labels: 20.0 ± 0.0%." in page.text
+    assert "slr and alr memorised the fewest of the wrong labels: 20.0%." in report(runs, tmp_path).text
     assert "Of the 120 training labels that were made wrong on purpose" in page.text
     quiet = report([maker.figures("baseline", 0, 0.5, 0.5, dataset="other")], tmp_path)
     assert "wrong labels" not in quiet.text

@@ -99,3 +99,11 @@ def test_a_folder_that_cannot_be_made_is_said_in_a_sentence(comparison: list[Run
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(RunError, match=r"Cannot make the folder .*file/figures: Not a directory\."):
         write_figures(comparison, tmp_path / "file" / "figures")
+
+
+def test_names_of_files_stay_short_whatever_the_groups_differ_in(tmp_path: Path, maker: Any) -> None:
+    settings = {f"a_setting_of_the_recipe_{number}": number for number in range(20)}
+    runs = [maker.figures(method, 0, 0.5, **more) for method in ("baseline", "alr") for more in (settings, {})]
+    files, _ = write_figures(runs, tmp_path)
+    assert len({file.name for file in files}) == len(files)
+    assert max(len(file.name) for file in files) < 200

@@ -27,6 +27,7 @@ from adaptive_labels.analysis.statistics import SIGNIFICANCE
 from adaptive_labels.errors import UserError
 from adaptive_labels.metrics import confusion_matrix
 from adaptive_labels.runs import Predictions, RunError, RunFolder
+from adaptive_labels.words import counted
 
 FORMATS = ("text", "json", "csv")
 LISTS = ("pairs", "one-way", "groups")
@@ -67,6 +68,14 @@ class Confusions:
             f"The residual labels are still nearly even (entropy {percent(self.evenness)}% of the largest possible): "
             "there is little to read from them yet. Longer training, or a larger residual_lr, would move them."
         )
+
+    @property
+    def averaged(self) -> str:
+        """How many runs the figures are means of, in words."""
+        if self.residual_runs and self.test_runs and self.residual_runs != self.test_runs:
+            residual, test = counted(self.residual_runs, "run"), counted(self.test_runs, "run")
+            return f"mean over {residual} of the residual labels, over {test} of the test figures"
+        return f"mean over {counted(max(self.residual_runs, self.test_runs), 'run')}"
 
     def ranking(self, by: str | None = None) -> Matrix:
         """(K, K) residual labels or test rates, as ``by`` says; without it, residual labels that are not flat."""
@@ -341,9 +350,9 @@ def _csv(confusions: Confusions, pairs: Sequence[Pair], top: int, by: str | None
 
 
 def _pair_lines(confusions: Confusions, pairs: Sequence[Pair]) -> list[str]:
-    runs = max(confusions.residual_runs, confusions.test_runs)
     lines = tables.aligned(*pair_cells(confusions, pairs, for_terminal=True), left=(0, 1))
-    lines.append(f"Mean over {runs} runs; last stored epoch." if runs > 1 else "One run; last stored epoch.")
+    one = max(confusions.residual_runs, confusions.test_runs) == 1
+    lines.append(f"{'One run' if one else confusions.averaged.capitalize()}; last stored epoch.")
     found = confusions.agreement()
     if confusions.little_learned:
         lines.append(confusions.little_learned)

@@ -87,15 +87,17 @@ def read_records(runs: Iterable[RunFolder], *, references: bool = True) -> list[
 
 
 def group_records(records: Sequence[Record]) -> list[Group]:
-    """Put together the runs that may be compared; the titles name the settings in which groups differ."""
-    by_settings = grouped(records, lambda record: _text(record.settings)).values()
+    """Put together the runs that may be compared; titles name what tells apart groups of the same data and model."""
+    by_settings = list(grouped(records, lambda record: _text(record.settings)).values())
     named = ("data.name", "dataset", "model.name", "model")
-    extra = [key for key in differing([members[0].settings for members in by_settings]) if key not in named]
     groups = []
     for members in by_settings:
         first = members[0]
-        more = f" ({describe(first.settings, extra)})" if extra else ""
-        groups.append(Group(f"{first.dataset}, {first.model}{more}", first.dataset, first.model, tuple(members)))
+        title = f"{first.dataset}, {first.model}"
+        alike = [one.settings for one, *_ in by_settings if f"{one.dataset}, {one.model}" == title]
+        extra = [key for key in differing(alike) if key not in named]
+        title += f" ({describe(first.settings, extra)})" if extra else ""
+        groups.append(Group(title, first.dataset, first.model, tuple(members)))
     return sorted(groups, key=lambda group: group.title)
 
 
@@ -106,8 +108,10 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def describe(settings: Mapping[str, Any], keys: Iterable[str]) -> str:
-    """Write settings as ``name=value`` pairs, each by the last part of its key."""
+    """Write settings as ``name=value`` pairs, each by the last part of its key; of a fingerprint the beginning."""
     values = {key: "none" if settings.get(key) is None else settings[key] for key in keys}
+    if "data.fingerprint" in values:
+        values["data.fingerprint"] = str(values["data.fingerprint"])[:8]
     return ", ".join(
         f"{key.rpartition('.')[2]}={value if isinstance(value, str) else json.dumps(value)}"
         for key, value in values.items()
@@ -180,6 +184,8 @@ def _mark_duplicates(records: list[Record]) -> list[Record]:
             known = first.setdefault(_text([record.settings, record.options, record.seed]), record)
             if known is not record:
                 reason = f"the same configuration and seed as {known.run.path}"
+                if counted(record.run.config) != counted(known.run.config):  # in what is not compared
+                    reason += ", with another teacher; give the runs of one teacher only"
                 record = replace(record, status="duplicate", reason=reason)
         marked.append(record)
     return marked

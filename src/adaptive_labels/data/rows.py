@@ -56,14 +56,14 @@ def clean(cell: str) -> str:
 def to_number(text: str) -> float:
     """A value as a number; NaN if it is none.
 
-    >>> to_number("1e3"), to_number("red")
-    (1000.0, nan)
+    >>> to_number("1e3"), to_number("red"), to_number("2_1")
+    (1000.0, nan, nan)
     """
     try:
         value = float(text)
     except ValueError:
         return math.nan
-    return value if math.isfinite(value) else math.nan
+    return value if math.isfinite(value) and "_" not in text else math.nan  # in Python, 2_1 is 21
 
 
 def holds_numbers(values: Iterable[str]) -> bool:

@@ -39,6 +39,7 @@ class RawDataset:
     digests: Mapping[SplitName, np.ndarray] = field(default_factory=dict)  # unless they are those of texts or pixels
     validation_fraction: float = VALIDATION_FRACTION  # the share of train that becomes validation if there is none
     resized: bool = False  # images, to a size that was chosen or asked for
+    text_columns: Sequence[str] = ()  # the names of a table's columns that texts were read from
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +114,17 @@ def assemble(raw: RawDataset, *, split_seed: int = 0, train_fraction: float = 1.
         if shared:
             verb = "occurs" if shared == 1 else "occur"
             notes.append(f"{shared:,} of {len(contents):,} {later} {thing}s also {verb} in {earlier}.")
-    splits = {split: part.examples for split, part in complete.items()}
-    found = fingerprint(classes, splits.items())
-    return Dataset(name, raw.kind, tuple(classes), **splits, notes=tuple(notes), fingerprint=found)
+    return Dataset(
+        name=name,
+        kind=raw.kind,
+        classes=tuple(classes),
+        train=train.examples,
+        validation=validation.examples,
+        test=test.examples,
+        notes=tuple(notes),
+        fingerprint=fingerprint(classes, ((split, part.examples) for split, part in complete.items())),
+        text_columns=tuple(raw.text_columns),
+    )
 
 
 def without_rare_classes(raw: RawDataset, least: int) -> RawDataset:

@@ -39,6 +39,7 @@ class Predictor:
     classes: tuple[str, ...]
     temperature: float
     text_column: str | None = None
+    trained_on: tuple[str, ...] = ()  # the columns of text of the training table
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -46,7 +47,9 @@ class Predictor:
         run = finished_run(Path(path), "predict with")
         temperature = (run.result or {})["metrics"]["test"].get("temperature", 1.0)
         network = build.load_network(run)
-        return cls(*network, temperature, from_dict(run.config).data.text_column)
+        columns = (run.result or {}).get("text_columns")
+        trained_on = tuple(map(str, columns)) if isinstance(columns, list) else ()
+        return cls(*network, temperature, from_dict(run.config).data.text_column, trained_on)
 
     def read(self, inputs: Sequence[str], standard_input: TextIO) -> tuple[list[str], list[str] | Tensor | TableRows]:
         """What command-line inputs stand for: names to show, and the texts, images or rows themselves.
@@ -65,7 +68,8 @@ class Predictor:
                 if is_image(Path(given)):
                     raise RunError(f"{given} is an image, but this run classifies texts")
                 path = Path(given)
-                texts += read_texts_only(path, self.text_column) if is_table(path) else _lines_of(path)
+                columns = self.text_column, self.trained_on
+                texts += read_texts_only(path, *columns) if is_table(path) else _lines_of(path)
             elif _is_file_name(given):
                 raise RunError(
                     f"there is no file {given}; if that is the text itself, pipe it into `alr predict RUN -`"

@@ -183,6 +183,8 @@ def _result(
     }
     if notes := pretraining_notes(prepared.encoder, dataset.name):
         result["pretraining"] = notes
+    if dataset.text_columns:
+        result["text_columns"] = dataset.text_columns
     if fitted.status == "diverged":
         run.write_bytes("model.safetensors", weights_file(objective.model, ()))
         return result

@@ -63,7 +63,8 @@ class Figures:
         return [out / name for name in files], problem
 
     def _free(self, name: str, taken: dict[str, str]) -> str:
-        wanted = re.sub(r"[^a-z0-9]+", "-", f"{self.prefix}{name}".lower()).strip("-")
+        # Both may hold many settings, and file systems take names of 255 bytes.
+        wanted = re.sub(r"[^a-z0-9]+", "-", f"{self.prefix[:80]}-{name[:100]}".lower()).strip("-")
         numbered = (f"{wanted}-{number}" for number in itertools.count(2))
         return next(name for name in itertools.chain([wanted], numbered) if name not in taken)
 

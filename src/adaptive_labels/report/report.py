@@ -66,7 +66,7 @@ def _compose(
     figures = Figures()
     body = [heading(1, title)]
     for number, (group, names) in enumerate(zip(groups, members, strict=True)):
-        figures.prefix = f"{group.title}-" if len(groups) > 1 else ""
+        figures.prefix = group.title if len(groups) > 1 else ""
         ranked = [ranking for ranking in suspects if ranking.run in names]
         body.append(
             _group(Context(read_group(group), figures, f"g{number}", ranked, examples, MAP_BYTES // len(groups)))

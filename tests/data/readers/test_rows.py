@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from adaptive_labels.data import DataError, TableRows, encode, encoder_from_dict, encoder_to_dict, load_dataset
+from adaptive_labels.data import DataError, Dataset, TableRows, encode, encoder_from_dict, encoder_to_dict, load_dataset
 from adaptive_labels.data.encoders.rows import RowEncoder
 
 
@@ -128,3 +128,41 @@ def test_rows_in_two_splits_are_counted(tmp_path: Path) -> None:
     assert "1 of 2 test rows also occurs in train." in dataset.notes
     assert dataset.test.inputs.cells[0].tolist() == ["0.0", "0"]  # type: ignore[union-attr]
     assert encode(RowEncoder.fit(dataset.train.inputs), dataset.test).batch(torch.tensor([0])).shape == (1, 2)
+
+
+def _loaded(folder: Path, header: str, rows: list[str], **options: str) -> Dataset:
+    (folder / "table.csv").write_text("\n".join([header, *rows]) + "\n")
+    return load_dataset(str(folder / "table.csv"), **options)
+
+
+def test_a_file_sorted_by_class_is_guessed_from_all_of_it(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    groups = [(k, row) for k in range(2) for row in range(5_500)]
+    rows = [f"{n},{draw.gauss(k, 1):.3f},{'xy'[k]},group{k}" for n, (k, _) in enumerate(groups)]
+    dataset = _loaded(tmp_path, "count,width,colour,kind_of", rows)
+    assert dataset.classes == ("group0", "group1")
+    assert "each row is 1 number ('width') and 1 category ('colour')." in " ".join(dataset.notes)
+    assert "Left out 1 column with one value, a number of the row, or too many categories ('count')." in dataset.notes
+
+
+@pytest.mark.parametrize("header", ["name,,,label", "name,a,a,label"])
+def test_columns_of_one_name_or_none_stay_apart(tmp_path: Path, header: str) -> None:
+    rows = [f"{'xy'[n % 2]},{n % 7 / 2},{100 + n % 5},{'AB'[n % 2]}" for n in range(60)]
+    train = _loaded(tmp_path, header, rows, text_column="none").train
+    assert isinstance(train.inputs, TableRows)
+    first = header.split(",")[1]
+    assert train.inputs.names == (first, f"{first} (3)".strip())
+    features = encode(RowEncoder.fit(train.inputs), train).batch(torch.arange(len(train)))
+    assert torch.allclose(features.mean(0), torch.zeros(2), atol=1e-5)
+
+
+def test_a_code_with_an_underscore_is_no_number(tmp_path: Path) -> None:
+    rows = [f"{n % 3}_{n % 2},{n % 7 / 2},{'AB'[n % 2]}" for n in range(60)]
+    dataset = _loaded(tmp_path, "code,width,label", rows)
+    assert "No text is read: each row is 1 number ('width') and 1 category ('code')." in dataset.notes
+
+
+def test_words_among_numbers_are_counted_as_missing(tmp_path: Path) -> None:
+    rows = [f"{'unknown' if n % 40 == 3 else n * n},{'AB'[n % 2]}" for n in range(120)]
+    dataset = _loaded(tmp_path, "width,label", rows)
+    assert any(note.startswith("Missing values: 3 of 'width';") for note in dataset.notes)

@@ -186,6 +186,9 @@ def test_columns_are_guessed_by_name(tmp_path, header, text, label):
         ("3,4 Wien,1 Graz,1 Bonn,2 Köln,2 Linz,4", False),
         ("text,label text,a label,b text2,a label2,b", True),
         (",text,label 0,Wien,a 1,Graz,b 2,Bonn,a 3,Linz,b", True),
+        ("0,1,2,label 0,7,0,a 5,1,0,b 0,1,3,a", True),  # as pandas names columns without names
+        ("1,2,quality 5,1,price 3,2,quality", False),  # "quality" comes again: it is a label
+        ("3,score 4,film 3,play", False),
     ],
 )
 def test_a_header_line_is_told_from_a_row(lines, has_header):
@@ -329,6 +332,13 @@ def test_an_empty_label_is_named_with_its_line(tmp_path):
     dataset = load_dataset(str(path), drop_unlabelled=True)
     assert pairs(dataset) == dict(ROWS)
     assert "Left out 2 rows of f.csv without a label." in dataset.notes
+
+
+def test_a_table_without_any_label_says_so(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"text": "a b", "label": null}\n{"text": "c d", "label": null}\n')
+    with pytest.raises(DataError, match=r"No row of .*t\.jsonl has a label \(column 'label'\)\.$"):
+        load_dataset(str(path), drop_unlabelled=True)
 
 
 def test_rare_classes_are_left_out_on_request(tmp_path):

@@ -1,5 +1,6 @@
 """The columns of a table without texts: which hold numbers, which categories, and which neither."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -8,7 +9,6 @@ from adaptive_labels.data.rows import TableRows, clean, holds_numbers, to_number
 from adaptive_labels.words import counted, few
 
 MOST_CATEGORIES = 50  # distinct values of a column of categories, or a tenth of the rows if that is more
-SAMPLED_ROWS = 5_000
 _FEW_ROWS, _FEW_NUMBERS = 20, 10
 _LONG = 20  # characters on average: texts without spaces, as in Chinese, are known by their length
 _INDEX_NAMES = ("id", "index", "idx", "row", "uuid", "guid", "key", "unnamed:_0", "")
@@ -24,8 +24,7 @@ class FeatureColumns(NamedTuple):
 
 def sampled(table: Table, column: int) -> list[str]:
     """Some values of a column as texts, missing ones empty."""
-    values = table.columns[column][:SAMPLED_ROWS]
-    return [clean("" if value is None else str(value)) for value in values]
+    return [clean("" if value is None else str(value)) for value in table.sample(column)]
 
 
 def is_text(table: Table, column: int) -> bool:
@@ -61,7 +60,7 @@ def feature_columns(table: Table, label: int | None) -> FeatureColumns:
         distinct, numbers = len(set(filter(None, values))), holds_numbers(values)
         few = distinct <= min(max(MOST_CATEGORIES, len(values) / 10), len(values) / 2)
         usable = few and not is_text(table, column)
-        if distinct < 2 or not (numbers or usable) or (numbers and _is_index(name, values)):
+        if distinct < 2 or not (numbers or usable) or (numbers and _is_index(name, values, table.sampled_rows)):
             left_out.append(name)
         else:
             columns.append(column)
@@ -69,14 +68,14 @@ def feature_columns(table: Table, label: int | None) -> FeatureColumns:
     return FeatureColumns(tuple(columns), tuple(numeric), tuple(left_out))
 
 
-def _is_index(name: str, values: Sequence[str]) -> bool:
+def _is_index(name: str, values: Sequence[str], rows: range) -> bool:
     """Whether a column only counts the rows: all values differ, and it is named so or rises by one."""
     if len(set(values)) < len(values):
         return False
     if normalise_name(name) in _INDEX_NAMES or normalise_name(name).endswith("_id"):
         return True
     numbers = list(map(to_number, values))
-    return len(values) > 2 and numbers[0] in (0, 1) and numbers == [numbers[0] + i for i in range(len(values))]
+    return len(values) > 2 and numbers[0] in (0, 1) and numbers == [numbers[0] + row for row in rows]
 
 
 def features_note(table: Table, found: FeatureColumns, rows: TableRows) -> list[str]:
@@ -92,8 +91,10 @@ def features_note(table: Table, found: FeatureColumns, rows: TableRows) -> list[
             f"Left out {counted(len(found.left_out), 'column')} with one value, a number of the row, or too many "
             f"categories ({few(map(repr, found.left_out))})."
         )
-    missing = {name: int((cells == "").sum()) for name, cells in zip(rows.names, rows.cells.T, strict=True)}
-    lacking = [f"{count:,} of {name!r}" for name, count in missing.items() if count]
+    lacking = []
+    for name, numeric, cells in zip(rows.names, rows.numeric, rows.cells.T, strict=True):
+        missing = sum(math.isnan(to_number(cell)) if numeric else not cell for cell in cells)
+        lacking += [f"{missing:,} of {name!r}"] if missing else []
     if lacking:
         more = f" and of {counted(len(lacking) - 5, 'other column')}" if len(lacking) > 5 else ""
         notes.append(

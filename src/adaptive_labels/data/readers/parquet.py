@@ -27,7 +27,7 @@ def read_parquet(path: Path) -> tuple[list[str], list[list[Any]]]:
     except limits.LimitError:
         raise
     except (OSError, pyarrow.ArrowException, ValueError, OverflowError) as error:  # also of texts, dates and the like
-        reason = getattr(error, "strerror", None) or first_line(error)
+        reason = getattr(error, "strerror", None) or first_line(error).rstrip(".")
         raise DataError(f"{path} is no readable Parquet file: {reason}.") from error
     if content.num_rows == 0 or content.num_columns == 0:
         raise DataError(f"{path} has no rows.")

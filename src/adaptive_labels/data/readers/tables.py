@@ -7,7 +7,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from json import JSONDecodeError
 from pathlib import Path
@@ -42,7 +42,7 @@ PART_TEXT_NAMES = (
     "question_content", "best_answer", "article",
 )  # fmt: skip
 
-_SNIFFED_RECORDS, _COMPARED_ROWS = 50, 2_000
+_SNIFFED_RECORDS, _COMPARED_ROWS, _SAMPLED_ROWS = 50, 2_000, 5_000
 _PART = re.compile(r"-\d+-of-\d+")
 _LABELLED = re.compile(r"([^\s:]+):(\S+)(.*)")
 _LINE = re.compile(r"[^\r\n]*+(?:\r\n?|\n)|[^\r\n]++")  # with its end, as `csv` wants it
@@ -73,6 +73,15 @@ class Table:
     def where(self, row: int) -> str:
         """The file and line of a row, for messages."""
         return f"{self.path} {self.unit} {self.places[row]}"
+
+    @property
+    def sampled_rows(self) -> range:
+        """Some rows, from all over the table: many files are sorted by class."""
+        return range(0, len(self), -(-len(self) // _SAMPLED_ROWS))
+
+    def sample(self, column: int) -> list[object]:
+        """The values of a column in some of the rows, as read."""
+        return [self.columns[column][row] for row in self.sampled_rows]
 
     def texts(self, column: int) -> list[str]:
         """A column as strings without spaces around them; a missing value is the empty string."""
@@ -144,7 +153,9 @@ def read_table(
         table = _parse_delimited(path, *_read_text(path, "cp1252"), delimiter, header, known_names)
     if len(table.names) < least_columns:
         raise DataError(f"{path} has one column only ({table.names[0]!r}); a text and a label column are needed.")
-    return table
+    # Columns are found by their names, so that a second one of a name, or without any, gets its number behind it.
+    numbered = [f"{name} ({i + 1})".strip() if name in table.names[:i] else name for i, name in enumerate(table.names)]
+    return replace(table, names=numbered)
 
 
 def read_parts(paths: Sequence[Path], *, header: bool | None = None, known_names: Sequence[str] = ()) -> Table:
@@ -316,7 +327,7 @@ def looks_like_header(first: Sequence[str], rest: Sequence[Sequence[str]], known
 
     It does if it has one of `known_names`, or both a usual text and a usual label name; it does not if a cell is a
     number or comes again in its own column (as a label would); else it does if it has a usual column name, or if all
-    its cells are as short as names are.
+    its cells are as short as names are. Numbers that count up beside a usual label name are names: pandas writes those.
     """
     cells = [cell.strip() for cell in first]
     names = {normalise_name(cell) for cell in cells}
@@ -324,10 +335,13 @@ def looks_like_header(first: Sequence[str], rest: Sequence[Sequence[str]], known
     if any(name in cells for name in known_names) or (has_label and has_text):
         return True
     named = [cell for cell in cells if cell]
-    if len(set(named)) < len(named) or any(map(_NUMBER.fullmatch, named)):
+    numbers = list(filter(_NUMBER.fullmatch, named))
+    counted_up = [str(int(numbers[0]) + i) for i in range(len(numbers))] if numbers and numbers[0].isdecimal() else []
+    numbered = has_label and len(numbers) > 1 and numbers == counted_up
+    if len(set(named)) < len(named) or (numbers and not numbered):
         return False
     for i, cell in enumerate(cells):
-        if cell and any(row[i].strip() == cell for row in rest[:_COMPARED_ROWS]):
+        if cell and not (numbered and cell in numbers) and any(row[i].strip() == cell for row in rest[:_COMPARED_ROWS]):
             return False
     short = (0 < len(cell) <= 30 and len(cell.split()) <= 3 and cell[-1] not in ".?!" for cell in cells)
     return has_label or has_text or all(short)

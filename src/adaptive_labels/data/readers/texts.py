@@ -15,7 +15,6 @@ import torch
 from adaptive_labels.data.dataset import DataError, Examples, Kind, SplitName
 from adaptive_labels.data.readers import register_reader
 from adaptive_labels.data.readers.features import (
-    SAMPLED_ROWS,
     FeatureColumns,
     feature_columns,
     features_note,
@@ -70,7 +69,7 @@ def read_texts(
     """
     notes: list[str] = []
     files: Mapping[SplitName, Sequence[Path]] = {"train": [path]} if path.is_file() else find_files(path, notes)
-    splits = _read_splits(files, text_column, label_column, notes, drop_unlabelled)
+    splits, text_columns = _read_splits(files, text_column, label_column, notes, drop_unlabelled)
     if all(_WHOLE_NUMBER.fullmatch(label) for rows in splits.values() for label in set(rows.labels)):
         for rows in splits.values():
             rows.labels[:] = [label.partition(".")[0] for label in rows.labels]  # 4.0 is written as 4
@@ -79,12 +78,15 @@ def read_texts(
     class_names = _class_names(keys, first.parent / "classes.txt", notes)
     examples = {name: _to_examples(rows, keys, first) for name, rows in splits.items()}
     kind: Kind = "row" if isinstance(splits["train"].inputs, TableRows) else "text"
-    return RawDataset(path.resolve().name, kind, class_names, examples, notes)
+    return RawDataset(path.resolve().name, kind, class_names, examples, notes, text_columns=text_columns)
 
 
-def read_texts_only(path: Path, text_column: str | None = None) -> list[str]:
-    """The texts of a table, one per row, empty ones included; it needs no label column."""
-    names = _given_names(text_column)
+def read_texts_only(path: Path, text_column: str | None = None, trained_on: Sequence[str] = ()) -> list[str]:
+    """The texts of a table, one per row, empty ones included; it needs no label column.
+
+    Unless a column is given, those that training read are; or a guess if one of them is not there.
+    """
+    names = [*_given_names(text_column), *trained_on]
     table = read_table(path, known_names=names, least_columns=1)
     if len(table.names) == 1 and table.has_header and table.path.name.lower().removesuffix(".gz").endswith("sv"):
         # A short first text looks like a heading; of one column only a usual name or the given one is.
@@ -93,6 +95,8 @@ def read_texts_only(path: Path, text_column: str | None = None) -> list[str]:
             table = read_table(path, header=False, least_columns=1)
     if text_column is not None:
         columns = _given_text(table, text_column)
+    elif trained_on and set(trained_on) <= set(table.names):
+        columns = tuple(map(table.names.index, trained_on))
     else:
         label = _by_name(table, LABEL_NAMES, range(len(table.names))) if len(table.names) > 1 else None
         columns = _guess_text(table, label) or (_longest(table, [i for i in range(len(table.names)) if i != label]),)
@@ -116,7 +120,8 @@ def _read_splits(
     label_column: str | None,
     notes: list[str],
     drop_unlabelled: bool,
-) -> dict[SplitName, _Rows]:
+) -> tuple[dict[SplitName, _Rows], Sequence[str]]:
+    """What is read of each split, and the names of the columns of text."""
     train = read_parts(files["train"], known_names=[*_given_names(text_column), *_given_names(label_column)])
     text, label = _choose_columns(train, text_column, label_column)
     found = feature_columns(train, label)
@@ -146,7 +151,7 @@ def _read_splits(
         empty = len(rows.table) - len(rows.inputs) - rows.unlabelled
         thing = "empty text" if features is None else "empty row"
         notes += [f"Left out {counted(empty, thing)} of {rows.table.path.name}."] if empty else []
-    return splits
+    return splits, names if text and train.has_header else ()
 
 
 def _rows(
@@ -168,9 +173,11 @@ def _rows(
             "--drop-unlabelled leaves such rows out."
         )
     kept = [row for row, text in enumerate(joined) if text and labels[row]]
+    if not kept and any(joined):
+        raise DataError(f"No row of {table.path} has a label (column {table.names[label]!r}).")
     if not kept:
         listed = ", ".join(repr(table.names[i]) for i in columns)
-        raise DataError(f"All texts in {table.path} are empty (column {listed}).")
+        raise DataError(f"All {'texts' if features is None else 'rows'} in {table.path} are empty (column {listed}).")
     inputs: list[str] | TableRows = [joined[row] for row in kept]
     if features is not None:
         inputs = TableRows.of(names, features.numeric, map(table.texts, columns))[np.array(kept)]
@@ -314,9 +321,8 @@ def _guess_label(table: Table, taken: Sequence[int]) -> int:
 
 def _few_valued(table: Table, columns: Sequence[int]) -> dict[int, int]:
     """Of the columns with few enough different values to be labels, how many they have."""
-    counts = {i: len(set(map(str, table.columns[i][:SAMPLED_ROWS]))) for i in columns}
-    most = min(len(table), SAMPLED_ROWS) / 2
-    return {i: count for i, count in counts.items() if 2 <= count <= most}
+    counts = {i: len(set(map(str, table.sample(i)))) for i in columns}
+    return {i: count for i, count in counts.items() if 2 <= count <= len(table.sampled_rows) / 2}
 
 
 def _label_candidates(table: Table, taken: Sequence[int]) -> list[str]:
@@ -365,5 +371,5 @@ def _by_name(table: Table, names: Sequence[str], free: Sequence[int]) -> int | N
 
 def _reads_like_text(table: Table, column: int) -> bool:
     """Whether the values have two words or more on average; an empty column does, as it may be filled in test."""
-    words = [len(str(value).split()) for value in table.columns[column][:SAMPLED_ROWS] if value is not None]
+    words = [len(str(value).split()) for value in table.sample(column) if value is not None]
     return sum(words) >= 2 * sum(map(bool, words))

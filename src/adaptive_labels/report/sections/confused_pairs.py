@@ -15,7 +15,6 @@ from adaptive_labels.analysis.records import is_number
 from adaptive_labels.report.group_data import MethodData
 from adaptive_labels.report.page import heading, image, paragraph, quoted
 from adaptive_labels.report.sections import Context, section
-from adaptive_labels.words import counted
 
 _PAIRS = 12
 _EXAMPLES = 4
@@ -83,8 +82,7 @@ def _confidence(example: dict[str, Any]) -> float:
 def _pairs_table(context: Context, method: MethodData) -> str:
     confusions = method.confusions
     headings, cells = pair_cells(confusions, top_pairs(confusions, _PAIRS))
-    runs = max(confusions.residual_runs, confusions.test_runs)
-    explained = f"{method.label}, mean over {counted(runs, 'run')}."
+    explained = f"{method.label}, {confusions.averaged}."
     if confusions.residual is not None:
         explained += " Residual label: of the probability a class gives to others, the share that goes to this one."
     if confusions.counts is not None:

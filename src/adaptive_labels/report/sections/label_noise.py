@@ -4,6 +4,7 @@ from adaptive_labels.analysis.format import percent_summary
 from adaptive_labels.analysis.table import over_seeds
 from adaptive_labels.report.page import paragraph
 from adaptive_labels.report.sections import Context, section
+from adaptive_labels.words import joined
 
 
 @section(70, title="What became of the wrong labels", link="wrong labels")
@@ -26,5 +27,11 @@ def noise_section(context: Context) -> str:
         "predicts as given (memorised: less is better), and as they truly are (recovered: more is better); mean ± std."
     )
     table = context.figures.table("label-noise", headings, rows, caption)
-    least = min(rows, key=lambda row: float(row[2].split()[0]))
-    return paragraph(f"{least[0]} memorised the fewest of the wrong labels: {least[2]}%.") + table
+    least = min((row[2] for row in rows), key=_mean)
+    fewest = [row[0] for row in rows if _mean(row[2]) == _mean(least)]
+    share = least if len(fewest) == 1 else f"{_mean(least):.1f}"
+    return paragraph(f"{joined(fewest)} memorised the fewest of the wrong labels: {share}%.") + table
+
+
+def _mean(shown: str) -> float:
+    return float(shown.split()[0])

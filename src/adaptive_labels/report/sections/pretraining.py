@@ -2,7 +2,6 @@
 
 from adaptive_labels.report.page import paragraph
 from adaptive_labels.report.sections import Context, section
-from adaptive_labels.runs import RunError
 
 
 @section(5, title="", link="pretraining")
@@ -10,9 +9,6 @@ def pretraining_section(context: Context) -> str:
     """The sentences that the runs have on it; empty for networks from scratch."""
     notes: dict[str, None] = {}
     for record in context.data.group.counted:
-        try:
-            stored = (record.run.result or {}).get("pretraining")
-        except RunError:
-            continue
+        stored = (record.run.result or {}).get("pretraining")
         notes |= dict.fromkeys(map(str, stored)) if isinstance(stored, list) else {}
     return "".join(paragraph(note, "note") for note in notes)
