@@ -102,7 +102,9 @@ class Criterion(nn.Module, ABC):
         if num_classes < 2:
             raise ValueError(f"num_classes must be at least 2, got {num_classes}")
         self.num_classes = int(num_classes)
-        self.ignore_index = ignore_index
+        if isinstance(ignore_index, bool) or not isinstance(ignore_index, Integral):
+            raise TypeError(f"ignore_index must be an int, got {type(ignore_index).__name__}")
+        self.ignore_index = int(ignore_index)
         self.reduction = check_choice("reduction", reduction, REDUCTIONS)
         self.check_inputs = check_inputs
         self.check_finite = check_finite
@@ -137,6 +139,10 @@ class Criterion(nn.Module, ABC):
             return loss
         shape = check_shapes(input, target, self.num_classes)
         self._check_guide(guide, active)
+        if self._whole is not None and sample_weight is not None:
+            raise ValueError(
+                "sample_weight: accumulation(targets) counts every sample once; use accumulation() without targets"
+            )
         compiling = torch.compiler.is_compiling()
         check_inputs = input.device.type == "cpu" if self.check_inputs is None else self.check_inputs
         batch = prepare(
@@ -240,13 +246,14 @@ class Criterion(nn.Module, ABC):
 
         Args:
             targets: those of all micro-batches of the step, if they are known. Then the loss of each micro-batch is its
-                share of the mean over the whole step and all processes: add the losses, and do not divide them.
+                share of the mean over the whole step and all processes: add the losses, and do not divide them. Samples
+                have no weights of their own then.
         """
         self._warn_if_not_synced()
-        self._accumulating = True
         if targets is not None:
             device = next(self.buffers(), next(self.parameters(), torch.empty(0))).device
             self._whole = count_step(targets, self.num_classes, self.ignore_index, self.weight, device)
+        self._accumulating = True
         try:
             yield self
         finally:

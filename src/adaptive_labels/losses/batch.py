@@ -71,10 +71,18 @@ def count_step(
     """The totals over the micro-batches with these targets, on all processes."""
     counts = torch.zeros(num_classes, dtype=torch.float64, device=device)
     for target in targets:
+        if not isinstance(target, Tensor):
+            raise TypeError(f"targets must hold one torch.Tensor per micro-batch, got {type(target).__name__}")
         if is_index(target):
-            counts += torch.bincount(target[target != ignore_index].to(device), minlength=num_classes)
-        else:
-            counts += widen(to_rows(target)).sum(0).to(device)
+            rows = target.reshape(-1).long()
+            kept = rows != ignore_index
+            _check_labels(rows, kept, num_classes, ignore_index, target.shape)
+            counts += torch.bincount(rows[kept].to(device), minlength=num_classes)
+            continue
+        rows = widen(to_rows(target))
+        if rows.shape[1] != num_classes:
+            raise ValueError(f"targets has class probabilities of {rows.shape[1]} classes, not {num_classes}")
+        counts += rows.sum(0).to(device)
     world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
     if world > 1:
         dist.all_reduce(counts)
