@@ -169,6 +169,13 @@ def test_registry_suggests_the_nearest_name() -> None:
         create_loss("alr", K, label_smothing=0.1)
 
 
+@pytest.mark.parametrize(("name", "option"), [("alr", "frozen"), ("alr", "sparse"), ("ols", "reset_missing")])
+def test_options_that_are_true_or_false(name: str, option: str) -> None:
+    create_loss(name, K, **{option: 0})
+    with pytest.raises(ValueError, match=f"option '{option}' is 'no'; it must be true or false"):
+        create_loss(name, K, **{option: "no"})
+
+
 def test_sync_without_a_group() -> None:
     with pytest.raises(ValueError, match=r"torch\.distributed is not initialised"):
         AdaptiveLabelLoss(K).sync()
