@@ -23,6 +23,7 @@ from adaptive_labels.losses.batch import (
     check_class_weight,
     check_shapes,
     count_step,
+    every_process,
     full_precision,
     over,
     prepare,
@@ -252,7 +253,8 @@ class Criterion(nn.Module, ABC):
         self._warn_if_not_synced()
         if targets is not None:
             device = next(self.buffers(), next(self.parameters(), torch.empty(0))).device
-            self._whole = count_step(targets, self.num_classes, self.ignore_index, self.weight, device)
+            world = 1 if self.synchronize is False else every_process()
+            self._whole = count_step(targets, self.num_classes, self.ignore_index, self.weight, device, world)
         self._accumulating = True
         try:
             yield self
@@ -338,11 +340,9 @@ class Criterion(nn.Module, ABC):
 
     def world(self) -> int:
         """How many processes share this batch: 1 unless this call may rely on all processes making it, too."""
-        if self.synchronize is False or not (dist.is_available() and dist.is_initialized()):
+        if self.synchronize is False or (torch.compiler.is_compiling() and self.synchronize is None):
             return 1
-        if torch.compiler.is_compiling() and self.synchronize is None:
-            return 1
-        world = dist.get_world_size()
+        world = every_process()
         if world == 1 or DistributedDataParallel._get_active_ddp_module() is not None:  # type: ignore[no-untyped-call]
             return world
         if self.stateful and any(parameter.requires_grad for parameter in self.parameters()):
