@@ -138,7 +138,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 
 def test_other_criteria() -> None:
-    with pytest.raises(ValueError, match=re.escape("mass must be in (0, 1], got 0")):
+    with pytest.raises(ValueError, match=re.escape("mass must be in (0, 1), got 0")):
         LabelSmoothingPlusPlus(K, 0)
     with pytest.raises(ValueError, match=re.escape("mass must be in (0, 1), got 1")):
         LabelSmoothingPlusPlus(K, 1)

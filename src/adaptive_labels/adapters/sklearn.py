@@ -210,8 +210,7 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         check_choice("learning_rate", self.learning_rate, ("linear", "constant"))
         for name, low in (("alpha", 0.0), ("learning_rate_init", 0.0), ("residual_lr", 0.0), ("tol", 0.0)):
             check_number(name, getattr(self, name), low, open_low=name == "learning_rate_init")
-        if check_number("validation_fraction", self.validation_fraction, 0, 1, open_low=True) == 1:
-            raise ValueError("validation_fraction must be in (0, 1), got 1: no row would be left to train on")
+        check_number("validation_fraction", self.validation_fraction, 0, 1, open_low=True, open_high=True)
         counts: list[tuple[str, Any]] = [("max_iter", self.max_iter), ("n_iter_no_change", self.n_iter_no_change)]
         counts += [("hidden_layer_sizes", units) for units in self._hidden()]
         counts += [] if self.batch_size == "auto" else [("batch_size", self.batch_size)]
