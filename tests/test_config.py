@@ -185,6 +185,9 @@ def test_settings_use_the_types_of_the_fields() -> None:
             "method.options.label_smoothing=0.1",
             "method.options.sizes=[1, 2.5, x]",
             "method.options.fused=none",
+            "method.options.frozen=no",
+            "model.options.sparse=On",
+            "model.options.word='no'",
             "model.options.dim=64",
             "model.options.note='64'",
         ],
@@ -197,9 +200,24 @@ def test_settings_use_the_types_of_the_fields() -> None:
     assert config.training.clip_norm == 5.0
     assert config.seed == 7
     assert config.data.text_column == "none"
-    assert config.method == MethodConfig("alr-s", {"label_smoothing": 0.1, "sizes": [1, 2.5, "x"], "fused": None})
-    assert config.model.options == {"dim": 64, "note": "64"}
+    options = {"label_smoothing": 0.1, "sizes": [1, 2.5, "x"], "fused": None, "frozen": False}
+    assert config.method == MethodConfig("alr-s", options)
+    assert config.model.options == {"sparse": True, "word": "no", "dim": 64, "note": "64"}
     assert with_settings(config, ["clip_norm=none", "milestones="]).training.clip_norm is None
+
+
+def test_milestones_choose_the_schedule_that_uses_them() -> None:
+    choices = dict.fromkeys(unresolved(RunConfig()), 1) | {
+        "data.fingerprint": "x",
+        "model.name": "mlp",
+        "training.optimizer": "sgd",
+        "training.schedule": "linear",
+        "training.augment": False,
+    }
+    config = with_settings(RunConfig(), ["milestones=2,4"])
+    assert resolve(config, choices).training.schedule == "step"
+    assert resolve(with_settings(config, ["schedule=cosine"]), choices).training.schedule == "cosine"
+    assert resolve(RunConfig(), choices).training.schedule == "linear"
 
 
 def test_settings_that_need_each_other_are_applied_together() -> None:

@@ -3,7 +3,7 @@
 import difflib
 import numbers
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class UserError(ValueError):
@@ -28,6 +28,13 @@ def check_positive(**sizes: int) -> None:
             raise ValueError(f"{name} is {size}; it must be at least 1")
         if not isinstance(size, numbers.Integral):
             raise ValueError(f"{name} is {size}; it must be a whole number")
+
+
+def check_switches(options: Mapping[str, object], defaults: Mapping[str, object]) -> None:
+    """Refuse texts and the like for options that are true or false by default: "no" would count as true."""
+    for name, value in options.items():
+        if isinstance(defaults[name], bool) and value not in (True, False):
+            raise UserError(f"option {name!r} is {value!r}; it must be true or false")
 
 
 def did_you_mean(given: object, known: Iterable[str], prefix: str = "") -> str:

@@ -25,7 +25,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from adaptive_labels.adapters.sklearn import AdaptiveLabelClassifier
 from adaptive_labels.errors import UserError
-from adaptive_labels.losses import METHODS, create_loss
+from adaptive_labels.losses import METHODS, create_loss, disturb_label
 
 ROOT = Path(__file__).parent.parent.parent
 ALONE = [name for name, method in METHODS.items() if method.guide is None]
@@ -196,6 +196,7 @@ def test_methods_that_learn_no_residual_labels_say_so() -> None:
         ({"method": "arl"}, "unknown method 'arl'; did you mean alr"),
         ({"method_options": {"weight": [1.0]}}, "'weight' is set by AdaptiveLabelClassifier; pass class_weight"),
         ({"method_options": {"sparse": True}}, "'sparse' is set by AdaptiveLabelClassifier"),
+        ({"method_options": ["sparse"]}, r"method_options must be a dict or None, got \['sparse'\]"),
         ({"method_options": {"smoothing": 0.1}}, "unknown option 'smoothing' of method 'alr'"),
         ({"learning_rate": "cosine"}, "learning_rate must be one of 'linear', 'constant', got 'cosine'"),
         ({"activation": "gelu"}, "activation must be one of 'relu'"),
@@ -331,3 +332,16 @@ def test_a_linear_rate_falls_to_0() -> None:
     for left in (1.0, 0.75, 0.5, 0.25):
         by_hand.set_params(learning_rate_init=1e-2 * left).partial_fit(X, y, classes=range(4))
     same(falling, by_hand)
+
+
+def test_each_part_is_disturbed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[torch.Tensor] = []
+    original = disturb_label.disturb_labels
+    monkeypatch.setattr(disturb_label, "disturb_labels", lambda *given: seen.append(original(*given)) or seen[-1])
+    X, y = blobs(rows=100)
+    options = {"method_options": {"disturbance": 0.5}, "shuffle": False, "random_state": 0}
+    classifier = AdaptiveLabelClassifier("disturb-label", **options)
+    for _ in range(3):
+        classifier.partial_fit(X, y, classes=np.unique(y))
+    assert not torch.equal(seen[0], seen[1])
+    assert not torch.equal(seen[1], seen[2])

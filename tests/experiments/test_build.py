@@ -95,3 +95,9 @@ def test_initial_labels_count_by_their_content(table: Path, tmp_path: Path) -> N
         build.make_criterion(config, build.load_data(config.data))
     with pytest.raises(ConfigError, match=r"method\.options\.initial_labels: .*nowhere\.npz cannot be read"):
         with_labels(tmp_path / "nowhere.npz")
+
+
+@pytest.mark.parametrize("reduction", ["sum", "none"])
+def test_a_run_trains_the_mean(table: Path, reduction: str) -> None:
+    with pytest.raises(ConfigError, match=f"method.options.reduction is '{reduction}': a run trains the mean"):
+        resolved(table, method={"name": "alr", "options": {"reduction": reduction}})

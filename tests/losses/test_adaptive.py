@@ -670,3 +670,15 @@ def test_targets_in_half_precision_are_counted_exactly() -> None:
     criterion, logits = create_loss("baseline", 2), torch.zeros(1003, 2, requires_grad=True)
     with criterion.accumulation([target]):
         torch.testing.assert_close(criterion(logits, target).detach(), torch.tensor(2.0).log())
+
+
+@pytest.mark.parametrize("fused", [None, False])
+@pytest.mark.parametrize("update", ["optimizer", "self"])
+def test_a_class_that_the_targets_of_the_step_did_not_name(fused: bool | None, update: str) -> None:
+    logits, target = torch.randn(4, K, requires_grad=True), torch.tensor([0, 0, 1, 2])
+    criterion = AdaptiveLabelLoss(K, update=update, residual_reduction="class", fused=fused)
+    with criterion.accumulation([torch.zeros(4, dtype=torch.long)]):
+        loss = criterion(logits, target)
+    loss.backward()
+    assert loss.isfinite()
+    assert criterion.residual_logits.isfinite().all()

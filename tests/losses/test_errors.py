@@ -138,7 +138,7 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 
 def test_other_criteria() -> None:
-    with pytest.raises(ValueError, match=re.escape("mass must be in (0, 1], got 0")):
+    with pytest.raises(ValueError, match=re.escape("mass must be in (0, 1), got 0")):
         LabelSmoothingPlusPlus(K, 0)
     with pytest.raises(ValueError, match=re.escape("mass must be in (0, 1), got 1")):
         LabelSmoothingPlusPlus(K, 1)
@@ -167,6 +167,13 @@ def test_registry_suggests_the_nearest_name() -> None:
         ValueError, match=r"unknown option 'label_smothing' of method 'alr'; did you mean label_smoothing\?"
     ):
         create_loss("alr", K, label_smothing=0.1)
+
+
+@pytest.mark.parametrize(("name", "option"), [("alr", "frozen"), ("alr", "sparse"), ("ols", "reset_missing")])
+def test_options_that_are_true_or_false(name: str, option: str) -> None:
+    create_loss(name, K, **{option: 0})
+    with pytest.raises(ValueError, match=f"option '{option}' is 'no'; it must be true or false"):
+        create_loss(name, K, **{option: "no"})
 
 
 def test_sync_without_a_group() -> None:
@@ -223,3 +230,41 @@ def test_off_the_cpu_the_fused_path_must_be_asked_for(options: dict[str, Any]) -
         criterion = AdaptiveLabelLoss(K, **options, fused=fused).to("meta")
         criterion(z, y).backward()
         assert criterion.fused_path == path
+
+
+@pytest.mark.parametrize("index", [None, 1.5, "x", True])
+def test_what_is_ignored_is_a_whole_number(index: Any) -> None:
+    with pytest.raises(TypeError, match=f"ignore_index must be an int, got {type(index).__name__}"):
+        create_loss("baseline", K, ignore_index=index)
+
+
+@pytest.mark.parametrize("rows", [-1, [-1], [K], [0.0], [True], []])
+def test_rows_of_residual_labels_are_classes(rows: Any) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"rows must be classes in [0, 3], got {rows!r}")):
+        AdaptiveLabelLoss(K).residual_labels(rows)
+
+
+@pytest.mark.parametrize(
+    ("targets", "error", "message"),
+    [
+        ([[0, 1]], TypeError, "targets must hold one torch.Tensor per micro-batch, got list"),
+        ([Y, torch.tensor([0, K])], ValueError, "target must be in [0, 3] or ignore_index (-100), got 4 at position 1"),
+        ([Y, torch.tensor([-1])], ValueError, "got -1 at position 0"),
+        ([torch.ones(2, K + 1)], ValueError, "targets has class probabilities of 5 classes, not 4"),
+    ],
+)
+def test_targets_of_an_accumulated_step(targets: Any, error: type[Exception], message: str) -> None:
+    criterion = AdaptiveLabelLoss(K)
+    with pytest.raises(error, match=re.escape(message)), criterion.accumulation(targets):
+        pass
+    for _ in range(2):  # the criterion is not left in the context: each call is a step, which counts the one before
+        criterion(Z.clone().requires_grad_(), Y)
+    assert criterion.accuracy.running > 0
+
+
+@pytest.mark.parametrize("name", ["alr", "baseline"])
+def test_samples_of_an_accumulated_step_have_no_weights(name: str) -> None:
+    criterion = create_loss(name, K)
+    message = r"sample_weight: accumulation\(targets\) counts every sample once"
+    with criterion.accumulation([Y]), pytest.raises(ValueError, match=message):
+        criterion(Z.clone().requires_grad_(), Y, torch.tensor([1.0, 2.0, 3.0]))

@@ -330,6 +330,22 @@ def test_the_reason_for_torchs_operations_is_said(monkeypatch: pytest.MonkeyPatc
     assert "logits' dtype torch.float64" in (criterion.fused_reason or "")
 
 
+class Sharded(Tensor):
+    """A kind of tensor whose address is not that of its values, as a DTensor's."""
+
+    def data_ptr(self) -> int:
+        raise AssertionError("this ends the process")
+
+
+@pytest.mark.parametrize("update", ["optimizer", "self"])
+def test_the_kernel_never_reads_a_subclass_of_tensor(update: str, compiled: kernels.Kernel) -> None:
+    criterion = AdaptiveLabelLoss(3, update=update)
+    shards = criterion.residual_logits.detach().as_subclass(Sharded)
+    criterion.residual_logits = torch.nn.Parameter(shards, requires_grad=update == "optimizer")
+    criterion(torch.randn(2, 3, requires_grad=True), torch.tensor([0, 1])).backward()
+    assert criterion.fused_path == "tensors"
+
+
 @pytest.mark.parametrize("flags", [["-DADAPTIVE_LABELS_PORTABLE"], ["-fno-openmp"]], ids=["portable", "one-thread"])
 def test_other_processors_and_compilers(
     flags: list[str], compiled: kernels.Kernel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -163,3 +163,17 @@ def test_empty_and_all_ignored_batches(name: str, reduction: str) -> None:
         assert torch.equal(z.grad, torch.zeros_like(z))
     criterion.epoch_end()
     assert all(bool(torch.isfinite(value).all()) for value in criterion.state_dict().values())
+
+
+@pytest.mark.parametrize("name", ["alr", "baseline"])
+def test_the_targets_of_a_step_are_not_shared_either(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for function, value in {"is_initialized": True, "get_world_size": 2}.items():
+        monkeypatch.setattr(torch.distributed, function, lambda *_, value=value: value)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda *_: pytest.fail("synchronize=False"))
+    target = torch.tensor([0, 1])
+    losses = []
+    for targets in (None, [target]):
+        criterion, logits = create_loss(name, 3, synchronize=False), torch.ones(2, 3, requires_grad=True)
+        with criterion.accumulation(targets):
+            losses.append(criterion(logits, target).item())
+    assert losses[0] == pytest.approx(losses[1])

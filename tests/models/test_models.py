@@ -243,6 +243,10 @@ def test_fasttext_drops_in_training_only():
         ("fasttext", {"dropout": 1.0}, "dropout is 1.0; it must be at least 0 and below 1"),
         ("preact-resnet18-w0", {}, "width is 0; it must be at least 1"),
         ("preact-resnet18", {"width": 2.5}, "width is 2.5; it must be a whole number"),
+        ("mlp", {"hidden": [0, 16]}, "hidden is 0; it must be at least 1"),
+        ("mlp", {"hidden": [-1, 16]}, "hidden is -1; it must be at least 1"),
+        ("mlp", {"hidden": 16.5}, "hidden is 16.5; it must be a whole number"),
+        ("fasttext", {"sparse": "no"}, "option 'sparse' is 'no'; it must be true or false"),
     ],
 )
 def test_bad_names_and_options_are_named(name, options, message):

@@ -210,8 +210,7 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         check_choice("learning_rate", self.learning_rate, ("linear", "constant"))
         for name, low in (("alpha", 0.0), ("learning_rate_init", 0.0), ("residual_lr", 0.0), ("tol", 0.0)):
             check_number(name, getattr(self, name), low, open_low=name == "learning_rate_init")
-        if check_number("validation_fraction", self.validation_fraction, 0, 1, open_low=True) == 1:
-            raise ValueError("validation_fraction must be in (0, 1), got 1: no row would be left to train on")
+        check_number("validation_fraction", self.validation_fraction, 0, 1, open_low=True, open_high=True)
         counts: list[tuple[str, Any]] = [("max_iter", self.max_iter), ("n_iter_no_change", self.n_iter_no_change)]
         counts += [("hidden_layer_sizes", units) for units in self._hidden()]
         counts += [] if self.batch_size == "auto" else [("batch_size", self.batch_size)]
@@ -232,6 +231,8 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
                 f"method {self.method!r} learns from {GUIDES[method.guide]}, and AdaptiveLabelClassifier trains one "
                 f"network alone: choose one of {alone}"
             )
+        if not isinstance(self.method_options, Mapping | None):
+            raise UserError(f"method_options must be a dict or None, got {self.method_options!r}")
         options = {name: _plain(value) for name, value in (self.method_options or {}).items()}
         for name in TAKEN.keys() & options.keys():
             raise UserError(f"method_options: {name!r} is set by AdaptiveLabelClassifier{TAKEN[name]}")
@@ -260,12 +261,12 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         if self.class_weight is not None:
             options["weight"] = torch.tensor(self._class_weights(y, weights), dtype=torch.float32)
         sizes = [x.shape[1], *map(int, self._hidden()), len(self.classes_)]
+        self.loss_curve_: list[float] = []
+        self.n_iter_ = 0
         self._random = check_random_state(self.random_state)
         with self._drawing():
             self._learner = Perceptron(sizes, self.activation, self.method, options, x.dtype)
         self._learner.draw(self._random)
-        self.loss_curve_: list[float] = []
-        self.n_iter_ = 0
 
     def _class_weights(self, y: Tensor, weights: Tensor | None) -> NDArray[np.float64]:
         if self.class_weight == "balanced":
@@ -316,9 +317,12 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     @contextmanager
     def _drawing(self) -> Iterator[None]:
-        """A context in which torch's generator draws by ``random_state``; it is restored after."""
+        """A context in which torch's generator draws by ``random_state``; it is restored after.
+
+        Without ``shuffle`` that stays as it is, so the number of epochs makes each call of :meth:`partial_fit` differ.
+        """
         with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(copy.deepcopy(self._random).randint(2**31))
+            torch.default_generator.manual_seed(copy.deepcopy(self._random).randint(2**31) + self.n_iter_)
             yield
 
     @contextmanager

@@ -233,8 +233,10 @@ def unresolved(config: RunConfig) -> tuple[str, ...]:
 
 
 def resolve(config: RunConfig, choices: Mapping[str, Any]) -> RunConfig:
-    """Fill what is unresolved from `choices` (dotted keys); what the user gave stays."""
+    """Fill what is unresolved from `choices` (dotted keys); what the user gave stays, and milestones mean steps."""
     values = to_dict(config)
+    if config.training.milestones:
+        choices = {**choices, "training.schedule": "step"}
     for key in unresolved(config):
         if choices.get(key) is None:
             raise ConfigError(f"{key} is not given, and there is no default for this data")

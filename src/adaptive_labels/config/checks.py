@@ -9,8 +9,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_ty
 from adaptive_labels.errors import UserError, did_you_mean
 
 _NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-_WORDS = {"none": None, "true": True, "false": False}
-_SWITCH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_SWITCH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 
 class ConfigError(UserError):
@@ -121,7 +120,7 @@ def parse(text: str, kind: Any, key: str) -> Any:
     if optional and text.lower() == "none":
         return None
     if inner is bool:
-        return _SWITCH.get(text.lower(), text)
+        return {**_SWITCH, "1": True, "0": False}.get(text.lower(), text)
     if inner in (int, float):
         return _number(text, inner)
     if get_origin(inner) is tuple:
@@ -133,10 +132,10 @@ def parse(text: str, kind: Any, key: str) -> Any:
 
 
 def guess(text: str) -> Any:
-    """An option's value: none, true, false, a number, a list of those, or else a text."""
+    """An option's value: none, true or false in any of their words, a number, a list of those, or else a text."""
     text = text.strip()
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
+    if text.lower() in ("none", *_SWITCH):
+        return _SWITCH.get(text.lower())
     if text.startswith("[") and text.endswith("]"):
         return [guess(part) for part in text[1:-1].split(",") if part.strip()]
     number = _number(text, int, float)

@@ -310,7 +310,10 @@ def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
         if not is_given and "initial_labels" in options_of(find_method(config.method.name).criterion):
             options["initial_labels"] = labels_of_neighbours(dataset.num_classes)
     with _from_user("method", options):
-        return create_loss(config.method.name, dataset.num_classes, **options)
+        criterion = create_loss(config.method.name, dataset.num_classes, **options)
+    if criterion.reduction != "mean":
+        raise ConfigError(f"method.options.reduction is {criterion.reduction!r}: a run trains the mean and records it")
+    return criterion
 
 
 def _read_labels(path: str) -> Tensor:

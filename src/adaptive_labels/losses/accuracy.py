@@ -35,10 +35,8 @@ class TrainingAccuracy(nn.Module):
                 )
         else:
             residual_weight = check_number("residual_weight", residual_weight, 0)
-        if not 0 <= check_number("accuracy_momentum", momentum) < 1:
-            raise ValueError(f"accuracy_momentum must be in [0, 1), got {momentum}")
         self.residual_weight = residual_weight
-        self.momentum = momentum
+        self.momentum = check_number("accuracy_momentum", momentum, 0, 1, open_high=True)
         self.register_buffer("running", torch.zeros((), dtype=wide_dtype()))
         self.register_buffer("pending_counts", torch.zeros(2, dtype=wide_dtype()))  # hits, samples
         self.register_buffer("epoch_counts", torch.zeros(2, dtype=wide_dtype()))

@@ -227,6 +227,10 @@ class AdaptiveLabelLoss(Criterion):
         self._warn_if_still()
         device = self.residual_parameters()[0].device
         labels = torch.arange(self.num_classes, device=device) if rows is None else torch.as_tensor(rows, device=device)
+        if rows is not None:
+            numbers_of_classes = labels.dim() == 1 and is_index(labels) and labels.dtype != torch.bool
+            if not numbers_of_classes or not bool(((labels >= 0) & (labels < self.num_classes)).all()):
+                raise ValueError(f"rows must be classes in [0, {self.num_classes - 1}], got {rows!r}")
         check_table_fits(len(labels), self.num_classes)
         with torch.no_grad():
             return restore(F.softmax(self._rows(labels), dim=1), labels)

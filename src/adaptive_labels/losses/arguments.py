@@ -9,20 +9,26 @@ from typing import Any
 
 
 def check_number(
-    name: str, value: Any, low: float = -math.inf, high: float = math.inf, *, open_low: bool = False
+    name: str,
+    value: Any,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    open_low: bool = False,
+    open_high: bool = False,
 ) -> float:
-    """``value`` as a float in [low, high], or in (low, high] with ``open_low``."""
+    """``value`` as a float in [low, high]; ``open_low`` and ``open_high`` leave out the ends."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}")
     number = float(value)
-    inside = (number > low if open_low else number >= low) and number <= high
+    inside = (number > low if open_low else number >= low) and (number < high if open_high else number <= high)
     if not math.isfinite(number) or not inside:
         if low == -math.inf and high == math.inf:
             allowed = "finite"
         elif high == math.inf:
             allowed = f"finite and {'above' if open_low else 'at least'} {low:g}"
         else:
-            allowed = f"in {'(' if open_low else '['}{low:g}, {high:g}]"
+            allowed = f"in {'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
         raise ValueError(f"{name} must be {allowed}, got {value}")
     return number
 

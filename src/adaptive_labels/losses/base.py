@@ -23,6 +23,7 @@ from adaptive_labels.losses.batch import (
     check_class_weight,
     check_shapes,
     count_step,
+    every_process,
     full_precision,
     over,
     prepare,
@@ -102,7 +103,9 @@ class Criterion(nn.Module, ABC):
         if num_classes < 2:
             raise ValueError(f"num_classes must be at least 2, got {num_classes}")
         self.num_classes = int(num_classes)
-        self.ignore_index = ignore_index
+        if isinstance(ignore_index, bool) or not isinstance(ignore_index, Integral):
+            raise TypeError(f"ignore_index must be an int, got {type(ignore_index).__name__}")
+        self.ignore_index = int(ignore_index)
         self.reduction = check_choice("reduction", reduction, REDUCTIONS)
         self.check_inputs = check_inputs
         self.check_finite = check_finite
@@ -137,6 +140,10 @@ class Criterion(nn.Module, ABC):
             return loss
         shape = check_shapes(input, target, self.num_classes)
         self._check_guide(guide, active)
+        if self._whole is not None and sample_weight is not None:
+            raise ValueError(
+                "sample_weight: accumulation(targets) counts every sample once; use accumulation() without targets"
+            )
         compiling = torch.compiler.is_compiling()
         check_inputs = input.device.type == "cpu" if self.check_inputs is None else self.check_inputs
         batch = prepare(
@@ -240,13 +247,15 @@ class Criterion(nn.Module, ABC):
 
         Args:
             targets: those of all micro-batches of the step, if they are known. Then the loss of each micro-batch is its
-                share of the mean over the whole step and all processes: add the losses, and do not divide them.
+                share of the mean over the whole step and all processes: add the losses, and do not divide them. Samples
+                have no weights of their own then.
         """
         self._warn_if_not_synced()
-        self._accumulating = True
         if targets is not None:
             device = next(self.buffers(), next(self.parameters(), torch.empty(0))).device
-            self._whole = count_step(targets, self.num_classes, self.ignore_index, self.weight, device)
+            world = 1 if self.synchronize is False else every_process()
+            self._whole = count_step(targets, self.num_classes, self.ignore_index, self.weight, device, world)
+        self._accumulating = True
         try:
             yield self
         finally:
@@ -331,11 +340,9 @@ class Criterion(nn.Module, ABC):
 
     def world(self) -> int:
         """How many processes share this batch: 1 unless this call may rely on all processes making it, too."""
-        if self.synchronize is False or not (dist.is_available() and dist.is_initialized()):
+        if self.synchronize is False or (torch.compiler.is_compiling() and self.synchronize is None):
             return 1
-        if torch.compiler.is_compiling() and self.synchronize is None:
-            return 1
-        world = dist.get_world_size()
+        world = every_process()
         if world == 1 or DistributedDataParallel._get_active_ddp_module() is not None:  # type: ignore[no-untyped-call]
             return world
         if self.stateful and any(parameter.requires_grad for parameter in self.parameters()):

@@ -66,20 +66,37 @@ class WholeStep(NamedTuple):
 
 @torch.no_grad()
 def count_step(
-    targets: Iterable[Tensor], num_classes: int, ignore_index: int, class_weight: Tensor | None, device: torch.device
+    targets: Iterable[Tensor],
+    num_classes: int,
+    ignore_index: int,
+    class_weight: Tensor | None,
+    device: torch.device,
+    world: int,
 ) -> WholeStep:
-    """The totals over the micro-batches with these targets, on all processes."""
+    """The totals over the micro-batches with these targets, on all processes if ``world`` is more than one."""
     counts = torch.zeros(num_classes, dtype=torch.float64, device=device)
     for target in targets:
+        if not isinstance(target, Tensor):
+            raise TypeError(f"targets must hold one torch.Tensor per micro-batch, got {type(target).__name__}")
         if is_index(target):
-            counts += torch.bincount(target[target != ignore_index].to(device), minlength=num_classes)
-        else:
-            counts += widen(to_rows(target)).sum(0).to(device)
-    world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+            rows = target.reshape(-1).long()
+            kept = rows != ignore_index
+            _check_labels(rows, kept, num_classes, ignore_index, target.shape)
+            counts += torch.bincount(rows[kept].to(device), minlength=num_classes)
+            continue
+        rows = widen(to_rows(target))
+        if rows.shape[1] != num_classes:
+            raise ValueError(f"targets has class probabilities of {rows.shape[1]} classes, not {num_classes}")
+        counts += rows.sum(0).to(device)
     if world > 1:
         dist.all_reduce(counts)
     total = counts if class_weight is None else counts * class_weight
     return WholeStep(number(total.sum()), number(counts.sum()), counts, world)
+
+
+def every_process() -> int:
+    """How many processes there are, whether or not they share a batch."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def over(total: Any, count: Any) -> Any:

@@ -68,9 +68,8 @@ class LabelSmoothingPlusPlus(Criterion):
 
     def __init__(self, num_classes: int, mass: float = 0.1, **common: Any) -> None:
         super().__init__(num_classes, **common)
-        self.mass = check_number("mass", mass, 0, 1, open_low=True)
-        if self.mass == 1:
-            raise ValueError("mass must be in (0, 1), got 1: the label itself would get nothing")
+        # With all of the mass on the others, the label itself would get nothing.
+        self.mass = check_number("mass", mass, 0, 1, open_low=True, open_high=True)
         self.residual_logits = nn.Parameter(torch.zeros(num_classes, num_classes - 1, dtype=wide_dtype()))
 
     def _terms(self, batch: Batch, world: int) -> Terms:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from adaptive_labels.errors import UserError, did_you_mean
+from adaptive_labels.errors import UserError, check_switches, did_you_mean
 from adaptive_labels.losses.base import Criterion, options_of
 
 Guide = Literal["teacher", "peers", "generations"]
@@ -95,4 +95,5 @@ def create_loss(name: str, num_classes: int, **options: Any) -> Criterion:
             names = sorted({*known, *method.network_options})
             hint = did_you_mean(option, names)
             raise UserError(f"unknown option {option!r} of method {name!r}{hint} (it takes {', '.join(names)})")
+    check_switches(options, known)
     return method.criterion(num_classes, **{**method.options, **options})

@@ -26,8 +26,9 @@ class MLP(nn.Module):
         self, num_classes: int, in_features: int = 1, hidden: int | Sequence[int] = (100,), dropout: float = 0.0
     ) -> None:
         super().__init__()
-        sizes = [in_features, *([hidden] if isinstance(hidden, int) else hidden)]
-        check_sizes(dropout, **{"hidden" if place else "in_features": size for place, size in enumerate(sizes)})
+        sizes = [in_features, *(hidden if isinstance(hidden, Sequence) else [hidden])]
+        for place, size in enumerate(sizes):
+            check_sizes(dropout, **{"hidden" if place else "in_features": size})
         layers: list[nn.Module] = []
         for before, after in pairwise(sizes):
             layers += [nn.Linear(before, after), nn.ReLU(), *([nn.Dropout(dropout)] if dropout else [])]

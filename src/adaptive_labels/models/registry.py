@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from adaptive_labels.errors import UserError, check_positive, did_you_mean
+from adaptive_labels.errors import UserError, check_positive, check_switches, did_you_mean
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 
@@ -90,6 +90,7 @@ def create_model(name: str, num_classes: int, **options: Any) -> nn.Module:
         if option not in allowed:
             has = f"it has {', '.join(allowed)}{did_you_mean(option, allowed)}"
             raise UserError(f"model {entry.name!r} has no option {option!r}; {has}")
+    check_switches(options, allowed)
     return entry.build(num_classes, **options)
 
 

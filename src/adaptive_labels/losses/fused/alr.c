@@ -23,7 +23,7 @@
 #define BAD_LABEL 1
 
 /* Raise it here and in kernel.py when the fields or the meaning of `Call` change. */
-const int adaptive_labels_interface = 5;
+const int adaptive_labels_interface = 6;
 
 /* The twin of `Call` in kernel.py: same fields, same order. */
 typedef struct {
@@ -68,7 +68,8 @@ typedef struct {
 static inline double own_share(const Call *call, int64_t n)
 {
     const double own = call->owns ? call->own * call->owns[n] : call->own;
-    return call->totals && own != 0 ? own / call->totals[call->y[n]] : own;
+    /* A total of 0: none of the class counts, or accumulation() was told other targets. */
+    return call->totals && call->totals[call->y[n]] != 0 ? own / call->totals[call->y[n]] : own;
 }
 
 /* exp for x <= 0 in single precision, 1 ulp or so, in operations that a compiler can take eight at a time. */

@@ -55,9 +55,10 @@ def fused_loss(criterion: AdaptiveLabelLoss, batch: Batch) -> Tensor:
     z, parameters = batch.logits, criterion.residual_parameters()
     kernel, reason = kernels.find() if z.device.type == "cpu" else (None, f"the kernel is for the CPU, not {z.device}")
     for parameter in parameters if kernel is not None else ():
-        if parameter.dtype != z.dtype or parameter.device != z.device or not parameter.is_contiguous():
+        like_logits = parameter.dtype == z.dtype and parameter.device == z.device
+        if not like_logits or not parameter.is_contiguous() or type(parameter) not in _PLAIN_TYPES:  # a DTensor is at 0
             kernel = None
-            reason = f"the kernel needs S contiguous, in the logits' dtype {z.dtype} and on their device"
+            reason = f"the kernel needs S contiguous, in the logits' dtype {z.dtype}, on their device, and no subclass"
     used = ("tensors" if kernel is None else "kernel", reason or None)
     if (criterion.fused_path, criterion.fused_reason) != used:
         criterion.fused_path, criterion.fused_reason = used

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent
 NAME = "_alr"
-INTERFACE = 5  # the same number stands in alr.c: a library that was built from other sources is not called
+INTERFACE = 6  # the same number stands in alr.c: a library that was built from other sources is not called
 OK, NO_MEMORY, BAD_LABEL = 0, -1, 1
 BUILD = "python -m adaptive_labels.losses.fused build"
 
