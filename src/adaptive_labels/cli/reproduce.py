@@ -168,4 +168,4 @@ def tables(
     """Make the tables of all recipes that have records, as Markdown."""
     from adaptive_labels.paper.comparison import fill_template, write_tables
 
-    show_pages(lambda: write_tables(results), template, page, lambda page: fill_template(page, results))
+    show_pages(lambda: write_tables(results), results, template, page, lambda page: fill_template(page, results))

@@ -21,6 +21,7 @@ from adaptive_labels.cli.options import (
 )
 from adaptive_labels.cli.output import end_with_failures, open_output, prose, show_pages
 from adaptive_labels.cli.progress import make_listener
+from adaptive_labels.errors import UserError
 from adaptive_labels.words import counted
 
 if TYPE_CHECKING:
@@ -87,6 +88,12 @@ def tables(
     """Make the tables of all studies from their records."""
     from adaptive_labels.experiments.studies.tables import fill_template, write_tables
 
+    if not studies.is_dir():
+        raise UserError(f"{studies} is not a folder; give the one that the studies are in")
     show_pages(
-        lambda: write_tables(studies, results), template, page, lambda page: fill_template(page, studies, results)
+        lambda: write_tables(studies, results),
+        results,
+        template,
+        page,
+        lambda page: fill_template(page, studies, results),
     )
