@@ -173,8 +173,8 @@ def _result(
         "seed": config.seed,
         "epochs": fitted.epochs,
         "parameters": {
-            "network": _count_parameters(objective.model),
-            "criterion": _count_parameters(objective.criterion),
+            "network": build.count_parameters(objective.model),
+            "criterion": build.count_parameters(objective.criterion),
             "training": objective.held_parameters,
         },
         "metrics": {},
@@ -253,7 +253,7 @@ def _peers(config: RunConfig, objective: Objective, every: Sequence[dict[str, di
         for split, figures in every[0].items()
     }
     networks = [
-        {"model": model.name, "parameters": _count_parameters(learner), "metrics": metrics}
+        {"model": model.name, "parameters": build.count_parameters(learner), "metrics": metrics}
         for model, learner, metrics in zip(teachers.networks(config), objective.learners, every, strict=True)
     ]
     return {"networks": networks, "mean": mean}
@@ -271,7 +271,3 @@ def _teacher(run: RunFolder) -> dict[str, Any]:
         "top1": {split: result["metrics"][split]["top1"] for split in ("validation", "test")},
         "seconds": result["seconds"],
     }
-
-
-def _count_parameters(module: torch.nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())

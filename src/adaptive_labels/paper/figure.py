@@ -3,7 +3,6 @@
 Shapes: E epochs shown, K classes.
 """
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaptive_labels.analysis.residual_labels import Consistency, consistency, row_entropy, top_confusions
+from adaptive_labels.config import changed
 from adaptive_labels.experiments.executors import Listener
 from adaptive_labels.experiments.studies.runner import Work, run_variant
 from adaptive_labels.experiments.studies.study import StudyError, Variant
@@ -90,7 +90,7 @@ def train(reproduction: Reproduction, task: str, work: Work, listener: Listener,
     """
     config = work.config(reproduction.study, task)
     if data is not None:
-        config = dataclasses.replace(config, data=dataclasses.replace(config.data, name=data))
+        config = changed(config, "data", name=data)
     run = run_variant(config, Variant(METHOD, METHOD), work.out, listener)
     result = run.result or {}
     if result.get("status") == "diverged":

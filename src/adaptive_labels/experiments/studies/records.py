@@ -160,11 +160,13 @@ def read_lines(path: Path) -> list[Record]:
     """
     found = []
     for number, line in enumerate(whole_lines(path), start=1):
+        if not line.strip():
+            continue
         try:
-            one = parse_json(line) if line.strip() else None
-            if lacking := [key for key in NEEDED if one is not None and key not in one]:
+            record = parse_json(line)
+            if lacking := [key for key in NEEDED if key not in record]:
                 raise ValueError(f"it has no {', '.join(lacking)}")
-            found += [{"task": one.get("bench"), **one}] if one is not None else []  # how the earliest call their task
+            found.append({"task": record.get("bench"), **record})  # the earliest call their task so
         except (ValueError, TypeError) as error:
             raise RunError(f"{path} line {number} is no record: {error}.") from None
     return found
