@@ -32,6 +32,7 @@ from adaptive_labels.training.evaluation import predict_logits, predicted_batche
 from adaptive_labels.training.loop import FitResult, Interrupted, fit
 from adaptive_labels.training.progress import Reporter, SilentReporter
 from adaptive_labels.training.recorders import Recorder, SilentRecorder
+from adaptive_labels.training.session import contained
 
 # Torch's random state is one per process: two threads that trained at once would draw from each other's.
 _ONE_AT_A_TIME = threading.Lock()
@@ -78,7 +79,8 @@ def execute(
             if fitted.status == "diverged":
                 fitted = processes.from_first(lambda: keep_evidence(run, fitted, prepared))
             learners = objective.learners if fitted.status != "diverged" else ()
-            every = [_metrics(learner, prepared, run.path) for learner in learners]
+            with contained(torch.device("cpu"), config.training.threads):  # other threads round the figures differently
+                every = [_metrics(learner, prepared, run.path) for learner in learners]
             if processes.rank() == 0:
                 result = _result(config, prepared, objective, fitted, every, run)
                 if taught_by is not None:
