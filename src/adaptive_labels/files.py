@@ -153,6 +153,15 @@ def write_bytes(path: str | Path, data: bytes) -> None:
     write_with(Path(path), lambda file: file.write(data))
 
 
+def write_files(folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Write texts by the names of their files into a folder, which is made if there are any; the files."""
+    if texts:
+        folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        write_bytes(folder / name, text.encode())
+    return [folder / name for name in texts]
+
+
 def write_json(path: str | Path, data: Any) -> None:
     """Write ``data`` as indented JSON to ``path`` atomically; NaN and infinity become null."""
     write_bytes(path, json_bytes(data, indent=2) + b"\n")

@@ -76,6 +76,7 @@ def test_the_csv_has_every_row_with_its_date(printed: tuple[dict[str, Any], str]
         (["--shapes", "128"], "--shapes: '128' is no shape NxK"),
         (["--shapes", "8x10,3x1"], "--shapes: '3x1' is no shape NxK"),
         (["--csv", "nowhere/loss.csv"], "nowhere/loss.csv: must be a file .csv in a folder that exists"),
+        (["--growth", "growth.svg", "--shapes", "8x10"], "--shapes and --growth exclude each other"),
         (["--growth", "growth.png"], "growth.png: must be a file .svg"),
     ],
 )

@@ -148,6 +148,9 @@ def test_the_command_of_the_first_step_runs_and_a_dry_run_imports_no_compiler() 
     ("arguments", "words"),
     [
         (["train", "--networks", "resnet33"], "did you mean resnet32?"),
+        (["train", "--networks", "mlp"], "'mlp' cannot be measured, since it reads neither texts nor pixels"),
+        (["train", "--networks", "resnet32", "--full"], "--full and --networks exclude each other"),
+        (["train", "--compile", "--aims-only"], "--compile and --aims-only exclude each other"),
         (["data", "--csv", "table.txt"], "table.txt: must be a file .csv"),
         (["data", "--texts", "0"], "texts"),
     ],

@@ -207,6 +207,18 @@ def test_tune_chooses_on_validation_and_says_how_to_use_it(alr, texts, tmp_path)
     assert ended.out.endswith(f"To use it: --set method.options.label_smoothing={told['best']:g}\n")
 
 
+def test_when_no_trial_is_finished_it_is_said_why_and_there_is_still_json(alr, texts):
+    from adaptive_labels.runs import RunFolder
+
+    command = ["tune", texts, "--method", "slr", "--trials", 1, "--epochs", 1, *QUICK, "--json"]
+    (only,) = alr(*command, "--dry-run").json["runs"]
+    with RunFolder.create("runs", only["config"]).lock():
+        ended = alr(*command)
+    assert (ended.status, ended.json["trials"], ended.json["best"]) == (1, [], None)
+    assert ended.err.startswith("alr: no trial finished\nalr: 1 of 1 run failed (slr seed 0: ")
+    assert "is being written by" in ended.err
+
+
 # ---------------------------------------------------------------------------------------------------------- executors
 
 

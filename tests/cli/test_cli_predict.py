@@ -49,6 +49,8 @@ def test_a_table_is_read_by_its_text_column(alr, text_run, tmp_path):
     (tmp_path / "new.csv").write_text('id,text\n7,"bread, soup"\n8,\n9,song guitar\n')
     ended = alr("predict", text_run, "new.csv", "-o", "found.csv")
     assert (ended.status, ended.err, ended.out) == (0, "", "3 predictions are in found.csv.\n")
+    told = alr("predict", text_run, "new.csv", "-o", "found.csv", "--json")
+    assert (told.status, told.json) == (0, {"predictions": 3, "output": "found.csv"})
     with (tmp_path / "found.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["input"] for row in rows] == ["bread, soup", "", "song guitar"]

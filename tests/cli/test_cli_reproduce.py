@@ -69,6 +69,12 @@ def test_other_data_stands_in_for_a_table_s(alr: Alr, tmp_path: Path) -> None:
     record = json.loads((tmp_path / "runs/records/ag_news-fasttext-short.jsonl").read_text(encoding="utf-8"))
     assert record["task"] == "ag_news-fasttext-short@my_news"
 
+    # The folder itself has the same name by any path to it.
+    os.chdir("my_news")
+    again = alr("reproduce", *cell, "--seeds", "1", "--from", "ag_news=.", "--out", "../runs", "--dry-run")
+    os.chdir("..")
+    assert "ag_news-fasttext-short@my_news: 1 run, 1 recorded already." in again.out
+
     # Other data under the same name would be taken for the same column.
     (tmp_path / "my_news/test.csv").write_text("\n".join(rows[:40]), encoding="utf-8")
     ended = alr("reproduce", *cell, "--seeds", "2", "--workers", "1", "--from", "ag_news=my_news")
@@ -95,6 +101,7 @@ def test_a_dry_run_checks_every_cell_without_its_data(alr: Alr, tmp_path: Path) 
         (("text", "--from", "ag=x"), "--from: 'ag=x' is not NAME=PATH with one of towns for the name"),
         (("text", "--scale", "short", "--from", "ag_news"), "'ag_news' is not NAME=PATH with one of ag_news, yahoo_"),
         (("tables", "--page", "x.md"), "--template and --page belong together"),
+        (("tables", "--results", "x"), "there is nothing to make tables of: x/records has no records of them"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(alr: Alr, arguments: tuple[str, ...], sentence: str) -> None:

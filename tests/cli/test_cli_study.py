@@ -108,3 +108,12 @@ def test_what_is_wrong_with_a_study_is_one_sentence(alr: Alr, tmp_path: Path) ->
     assert (ended.status, ended.err.count("\n")) == (2, 1)
     assert "names the task 'small', but there is no" in ended.err
     assert "'big' is none of the study's tasks (small)" in alr("study", "run", file, "--on", "big").err
+
+
+def test_a_folder_of_studies_that_is_missing_or_has_no_records_is_said(alr: Alr, tmp_path: Path) -> None:
+    ended = alr("study", "tables", "nowhere")
+    assert (ended.status, ended.err) == (2, "alr: nowhere is not a folder; give the one that the studies are in\n")
+    (tmp_path / "studies").mkdir()
+    ended = alr("study", "tables")
+    assert (ended.status, ended.out) == (2, "")
+    assert ended.err == "alr: there is nothing to make tables of: results/records has no records of them\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -226,6 +227,11 @@ def test_a_comparison_on_a_slower_machine_is_planned_again_while_it_runs(
     runs, failed = run_plan(plan, heard.append, ["test"])
     assert failed == []
     assert any(event.kind == "late" for event in heard)
+    plans = [place for place, event in enumerate(heard) if event.kind == "plan"]
+    assert plans[0] == 0
+    for begin, end in itertools.pairwise([*plans, len(heard)]):  # every event is of a job of the plan before it
+        assert all(event.job < len(heard[begin].data) for event in heard[begin + 1 : end])
+    assert len(plans) > 1
     (kept,) = json.loads((out / "time-budgets.json").read_text()).values()
     assert kept["epochs"] < hopeful
     assert {(run.result or {})["epochs"] for run in runs} <= {kept["epochs"]}

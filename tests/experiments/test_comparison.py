@@ -51,7 +51,11 @@ def test_methods_are_read_from_a_text(text: str, methods: list[Any]) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(" , ", "methods is empty"), ("alr:attraction", "'alr:attraction': options are written as NAME:OPTION=VALUE")],
+    [
+        (" , ", "methods is empty"),
+        ("alr,:attraction=2", "':attraction=2': options are written as NAME:OPTION=VALUE"),
+        ("alr:attraction", "'alr:attraction': options are written as NAME:OPTION=VALUE"),
+    ],
 )
 def test_methods_that_cannot_be_read_are_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -149,3 +153,10 @@ def test_any_executor_gives_the_same_figures(table: Path, tmp_path: Path, kind: 
             table, "baseline,alr", 2, out=tmp_path / "there", executor=executor, settings=QUICK
         )
     assert figures(found) == figures(expected)
+
+
+def test_methods_that_are_the_same_run_are_planned_once(table: Path, tmp_path: Path) -> None:
+    config = from_dict({**QUICK, "data": {"name": str(table)}})
+    methods = ["dml", ("dml", {"peers": 2})]  # as many as without the option
+    plan = make_plan(config, methods, [0, 1, 1], tmp_path / "runs", estimate=False)
+    assert [run.seed for run in plan.configs] == [0, 1]

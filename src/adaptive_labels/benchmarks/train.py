@@ -21,6 +21,7 @@ from adaptive_labels.data import Examples
 from adaptive_labels.data.augment import random_crop, random_flip
 from adaptive_labels.data.encoders.features import Features
 from adaptive_labels.data.encoders.images import ImageEncoder
+from adaptive_labels.errors import UserError
 from adaptive_labels.experiments import build
 from adaptive_labels.losses import create_loss
 from adaptive_labels.machine import usable_cores
@@ -98,8 +99,13 @@ def bench_train(
 
 
 def make_task(name: str, examples: int | None = None, batch: int | None = None) -> Task:
-    """A network with its data and recipe."""
-    return (_texts if find_model(name)[0].kind == "text" else _images)(name, examples, batch)
+    """A network with its data and recipe; a `UserError` for one that reads neither texts nor pixels."""
+    entry = find_model(name)[0]
+    if entry.kind == "text":
+        return _texts(name, examples, batch)
+    if entry.reads_with({}) != "pixels":
+        raise UserError(f"networks: {name!r} cannot be measured, since it reads neither texts nor pixels")
+    return _images(name, examples, batch)
 
 
 def _images(name: str, examples: int | None, batch: int | None) -> Task:

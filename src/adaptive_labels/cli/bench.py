@@ -31,6 +31,8 @@ def loss(
 ) -> None:
     """What the losses cost beside torch's label-smoothed cross entropy."""
     wanted = _shapes(shapes) if shapes else None
+    if wanted and growth is not None:
+        raise UserError("--shapes and --growth exclude each other: how the cost grows is measured at shapes of its own")
     _check_file(growth, ".svg")
     _prepare(csv, threads)
     from adaptive_labels.benchmarks import loss as losses
@@ -59,11 +61,15 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Whole steps: the loop beside a bare one, ALR-S beside the baseline."""
+    if full and networks:
+        raise UserError("--full and --networks exclude each other: name preact-resnet18 among the networks")
+    if compile and aims_only:
+        raise UserError("--compile and --aims-only exclude each other: a compiled network has no aim")
     _prepare(csv, threads)
     from adaptive_labels.benchmarks import train as training
 
     chosen = split_names(networks) or training.NETWORKS
-    if full and not networks:
+    if full:
         chosen = (training.FULL, *chosen[1:])
     result = training.bench_train(
         chosen,

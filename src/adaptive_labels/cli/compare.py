@@ -126,7 +126,7 @@ def carry_out(
             problem = ensure_reference(plan.configs[0], plan.dataset, plan.out, seconds_for(plan.budget))
         if problem and not as_json:
             prose(problem)
-    with show_encoding(), make_listener(plan, quiet=as_json) as listener:
+    with show_encoding(), make_listener(quiet=as_json) as listener:
         runs, failed = run_plan(plan, listener, sys.argv, executor)
     show(runs)
     in_all = counted(len(plan.configs) + len(plan.first), "run")

@@ -77,15 +77,25 @@ def end_with_failures(failed: int) -> None:
 
 
 def show_pages(
-    write: Callable[[], Iterable[Path]], template: Path | None, page: Path | None, render: Callable[[Path], str]
+    write: Callable[[], Iterable[Path]],
+    results: Path,
+    template: Path | None,
+    page: Path | None,
+    render: Callable[[Path], str],
 ) -> None:
-    """Write tables, fill a template with them if there is one, and print where they went."""
+    """Write tables of the records in ``results``, fill a template with them if there is one, and print where they went.
+
+    It is the user's mistake if there is neither.
+    """
     from adaptive_labels.files import write_bytes
 
     if (template is None) != (page is None):
         raise UserError("--template and --page belong together: what to fill, and where it goes")
-    for path in write():
-        typer.echo(str(path))
+    written = [str(path) for path in write()]
+    if not written and template is None:
+        raise UserError(f"there is nothing to make tables of: {results / 'records'} has no records of them")
+    for path in written:
+        typer.echo(path)
     if template is not None and page is not None:
         try:
             write_bytes(page, render(template).encode())

@@ -9,7 +9,9 @@ import typer
 
 from adaptive_labels.cli.app import app
 from adaptive_labels.cli.options import Json, Run, argument, count, option
+from adaptive_labels.cli.output import show_json
 from adaptive_labels.cli.progress import show_encoding
+from adaptive_labels.words import counted
 
 
 @app.command()
@@ -43,7 +45,10 @@ def predict(
         write_bytes(
             output, as_csv(["input", "class", "probability", *predictor.classes], rows).encode(errors="replace")
         )
-        typer.echo(f"{len(rows):,} predictions are in {output}.")
+        if as_json:
+            show_json({"predictions": len(rows), "output": str(output)})
+        else:
+            typer.echo(f"{counted(len(rows), 'prediction')} {'is' if len(rows) == 1 else 'are'} in {output}.")
         return
     for name, ranking in zip(shown, rankings, strict=True):
         if as_json:

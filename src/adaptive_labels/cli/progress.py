@@ -14,7 +14,6 @@ from adaptive_labels.cli.output import clock
 from adaptive_labels.words import counted
 
 if TYPE_CHECKING:
-    from adaptive_labels.experiments.comparison import Plan
     from adaptive_labels.experiments.executors import Event
 
 HEARTBEAT_SECONDS = 30.0
@@ -89,35 +88,48 @@ def _make_bar() -> Any:
 
 
 @contextmanager
-def make_listener(plan: Plan, quiet: bool = False) -> Iterator[Callable[[Event], None]]:
-    """A function to call with each event of a plan's runs: it prints a line when a run ends, and shows the progress.
+def make_listener(quiet: bool = False) -> Iterator[Callable[[Event], None]]:
+    """A function to call with each event of runs: it prints a line when a run ends, and shows the progress.
 
     On a terminal there is one bar for all runs, and one for each run under way; elsewhere there is a line every half
     minute while no run ends.
     """
-    names = [plan.name_of(config) for config in plan.jobs]
-    if quiet or not names:
+    if quiet:
         yield lambda event: None
     elif sys.stdout.isatty():
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         texts = (TextColumn("{task.description}"), TextColumn("{task.fields[figures]}"))
-        with Progress(texts[0], BarColumn(), texts[1], TimeElapsedColumn()) as bars:
-            yield _Listener(names, bars)
+        bars = Progress(texts[0], BarColumn(), texts[1], TimeElapsedColumn())
+        try:
+            yield _Listener(bars)
+        finally:
+            bars.stop()
     else:
-        yield _Listener(names, None)
+        yield _Listener(None)
 
 
 class _Listener:
-    def __init__(self, names: list[str], bars: Any) -> None:
-        self.names, self.bars = names, bars
+    def __init__(self, bars: Any) -> None:
+        self.bars = bars
         self.began = self.spoke = time.monotonic()
+        self._plan([])
+
+    def _plan(self, names: list[str]) -> None:
+        """Take the names of all runs to come; what was planned before is given up, or done."""
+        self.names, self.whole = names, None
         self.ended: set[int] = set()
         self.tasks: dict[int, Any] = {}
-        self.whole = None if bars is None else bars.add_task("all runs", total=len(names), figures="")
+        if self.bars is not None and names:
+            self.bars.start()
+            for task in self.bars.task_ids:
+                self.bars.remove_task(task)
+            self.whole = self.bars.add_task("all runs", total=len(names), figures="")
 
     def __call__(self, event: Event) -> None:
-        if event.kind in ("done", "failed"):
+        if event.kind == "plan":
+            self._plan(event.data)
+        elif event.kind in ("done", "failed"):
             self.ended.add(event.job)
             self._say(event.job, _ending(event))
             self._move(event.job, None, 1.0)

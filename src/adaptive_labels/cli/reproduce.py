@@ -1,7 +1,6 @@
 """`alr reproduce`: rerun the paper's tables and figure, and compare with the printed ones."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +25,6 @@ from adaptive_labels.cli.output import block, check_output, end_with_failures, o
 from adaptive_labels.cli.progress import make_listener
 from adaptive_labels.cli.study import run_missing
 from adaptive_labels.errors import UserError
-from adaptive_labels.machine import usable_cores
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -74,8 +72,7 @@ def _command(table: str) -> Callable[..., None]:
         reproduction = load_reproduction(table, scale)
         choice = Choice(split_names(only), split_names(networks), split_names(data))
         instead = _stand_ins(reproduction, stand_ins or [])
-        many = workers or usable_cores()
-        work = Work(out, results or out, data_dir, many, instead, executor, split_names(log))
+        work = Work(out, results or out, data_dir, workers, instead, executor, split_names(log))
         failed = _fill(reproduction, choice, seeds, work, dry_run, as_json)
         compared = compare_with_paper(reproduction, read_records(work.results, reproduction.study))
         if as_json:
@@ -144,7 +141,8 @@ def figure(
     open_output(out)
     work = Work(out, out, data_dir)
     elsewhere = None if data == reproduction.study.config(task).data.name else data
-    run = figure.train(reproduction, task, work, partial(make_listener, quiet=as_json), elsewhere)
+    with make_listener(quiet=as_json) as listener:
+        run = figure.train(reproduction, task, work, listener, elsewhere)
     maps = figure.read_heat_maps(run, paper)
     of = task if elsewhere is None else f"{maps.data}-{scale}"
     written, without = figure.write_picture(maps, figures or out, f"figure-{of}")
@@ -170,4 +168,4 @@ def tables(
     """Make the tables of all recipes that have records, as Markdown."""
     from adaptive_labels.paper.comparison import fill_template, write_tables
 
-    show_pages(lambda: write_tables(results), template, page, lambda page: fill_template(page, results))
+    show_pages(lambda: write_tables(results), results, template, page, lambda page: fill_template(page, results))

@@ -1,6 +1,5 @@
 """`alr study`: the studies behind the defaults, and the tables made of their records."""
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +21,7 @@ from adaptive_labels.cli.options import (
 )
 from adaptive_labels.cli.output import end_with_failures, open_output, prose, show_pages
 from adaptive_labels.cli.progress import make_listener
-from adaptive_labels.machine import usable_cores
+from adaptive_labels.errors import UserError
 from adaptive_labels.words import counted
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def run(
     for task in tasks:
         if task not in study.tasks:
             raise StudyError(f"on: {task!r} is none of the study's tasks ({', '.join(study.tasks)})")
-    work = Work(out, results, data_dir, workers or usable_cores(), executor=executor, log=split_names(log))
+    work = Work(out, results, data_dir, workers, executor=executor, log=split_names(log))
     end_with_failures(sum(run_missing(f"{study.title}, on {task}", study, task, work, dry_run) for task in tasks))
 
 
@@ -72,7 +71,8 @@ def run_missing(
     if dry_run or done >= wanted:
         return 0
     open_output(work.out)
-    failures = run_study(study, task, work, partial(make_listener, quiet=quiet))
+    with make_listener(quiet) as listener:
+        failures = run_study(study, task, work, listener)
     for outcome in failures:
         typer.echo(f"alr: {task}, {outcome.job.name}: {outcome.error}", err=True)
     return len(failures)
@@ -88,6 +88,12 @@ def tables(
     """Make the tables of all studies from their records."""
     from adaptive_labels.experiments.studies.tables import fill_template, write_tables
 
+    if not studies.is_dir():
+        raise UserError(f"{studies} is not a folder; give the one that the studies are in")
     show_pages(
-        lambda: write_tables(studies, results), template, page, lambda page: fill_template(page, studies, results)
+        lambda: write_tables(studies, results),
+        results,
+        template,
+        page,
+        lambda page: fill_template(page, studies, results),
     )

@@ -59,9 +59,11 @@ def _show(runs: list["RunFolder"], option: str, method: str, as_json: bool) -> N
     for run in runs:
         if run.result is not None and run.result["status"] == "finished":
             by_value[run.config["method"]["options"][option]].append(run.result["metrics"])
-    if not by_value:
+    if not by_value:  # `carry_out` says why, and ends with status 1
         typer.echo("alr: no trial finished", err=True)
-        raise typer.Exit(1)
+        if as_json:
+            show_json({"method": method, "trials": [], "best": None, "test_top1": None})
+        return
     scores = {value: _summary(found, "validation") for value, found in by_value.items()}
     best = max(scores, key=lambda value: scores[value].mean)
     test = _summary(by_value[best], "test")

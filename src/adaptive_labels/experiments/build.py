@@ -376,6 +376,11 @@ def _fit_inputs(model: nn.Module, dataset: Dataset, encoder: Encoder) -> None:
         fit_inputs(encode(encoder, dataset.train).batch(chosen))
 
 
+def count_parameters(module: nn.Module) -> int:
+    """How many numbers a module learns."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
 def has_batch_norm(config: RunConfig, prepared: Prepared) -> bool:
     """Whether the network of a configuration normalises by what a batch has in common."""
     network = _outline(config, prepared.dataset, prepared.encoder)

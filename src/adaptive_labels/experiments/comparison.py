@@ -28,7 +28,16 @@ from adaptive_labels.experiments.estimate import (
     seconds_of_encoding,
     seconds_of_run,
 )
-from adaptive_labels.experiments.executors import Do, Job, Listener, Outcome, find_executor, in_this_process, run_jobs
+from adaptive_labels.experiments.executors import (
+    Do,
+    Event,
+    Job,
+    Listener,
+    Outcome,
+    find_executor,
+    in_this_process,
+    run_jobs,
+)
 from adaptive_labels.experiments.executors.local import LocalExecutor
 from adaptive_labels.experiments.plan import (
     IMPORT_SECONDS,
@@ -60,7 +69,7 @@ def parse_methods(text: str) -> list[Method]:
     found: list[Method] = []
     for part in re.split(r",(?![^\[]*\])", text):  # not at a comma within a list
         name, *options = re.split(r":(?=[^:=]*=)", part.strip())
-        if ":" in name:
+        if ":" in name or (options and not name.strip()):
             raise ConfigError(f"methods has {part.strip()!r}: options are written as NAME:OPTION=VALUE")
         settings = with_settings(RunConfig(), [f"method.options.{option}" for option in options])
         method = (name.strip(), settings.method.options) if options else name.strip()
@@ -112,7 +121,7 @@ def make_plan(
             return budgets.fit_into(budget, config, planned, measured, _encoded if encode else None)
     plan = planned(config, None)
     if not estimate or not plan.todo:
-        return dataclasses.replace(plan, workers=_most_workers(plan, workers))
+        return with_workers(plan, workers)
     return min(measured(plan, MEASURED_SECONDS), key=lambda plan: plan.seconds or 0.0)
 
 
@@ -130,9 +139,10 @@ def _resolved(
     return resolved
 
 
-def _most_workers(plan: Plan, workers: int | None) -> int:
+def with_workers(plan: Plan, workers: int | None) -> Plan:
+    """The plan with so many runs at a time, or one per GPU, or else per core; no more than can be done at once."""
     places = len(_gpus(plan.configs[0].training.device)) or usable_cores()
-    return min(workers or places, max([1, *map(len, plan.stages)]))
+    return dataclasses.replace(plan, workers=min(workers or places, max([1, *map(len, plan.stages)])))
 
 
 def _encoded(plan: Plan, until: float) -> float | None:
@@ -159,11 +169,11 @@ def _measured(workers: int | None, known: Known, plan: Plan, seconds: float) -> 
     encoding = sum(seconds_of_encoding(run, plan.dataset, seconds, known) for run in kinds.values())
     if plan.budget is not None and encoding and encoding > budgets.MOST_ENCODING * plan.budget.left:
         return []
-    count = _most_workers(plan, workers)
+    whole = with_workers(plan, workers)
     different = {cost_key(run): run for run in reversed(plan.jobs)}
-    threads = max(1, usable_cores() // count)
+    threads = max(1, usable_cores() // whole.workers)
     costs = {key: seconds_of_run(run, plan.dataset, threads, seconds, known) for key, run in different.items()}
-    whole = dataclasses.replace(plan, workers=count, costs=costs, encoding=encoding)
+    whole = dataclasses.replace(whole, costs=costs, encoding=encoding)
     return [whole] if workers is not None else [dataclasses.replace(whole, workers=1), whole]
 
 
@@ -172,8 +182,9 @@ def run_plan(
 ) -> tuple[list[RunFolder], list[Outcome]]:
     """Do what is left of a plan, stage by stage. Returns all its finished runs, and the outcomes that are failures.
 
-    ``listener`` hears of every run by its number among the plan's jobs; ``command`` is recorded with every run. Without
-    an executor the runs are done in local processes if the plan has several workers, or else in this process.
+    ``listener`` hears of the plan, and of every run by its number among the plan's jobs; of both again if a budget
+    leads to another plan. ``command`` is recorded with every run. Without an executor the runs are done in local
+    processes if the plan has several workers, or else in this process.
     """
     if not plan.configs:
         return [], []
@@ -185,6 +196,7 @@ def run_plan(
         prepare(plan.out)
     with own or nullcontext(), _shared_data(plan, executor or own) as (do, data):
         while True:
+            listener(Event(0, "plan", [plan.name_of(run) for run in plan.jobs]))
             outcomes, late = _run_stages(plan, listener, command, executor or own, do, data)
             if not late or plan.budget is None or plan.budget.left <= 0 or plan.configs[0].training.epochs == 1:
                 break

@@ -120,12 +120,15 @@ class Plan:
         return " ".join([config.method.name, *model, *varied, f"seed {config.seed}"])
 
 
-def plan_runs(dataset: Dataset, configs: Iterable[RunConfig], out: Path, workers: int = 1, **more: Any) -> Plan:
-    """A plan for resolved configurations; which of them are finished is read from ``out`` here, and nowhere later."""
-    configs = tuple(configs)
+def plan_runs(dataset: Dataset, configs: Iterable[RunConfig], out: Path, **more: Any) -> Plan:
+    """A plan for resolved configurations; which of them are finished is read from ``out`` here, and nowhere later.
+
+    Two that are the same run, such as one with an option at its default and one without it, are planned once.
+    """
+    configs = tuple({name_of_run(config): config for config in configs}.values())
     needed = with_needed(configs).items()
     finished = frozenset(name for name, run in needed if is_finished(out, run))
-    return Plan(dataset, configs, out, workers, finished, **more)
+    return Plan(dataset, configs, out, finished=finished, **more)
 
 
 def with_needed(configs: Iterable[RunConfig]) -> dict[str, RunConfig]:

@@ -32,6 +32,7 @@ from adaptive_labels.training.evaluation import predict_logits, predicted_batche
 from adaptive_labels.training.loop import FitResult, Interrupted, fit
 from adaptive_labels.training.progress import Reporter, SilentReporter
 from adaptive_labels.training.recorders import Recorder, SilentRecorder
+from adaptive_labels.training.session import contained
 
 # Torch's random state is one per process: two threads that trained at once would draw from each other's.
 _ONE_AT_A_TIME = threading.Lock()
@@ -78,7 +79,8 @@ def execute(
             if fitted.status == "diverged":
                 fitted = processes.from_first(lambda: keep_evidence(run, fitted, prepared))
             learners = objective.learners if fitted.status != "diverged" else ()
-            every = [_metrics(learner, prepared, run.path) for learner in learners]
+            with contained(torch.device("cpu"), config.training.threads):  # other threads round the figures differently
+                every = [_metrics(learner, prepared, run.path) for learner in learners]
             if processes.rank() == 0:
                 result = _result(config, prepared, objective, fitted, every, run)
                 if taught_by is not None:
@@ -173,8 +175,8 @@ def _result(
         "seed": config.seed,
         "epochs": fitted.epochs,
         "parameters": {
-            "network": _count_parameters(objective.model),
-            "criterion": _count_parameters(objective.criterion),
+            "network": build.count_parameters(objective.model),
+            "criterion": build.count_parameters(objective.criterion),
             "training": objective.held_parameters,
         },
         "metrics": {},
@@ -255,7 +257,7 @@ def _peers(config: RunConfig, objective: Objective, every: Sequence[dict[str, di
         for split, figures in every[0].items()
     }
     networks = [
-        {"model": model.name, "parameters": _count_parameters(learner), "metrics": metrics}
+        {"model": model.name, "parameters": build.count_parameters(learner), "metrics": metrics}
         for model, learner, metrics in zip(teachers.networks(config), objective.learners, every, strict=True)
     ]
     return {"networks": networks, "mean": mean}
@@ -273,7 +275,3 @@ def _teacher(run: RunFolder) -> dict[str, Any]:
         "top1": {split: result["metrics"][split]["top1"] for split in ("validation", "test")},
         "seconds": result["seconds"],
     }
-
-
-def _count_parameters(module: torch.nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())

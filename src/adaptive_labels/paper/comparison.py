@@ -13,6 +13,7 @@ from adaptive_labels.config import RunConfig
 from adaptive_labels.experiments import build
 from adaptive_labels.experiments.studies.records import Records, read_records
 from adaptive_labels.experiments.studies.tables import Row
+from adaptive_labels.files import write_files
 from adaptive_labels.paper.recipes import (
     Column,
     Printed,
@@ -180,15 +181,11 @@ def _render_columns(compared: Sequence[Comparison], markdown: bool) -> str:
 
 def write_tables(results: Path) -> list[Path]:
     """Write `tables/reproduce-TABLE-SCALE.md` for every table and scale that has records; what was written."""
-    written = []
-    for reproduction in all_reproductions():
-        if records := read_records(results, reproduction.study):
-            path = results / "tables" / f"reproduce-{reproduction.study.name}.md"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            page = render(reproduction, compare_with_paper(reproduction, records), markdown=True)
-            path.write_text(page, encoding="utf-8")
-            written.append(path)
-    return written
+    files = {}
+    for one in all_reproductions():
+        if records := read_records(results, one.study):
+            files[f"reproduce-{one.study.name}.md"] = render(one, compare_with_paper(one, records), markdown=True)
+    return write_files(results / "tables", files)
 
 
 def fill_template(template: Path, results: Path) -> str:

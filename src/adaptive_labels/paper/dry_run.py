@@ -34,10 +34,7 @@ def check_cell(config: RunConfig, variant: Variant) -> str:
     with build.shapes_only():
         model = build.make_model(resolved, dataset.num_classes, sizes)
     criterion = build.make_criterion(resolved, dataset)
-    counts = {
-        "network": sum(one.numel() for one in model.parameters()),
-        "criterion": sum(one.numel() for one in criterion.parameters()),
-    }
+    counts = {"network": build.count_parameters(model), "criterion": build.count_parameters(criterion)}
     return f"{parameters(counts)} parameters; {build.describe(resolved)}"
 
 

@@ -3,7 +3,6 @@
 Shapes: E epochs shown, K classes.
 """
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaptive_labels.analysis.residual_labels import Consistency, consistency, row_entropy, top_confusions
-from adaptive_labels.experiments.studies.runner import Listening, Work, run_variant
+from adaptive_labels.config import changed
+from adaptive_labels.experiments.executors import Listener
+from adaptive_labels.experiments.studies.runner import Work, run_variant
 from adaptive_labels.experiments.studies.study import StudyError, Variant
 from adaptive_labels.paper.recipes import PaperFigure, Reproduction
 from adaptive_labels.report.charts import panels
@@ -82,17 +83,15 @@ def find_task(reproduction: Reproduction, data: str | None) -> str:
     return found[data]
 
 
-def train(
-    reproduction: Reproduction, task: str, work: Work, listening: Listening, data: str | None = None
-) -> RunFolder:
+def train(reproduction: Reproduction, task: str, work: Work, listener: Listener, data: str | None = None) -> RunFolder:
     """The ALR run of a task, trained unless it is there already: the same as that cell of the CIFAR table.
 
     `data` is a path to other images that its recipe is to be used on.
     """
     config = work.config(reproduction.study, task)
     if data is not None:
-        config = dataclasses.replace(config, data=dataclasses.replace(config.data, name=data))
-    run = run_variant(config, Variant(METHOD, METHOD), work.out, listening)
+        config = changed(config, "data", name=data)
+    run = run_variant(config, Variant(METHOD, METHOD), work.out, listener)
     result = run.result or {}
     if result.get("status") == "diverged":
         raise StudyError(f"the run {run.path} diverged: {result['reason']}")

@@ -13,7 +13,11 @@ from adaptive_labels.analysis.format import difference
 from adaptive_labels.analysis.statistics import compare_all
 from adaptive_labels.analysis.suspects import mean_residual_labels
 from adaptive_labels.config import DataConfig, ModelConfig
-from adaptive_labels.experiments import build
+from adaptive_labels.errors import UserError
+from adaptive_labels.experiments import build, comparison
+from adaptive_labels.experiments.executors import Outcome
+from adaptive_labels.experiments.plan import Plan
+from adaptive_labels.experiments.studies import runner
 from adaptive_labels.experiments.studies.records import (
     append_record,
     describe_margins,
@@ -21,7 +25,7 @@ from adaptive_labels.experiments.studies.records import (
     read_records,
     records_file,
 )
-from adaptive_labels.experiments.studies.runner import Work, run_study
+from adaptive_labels.experiments.studies.runner import Work, count_runs, run_study
 from adaptive_labels.experiments.studies.study import StudyError, Variant, load_study
 from adaptive_labels.experiments.studies.tables import (
     Row,
@@ -32,7 +36,7 @@ from adaptive_labels.experiments.studies.tables import (
     rows_of,
     study_page,
 )
-from adaptive_labels.runs import RunError
+from adaptive_labels.runs import RunError, RunFolder
 
 HEAD = 'title = "T"\nquestion = "Q?"\ntasks = ["b"]\nseeds = 3\n'
 BASELINE = '[[variant]]\nname = "baseline"\nmethod = "baseline"\n'
@@ -425,3 +429,49 @@ def test_the_rise_of_the_validation_loss_is_from_its_lowest_epoch_to_the_last(tm
     records = by_key([record(study.variants[0], 0, 0.5, 0.5) | {"course": course}])
     assert "| rise of validation NLL |" in study_page(study, records)
     assert "| 0.250 |" in study_page(study, records)
+
+
+SMALL = """
+[task.b]
+data.name = "digits"
+data.train_fraction = 0.1
+model.name = "preact-resnet18-w4"
+training = {epochs = 1, residual_lr = 2.0, threads = 1}
+"""
+
+
+def test_variants_that_are_one_run_each_have_their_record(tmp_path: Path) -> None:
+    text = HEAD.replace('tasks = ["b"]\n', "").replace("3", "1") + 'methods = ["baseline", "alr"]\n'
+    text += '[[variant]]\nname = "rate 2"\nmethod = "alr"\ntraining.residual_lr = 2.0\n' + SMALL  # the task's own
+    study, work = load_study(write(tmp_path / "s.toml", text)), Work(tmp_path / "runs", tmp_path, workers=1)
+    heard = []
+    assert run_study(study, "b", work, heard.append) == []
+    assert count_runs(study, "b", work) == (3, 3)
+    assert [event.kind for event in heard].count("done") == 2
+
+
+def test_runs_at_a_time_are_as_many_as_there_are_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = HEAD.replace('tasks = ["b"]\n', "") + 'methods = ["baseline", "alr"]\n' + SMALL
+    study, asked = load_study(write(tmp_path / "s.toml", text)), []
+
+    def plan_only(plan: Plan, *_: object) -> tuple[list[RunFolder], list[Outcome]]:
+        asked.append(plan.workers)
+        return [], []
+
+    monkeypatch.setattr(runner, "run_plan", plan_only)
+    monkeypatch.setattr(comparison, "_gpus", lambda device: ("0", "1", "2"))
+    run_study(study, "b", Work(tmp_path / "runs", tmp_path), lambda event: None)
+    monkeypatch.setattr(comparison, "_gpus", lambda device: ())
+    run_study(study, "b", Work(tmp_path / "runs", tmp_path, workers=50), lambda event: None)
+    assert asked == [3, 6]  # six runs: two methods with three seeds
+
+
+def test_a_tracker_that_cannot_be_told_is_refused_before_any_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = HEAD.replace('tasks = ["b"]\n', "") + BASELINE + SMALL
+    study = load_study(write(tmp_path / "s.toml", text))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match="log is mlflow, which is not installed"):
+        run_study(study, "b", Work(tmp_path / "runs", tmp_path, log=("mlflow",)), lambda event: None)
+    assert not (tmp_path / "runs").exists()

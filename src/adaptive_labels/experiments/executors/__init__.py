@@ -53,10 +53,11 @@ class Event:
     """What happens to a job: it begins, it moves on, it ends.
 
     data: of "progress" where the run is, of "waiting" what for, of "done" the run's folder, of "failed" and "late" why.
+    A "plan" comes before the events of its jobs, also when runs are planned again; its data are the names of all.
     """
 
     job: int
-    kind: Literal["start", "progress", "waiting", "done", "failed", "late"]
+    kind: Literal["plan", "start", "progress", "waiting", "done", "failed", "late"]
     data: Any = None
 
 

@@ -33,7 +33,7 @@ def make_record(run: RunFolder, task: str, variant: Variant) -> Record:
     if result is None:
         raise RunError(f"{run.path} is unfinished: there is nothing to record")
     recipe = recipe_hash(config)
-    config["data"] |= {"name": PurePath(config["data"]["name"]).name, "data_dir": None}
+    config["data"] |= {"name": _short(config["data"]["name"]), "data_dir": None}
     for path in ("teacher", "initial_labels"):  # their hashes say which they are
         config["method"]["options"].pop(path, None)
     config["model"].pop("weights", None)
@@ -126,7 +126,13 @@ def stand_in_name(task: str, data: str) -> str:
     >>> stand_in_name("ag_news-fasttext-short", "somewhere/my_news")
     'ag_news-fasttext-short@my_news'
     """
-    return f"{task}@{PurePath(data).name}"
+    return f"{task}@{_short(data)}"
+
+
+def _short(data: str) -> str:
+    """The last part of a path to data; where that says nothing, as in `.`, the folder's own name."""
+    name = PurePath(data).name
+    return Path(data).resolve().name if name in ("", "..") else name
 
 
 def record_key(record: Mapping[str, Any]) -> tuple[str, str, int]:
@@ -154,11 +160,13 @@ def read_lines(path: Path) -> list[Record]:
     """
     found = []
     for number, line in enumerate(whole_lines(path), start=1):
+        if not line.strip():
+            continue
         try:
-            one = parse_json(line) if line.strip() else None
-            if lacking := [key for key in NEEDED if one is not None and key not in one]:
+            record = parse_json(line)
+            if lacking := [key for key in NEEDED if key not in record]:
                 raise ValueError(f"it has no {', '.join(lacking)}")
-            found += [{"task": one.get("bench"), **one}] if one is not None else []  # how the earliest call their task
+            found.append({"task": record.get("bench"), **record})  # the earliest call their task so
         except (ValueError, TypeError) as error:
             raise RunError(f"{path} line {number} is no record: {error}.") from None
     return found
@@ -169,7 +177,7 @@ def read_records(results: Path, study: Study) -> Records:
     found = {}
     for task in study.tasks:
         lines = read_lines(records_file(results, task))
-        own = PurePath(study.config(task).data.name).name if lines else ""
+        own = _short(study.config(task).data.name) if lines else ""
         for record in lines:
             if record["task"] == task and record["config"]["data"]["name"] != own:  # of an earlier version
                 record["task"] = stand_in_name(task, record["config"]["data"]["name"])

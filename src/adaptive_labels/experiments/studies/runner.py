@@ -4,11 +4,10 @@ import concurrent.futures as futures
 import dataclasses
 import hashlib
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,8 +15,9 @@ from adaptive_labels.analysis.suspects import mean_residual_labels
 from adaptive_labels.config import RunConfig, changed, from_dict, to_dict
 from adaptive_labels.data import Dataset
 from adaptive_labels.experiments import build
-from adaptive_labels.experiments.comparison import Plan, plan_runs, run_plan
-from adaptive_labels.experiments.executors import Event, Outcome
+from adaptive_labels.experiments.comparison import plan_runs, run_plan, with_workers
+from adaptive_labels.experiments.executors import Event, Listener, Outcome
+from adaptive_labels.experiments.plan import name_of_run
 from adaptive_labels.experiments.studies.records import (
     Records,
     append_record,
@@ -26,9 +26,8 @@ from adaptive_labels.experiments.studies.records import (
     stand_in_name,
 )
 from adaptive_labels.experiments.studies.study import TUNE_SEEDS, Study, StudyError, Variant
+from adaptive_labels.experiments.trackers import check_trackers
 from adaptive_labels.runs import RunFolder, run_id, write_npz
-
-Listening = Callable[[Plan], Any]  # a context manager that gives something to tell events to
 
 
 @dataclass(frozen=True)
@@ -36,13 +35,14 @@ class Work:
     """Where runs are done, and where they and their records go.
 
     stand_ins: the data in the place of a task's, by the name of what it replaces.
+    workers: processes at a time; None for one per GPU, or else per core.
     executor: what does the runs, in the place of ``workers`` processes; log: the trackers that are told of them.
     """
 
     out: Path
     results: Path
     data_dir: str | None = None
-    workers: int = 1
+    workers: int | None = None
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     executor: futures.Executor | None = None
     log: tuple[str, ...] = ()
@@ -60,16 +60,17 @@ class Work:
         return task if instead is None else stand_in_name(task, instead)
 
 
-def run_study(study: Study, task: str, work: Work, listening: Listening) -> list[Outcome]:
+def run_study(study: Study, task: str, work: Work, listener: Listener) -> list[Outcome]:
     """Run every variant × seed that is missing on a task; returns the failures."""
     config, name = work.config(study, task), work.recorded_as(study, task)
+    check_trackers(config, work.out)
     dataset = build.load_data(config.data, config.model)
     for (other, _, _), record in read_records(work.results, study).items() if name != task else ():
         # Two folders that are called alike would be one column.
         if other == name and record["config"]["data"].get("fingerprint", dataset.fingerprint) != dataset.fingerprint:
             raise StudyError(f"{name} has records of other data under this name: rename the data, or give --results")
     failed: list[Outcome] = []
-    run = partial(_run, failed, name, config, dataset, work, listening)
+    run = partial(_run, failed, name, config, dataset, work, listener)
     tried: set[tuple[str, int]] = set()
     for _ in range(2):  # once its trials are recorded, the best one of a tuned variant is known and gets its seeds
         records = read_records(work.results, study)
@@ -113,13 +114,11 @@ def count_runs(study: Study, task: str, work: Work) -> tuple[int, int]:
     return len(pairs) + len(open_ends) * len(seeds[TUNE_SEEDS:]), done
 
 
-def run_variant(config: RunConfig, variant: Variant, out: Path, listening: Listening) -> RunFolder:
+def run_variant(config: RunConfig, variant: Variant, out: Path, listener: Listener) -> RunFolder:
     """One run of a variant on a task's configuration, trained unless it is there already; nothing is recorded."""
     dataset = build.load_data(config.data, config.model)
     resolved, _ = build.resolve_for(with_variant(config, variant), dataset)
-    plan = plan_runs(dataset, [resolved], out)
-    with listening(plan) as tell:
-        runs, failed = run_plan(plan, tell, sys.argv)
+    runs, failed = run_plan(plan_runs(dataset, [resolved], out), listener, sys.argv)
     if failed:
         raise StudyError(f"the run failed: {failed[0].error}")
     return runs[0]
@@ -142,34 +141,33 @@ def _run(
     task: RunConfig,
     dataset: Dataset,
     work: Work,
-    listening: Listening,
-    pairs: Iterable[tuple[Variant, int]],
+    listener: Listener,
+    pairs: Sequence[tuple[Variant, int]],
     labels: str | None = None,
 ) -> list[RunFolder]:
     """Do and record the runs of variants and seeds; all that are finished. The failures are added to ``failed``."""
+    if not pairs:
+        return []
     resolved: dict[str, RunConfig] = {}
-    variants: dict[str, Variant] = {}
+    variants: dict[str, list[Variant]] = {}  # several can be one run: one gives a setting that the others have anyway
     configs = []
     for variant, seed in pairs:
         if variant.key not in resolved:
             resolved[variant.key], _ = build.resolve_for(with_variant(task, variant, labels), dataset)
         configs.append(dataclasses.replace(resolved[variant.key], seed=seed))
-        variants[run_id(to_dict(configs[-1]))] = variant
-    plan = plan_runs(dataset, configs, work.out, work.workers)
+        variants.setdefault(name_of_run(configs[-1]), []).append(variant)
+    plan = with_workers(plan_runs(dataset, configs, work.out), work.workers)
 
     def record(run: RunFolder) -> None:
-        variant = variants.get(run_id(run.config))
-        if variant is not None:  # not a run that was only learned from
+        for variant in variants.get(run_id(run.config), ()):  # none for a run that was only learned from
             append_record(work.results, make_record(run, name, variant))
 
-    with listening(plan) as tell:
+    def hear(event: Event) -> None:
+        listener(event)
+        if event.kind == "done":
+            record(RunFolder(Path(event.data)))
 
-        def hear(event: Event) -> None:
-            tell(event)
-            if event.kind == "done":
-                record(RunFolder(Path(event.data)))
-
-        runs, failures = run_plan(plan, hear, sys.argv, work.executor)
+    runs, failures = run_plan(plan, hear, sys.argv, work.executor)
     failed += failures
     for run in runs:  # those that had been finished before
         record(run)

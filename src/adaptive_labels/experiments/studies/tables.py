@@ -14,6 +14,7 @@ from adaptive_labels.analysis.statistics import compare, compare_all, summarise
 from adaptive_labels.experiments.studies.combined import combined_tables, draw_combined
 from adaptive_labels.experiments.studies.records import Record, Records, read_records
 from adaptive_labels.experiments.studies.study import COLUMNS, Figure, Study, StudyError, Variant, load_study
+from adaptive_labels.files import write_files
 from adaptive_labels.report.charts import Axis, Curve, line_chart
 from adaptive_labels.report.figures import standalone
 
@@ -210,20 +211,14 @@ def draw(figure: Figure, curves: Mapping[str, Curve]) -> str:
 
 def write_tables(studies: Path, results: Path) -> list[Path]:
     """Write the page and the picture of every study that has records; the files."""
-    written = []
+    files = {}
     for file in sorted(studies.glob("*.toml")):
         study = load_study(file)
         records = read_records(results, study)
-        if any(rows_of(study, task, records) for task in study.tasks):
-            path = results / "tables" / f"{study.name}.md"
-            files = {path: study_page(study, records)}
+        if accuracies := _accuracies(study, records):
+            files[f"{study.name}.md"] = study_page(study, records)
             if study.figure is not None and (curves := curves_of(study, study.figure, records)):
-                files[path.with_suffix(".svg")] = draw(study.figure, curves)
-            accuracies = _accuracies(study, records)
+                files[f"{study.name}.svg"] = draw(study.figure, curves)
             if study.combined and (drawing := draw_combined(accuracies, study.combined, study.title)):
-                files[path.with_suffix(".svg")] = standalone(drawing)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            for name, text in files.items():
-                name.write_text(text, encoding="utf-8")
-                written.append(name)
-    return written
+                files[f"{study.name}.svg"] = standalone(drawing)
+    return write_files(results / "tables", files)
