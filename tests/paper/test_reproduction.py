@@ -270,6 +270,12 @@ def test_a_page_shows_the_columns_that_have_been_begun(tmp_path: Path) -> None:
     assert page.count("**CIFAR-100, ResNet18**") == 1
     assert "WideResNet" not in page
     assert "B Nothing of this table has been run yet. C" in page
+    template.write_text("{{cifar-cpu:metrics}}", encoding="utf-8")
+    append_record(tmp_path, record("cifar100-airbench-cpu", Variant("", "baseline"), 0, 0.5))
+    heading, table = fill_template(template, tmp_path).split("\n\n")
+    assert heading == "**CIFAR-100, ResNet18**"
+    assert "| AURC | train % |" in table
+    (tmp_path / "records" / "cifar100-airbench-cpu.jsonl").unlink()
     assert [path.name for path in write_tables(tmp_path)] == ["reproduce-cifar-short.md"]
 
 

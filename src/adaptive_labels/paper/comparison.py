@@ -12,7 +12,7 @@ from adaptive_labels.analysis.statistics import Summary, compare, holm, summaris
 from adaptive_labels.config import RunConfig
 from adaptive_labels.experiments import build
 from adaptive_labels.experiments.studies.records import Records, read_records
-from adaptive_labels.experiments.studies.tables import Row
+from adaptive_labels.experiments.studies.tables import Row, rows_of, task_table
 from adaptive_labels.files import write_files
 from adaptive_labels.paper.recipes import (
     Column,
@@ -33,7 +33,7 @@ NOTES = (
     "* the paper took the figure from Zhang et al. 2018. – is not printed in the paper; an empty cell has not been run."
 )
 PRINTED_RUNS = 5  # behind each mean ± standard deviation of the paper's
-_MARKER = re.compile(r"\{\{([\w-]+)-(\w+)\}\}")
+_MARKER = re.compile(r"\{\{([\w-]+)-(\w+)(:metrics)?\}\}")
 
 
 @dataclass(frozen=True)
@@ -191,14 +191,19 @@ def write_tables(results: Path) -> list[Path]:
 def fill_template(template: Path, results: Path) -> str:
     """The template with `{{TABLE-SCALE}}` replaced by the columns that have been run at least in part.
 
-    `{{printed-TABLE}}` is replaced by tests of the paper's own figures.
+    `{{TABLE-SCALE:metrics}}` is replaced by our other metrics of these columns, `{{printed-TABLE}}` by tests of the
+    paper's own figures.
     """
 
     def fill(match: re.Match[str]) -> str:
         if match[1] == "printed":
             return welch_table(match[2])
         reproduction = load_reproduction(match[1], match[2])
-        compared = compare_with_paper(reproduction, read_records(results, reproduction.study))
+        study, records = reproduction.study, read_records(results, reproduction.study)
+        if match[3]:
+            rows = {reproduction.column(task).heading: rows_of(study, task, records) for task in study.tasks}
+            return "\n\n".join(f"**{name}**\n\n{task_table(study, some)}" for name, some in rows.items() if some)
+        compared = compare_with_paper(reproduction, records)
         begun = [one for one in compared if any(cell.top1 for cell in one.cells)]
         return _render_columns(begun, markdown=True) or "Nothing of this table has been run yet."
 
