@@ -291,11 +291,11 @@ class AdaptiveLabelLoss(Criterion):
                 return over(own, whole.samples), None
             samples = batch.sum(own)
             return over(own, samples if world == 1 else self._all_reduce(batch.vector(samples), world)), None
-        y = batch.target
+        y, on_cpu = batch.target, batch.target.device.type == "cpu"  # elsewhere there may be no double precision
         if whole is not None and whole.classes is not None:
             return own, whole.classes
         if is_index(y) and not isinstance(own, Tensor):
-            totals = torch.bincount(y, minlength=self.num_classes)
+            totals = torch.bincount(y, minlength=self.num_classes).to(torch.float64 if on_cpu else batch.logits.dtype)
         else:
             each = own if isinstance(own, Tensor) else batch.logits.new_ones(len(y))
             totals = each.new_zeros(self.num_classes).index_add_(0, y, each) if is_index(y) else each @ y
