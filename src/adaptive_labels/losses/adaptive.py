@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from adaptive_labels.losses.accuracy import TrainingAccuracy
 from adaptive_labels.losses.arguments import check_choice, check_number
 from adaptive_labels.losses.base import Criterion, Terms
-from adaptive_labels.losses.batch import Batch, numbers, over, wide_dtype
+from adaptive_labels.losses.batch import Batch, numbers, over, sums_by_class, wide_dtype
 from adaptive_labels.losses.confusions import Confusion, largest
 from adaptive_labels.losses.fused.dispatch import against_fusing, fused_loss
 from adaptive_labels.losses.gradient_watch import GradientWatch
@@ -268,38 +268,28 @@ class AdaptiveLabelLoss(Criterion):
 
     def shares(self, batch: Batch, world: int) -> tuple[Tensor | float, Tensor | float]:
         """Each sample's share in L_hard and L_res, and in L_upd; see :meth:`Criterion.shares`."""
-        prediction, own, totals = self.split_shares(batch, world)
-        return prediction, _divided(own, totals, batch)
-
-    def split_shares(self, batch: Batch, world: int) -> tuple[Tensor | float, Tensor | float, Tensor | None]:
-        """As :meth:`shares`, with the share in L_upd as :meth:`mean_share` returns it."""
         prediction, own = super().shares(batch, world)
-        if not self.class_mean or self.reduction != "mean":
-            return prediction, own, None
-        world = world if self._whole is None else self._whole.world
-        own, totals = self.mean_share(batch, world)
-        return prediction, own if world == 1 else world * own, totals
+        if self.class_mean and self.reduction == "mean":
+            world = world if self._whole is None else self._whole.world
+            own = self.mean_share(batch, world)[0]
+            own = own if world == 1 else world * own
+        return prediction, own
 
-    def mean_share(self, batch: Batch, world: int) -> tuple[Tensor | float, Tensor | None]:
-        """Each sample's share in the mean of L_upd over the batch; or a share and totals (K,), by class, to divide by.
+    def mean_share(self, batch: Batch, world: int) -> tuple[Tensor | float, Tensor | float]:
+        """Each sample's share in the mean of L_upd over the batch, or over each class and summed over classes.
 
-        The totals make it a mean over each class, summed over classes.
+        The second value is what mixed targets (M, K) are multiplied by first.
         """
         own, whole = batch.sample_weight, self._whole
         if not self.class_mean:
             if whole is not None:
-                return over(own, whole.samples), None
+                return over(own, whole.samples), 1.0
             samples = batch.sum(own)
-            return over(own, samples if world == 1 else self._all_reduce(batch.vector(samples), world)), None
-        y, on_cpu = batch.target, batch.target.device.type == "cpu"  # elsewhere there may be no double precision
-        if whole is not None and whole.classes is not None:
-            return own, whole.classes
-        if is_index(y) and not isinstance(own, Tensor):
-            totals = torch.bincount(y, minlength=self.num_classes).to(torch.float64 if on_cpu else batch.logits.dtype)
-        else:
-            each = own if isinstance(own, Tensor) else batch.logits.new_ones(len(y))
-            totals = each.new_zeros(self.num_classes).index_add_(0, y, each) if is_index(y) else each @ y
-        return own, self._all_reduce(totals, world)
+            return over(own, samples if world == 1 else self._all_reduce(batch.vector(samples), world)), 1.0
+        y, known = batch.target, None if whole is None else whole.classes
+        totals = self._all_reduce(sums_by_class(own, y, batch.logits), world) if known is None else known
+        totals = totals.to(batch.logits.dtype)  # (K,)
+        return (over(own, totals[y]), 1.0) if is_index(y) else (own, over(1.0, totals))
 
     def _terms(self, batch: Batch, world: int) -> Terms:
         z, y = batch.logits, batch.target
@@ -318,9 +308,7 @@ class AdaptiveLabelLoss(Criterion):
         terms = Terms(hard_factor * hard + weight * factor * residual, parts=parts)
         if self.learns:
             parts["update"] = update = (update_loss_of_rows if index else update_loss)(z, y, rows)
-            share, totals = self.mean_share(batch, world)
-            share = _divided(share, totals, batch)
-            scale = 1.0 if index or totals is None else over(1.0, totals.to(z.dtype))  # of mixed targets (M, K)
+            share, scale = self.mean_share(batch, world)
             if isinstance(scale, Tensor) and self.reduction == "mean":
                 update = update_loss(z, y * scale, rows)
             terms.own = factor * update
@@ -378,14 +366,6 @@ class AdaptiveLabelLoss(Criterion):
     def _warn_if_still(self) -> None:
         if self.learns:
             self.watch.warn_if_still(self.residual_parameters()[0])
-
-
-def _divided(share: Tensor | float, totals: Tensor | None, batch: Batch) -> Tensor | float:
-    """The samples' shares over the totals of their classes; of mixed targets, the classes themselves are divided."""
-    if totals is None or not is_index(batch.target):
-        return share
-    divided: Tensor = over(share, totals[batch.target].to(batch.logits.dtype))
-    return divided
 
 
 def _checked_initial(labels: Tensor, classes: int) -> Tensor:

@@ -99,6 +99,14 @@ def every_process() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
+def sums_by_class(own: Tensor | float, target: Tensor, logits: Tensor) -> Tensor:
+    """The sum (K,) over the samples of each class of a weight (M,), or of one that all have."""
+    each = own if isinstance(own, Tensor) else logits.new_full((len(logits),), own)
+    if not is_index(target):
+        return each @ target
+    return each.new_zeros(logits.shape[1]).index_add_(0, target, each)
+
+
 def over(total: Any, count: Any) -> Any:
     """``total / count``, and 0 where nothing was counted (then the total is 0 as well); of tensors or numbers."""
     return total / (count + (count == 0))

@@ -23,11 +23,12 @@
 #define BAD_LABEL 1
 
 /* Raise it here and in kernel.py when the fields or the meaning of `Call` change. */
-const int adaptive_labels_interface = 6;
+const int adaptive_labels_interface = 7;
 
 /* The twin of `Call` in kernel.py: same fields, same order. */
 typedef struct {
     int64_t n, k, threads, is_double, low_rank;
+    int64_t by_class; /* the samples' factors `own` are divided by their sum over the class */
     double smoothing, attraction;
     double hard, residual; /* factors of L_hard and L_res in the gradient of the logits */
     double weight, own;    /* every sample's factor in the gradients of the logits and of S, beside the arrays' */
@@ -35,7 +36,6 @@ typedef struct {
     const void *z;
     const int64_t *y;
     const double *weights, *owns; /* (n,) or NULL; a sample with 0 in `owns` is left out */
-    const double *totals;         /* (k,) or NULL: what the samples of a class have their factor `own` divided by */
     void *s;         /* S; with low_rank the samples' own rows (n, k), which become their gradients */
     void *dz;        /* out: (n, k) */
     void *ds;        /* out: (distinct labels, k-1), or rows of (k, k-1) if labels is NULL; NULL: S is moved */
@@ -51,6 +51,7 @@ typedef struct {
     int64_t count, classes;
     int64_t *order; /* (count,) */
     int64_t *place; /* (k,) the row of ds of each class */
+    double *totals; /* (k,) what the samples of each class have their factor `own` divided by, or NULL */
 } Plan;
 
 typedef struct {
@@ -65,11 +66,10 @@ typedef struct {
     Waiting waiting[2];
 } Part;
 
-static inline double own_share(const Call *call, int64_t n)
+static inline double own_share(const Call *call, const Plan *plan, int64_t n)
 {
     const double own = call->owns ? call->own * call->owns[n] : call->own;
-    /* A total of 0: none of the class counts, or accumulation() was told other targets. */
-    return call->totals && call->totals[call->y[n]] != 0 ? own / call->totals[call->y[n]] : own;
+    return plan->totals && own != 0 ? own / plan->totals[call->y[n]] : own;
 }
 
 /* exp for x <= 0 in single precision, 1 ulp or so, in operations that a compiler can take eight at a time. */
@@ -133,6 +133,8 @@ static int make_plan(Call *call, Plan *plan, int64_t *next)
             return BAD_LABEL;
         if (!call->owns || call->owns[i] > 0) {
             next[call->y[i]]++;
+            if (plan->totals)
+                plan->totals[call->y[i]] += call->owns ? call->owns[i] : 1;
             continue;
         }
         memset((char *)call->dz + (size_t)i * row, 0, row);
@@ -194,9 +196,12 @@ static void work(const Call *call, const Plan *plan, int threads, Part *parts)
 /* Do it. Returns OK, NO_MEMORY, or BAD_LABEL; unless OK, S has not been changed. */
 int adaptive_labels_call(Call *call)
 {
-    Plan plan = {0, 0, malloc((size_t)(call->n + 1) * sizeof(int64_t)), malloc((size_t)call->k * sizeof(int64_t))};
-    int64_t *next = calloc((size_t)call->k, sizeof(int64_t));
-    int status = plan.order && plan.place && next ? make_plan(call, &plan, next) : NO_MEMORY;
+    const size_t k = (size_t)call->k;
+    Plan plan = {0, 0, malloc((size_t)(call->n + 1) * sizeof(int64_t)), malloc(k * sizeof(int64_t)), NULL};
+    plan.totals = call->by_class ? calloc(k, sizeof(double)) : NULL;
+    int64_t *next = calloc(k, sizeof(int64_t));
+    const int has_room = plan.order && plan.place && next && (plan.totals || !call->by_class);
+    int status = has_room ? make_plan(call, &plan, next) : NO_MEMORY;
     free(next);
     /* As many threads as have a worthwhile share each. */
     int64_t threads = plan.count * call->k / 16384 + 1;
@@ -217,11 +222,12 @@ int adaptive_labels_call(Call *call)
         for (int64_t i = 0; i < 4 * call->n; i++)
             call->sums[i % 4] += call->values[i];
         for (int64_t i = 0; i < call->n; i++)
-            call->update += own_share(call, i) * call->values[4 * i + 2];
+            call->update += own_share(call, &plan, i) * call->values[4 * i + 2];
     }
     free(parts);
     free(memory);
     free(plan.order);
     free(plan.place);
+    free(plan.totals);
     return status;
 }

@@ -128,7 +128,8 @@ static TARGET void NAME(read_label)(NAME(Label) *label, const REAL *row, int64_t
  *   p_res_i = e_i / sum,   p_i = e_i * exp(top - M) / Z,   Z = exp(z_y - M) + exp(top - M) * sum.
  * 1 - p_y is formed as the others' share of Z: as a difference it would lose everything when p_y is near 1.
  */
-static TARGET void NAME(sample)(const Call *call, int64_t n, int64_t y, const NAME(Label) *label, REAL *row)
+static TARGET void NAME(sample)(
+    const Call *call, const Plan *plan, int64_t n, int64_t y, const NAME(Label) *label, REAL *row)
 {
     const int64_t k = call->k, after = k - 1 - y;
     const REAL *z = (const REAL *)call->z + n * k;
@@ -153,7 +154,7 @@ static TARGET void NAME(sample)(const Call *call, int64_t n, int64_t y, const NA
     const double hard = weight * call->hard, residual = weight * call->residual;
     const REAL by_e = (REAL)(hard * others / total + residual / sums.e);
     const REAL constant = (REAL)(hard * smoothing / (double)k), by_aim = (REAL)(residual * label->aim_factor);
-    const REAL share = (REAL)(own_share(call, n) / sums.e);
+    const REAL share = (REAL)(own_share(call, plan, n) / sums.e);
     NAME(gradients)(dz, label->aim, row, by_e, constant, by_aim, share, y);
     NAME(gradients)(dz + y + 1, label->aim + y, row + y, by_e, constant, by_aim, share, after);
     dz[y] = (REAL)(hard * (smoothing - smoothing / (double)k - others * sums.e / total));
@@ -171,11 +172,11 @@ static TARGET void NAME(part_of_batch)(const Call *call, const Plan *plan, int64
         REAL *gradient = scratch + (at == from ? 2 : 3) * width; /* the first may have to wait, see below */
         double shares = 0;
         for (end = at; end < to && call->y[plan->order[end]] == y && (end == at || !call->low_rank); end++)
-            shares += own_share(call, plan->order[end]);
+            shares += own_share(call, plan, plan->order[end]);
         NAME(read_label)(&label, row, y, call);
         NAME(put)(gradient, 0, label.q, (REAL)(shares * label.q_factor), width);
         for (int64_t i = at; i < end; i++)
-            NAME(sample)(call, plan->order[i], y, &label, gradient);
+            NAME(sample)(call, plan, plan->order[i], y, &label, gradient);
         if (call->low_rank) {
             NAME(put)(row, 0, gradient, 1, y);
             row[y] = 0;

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from adaptive_labels.losses.base import Criterion
 from adaptive_labels.losses.batch import Batch, number, numbers, over
 from adaptive_labels.losses.fused import kernel as kernels
 from adaptive_labels.losses.fused.tensors import Factors, Step, tensor_step
@@ -77,10 +78,14 @@ def _take_step(criterion: AdaptiveLabelLoss, engine: Engine, batch: Batch) -> tu
         of_batch = over(number((hits(z, batch.target) * batch.sample_weight).sum()), samples)
     weight = accuracy.weight(of_batch, fold=not criterion._accumulating)
     hard_factor, factor = criterion.factors()
-    prediction, own, class_totals = criterion.split_shares(batch, 1)
-    summed = criterion.reduction != "mean" and criterion.update == "self"
-    if summed:  # S moves along the mean all the same
-        own, class_totals = criterion.mean_share(batch, 1)
+    summed = criterion.reduction != "mean" and criterion.update == "self"  # S moves along the mean all the same
+    # An engine forms the means over classes by itself, unless the totals are those of several micro-batches.
+    by_class = criterion.class_mean and criterion._whole is None and (summed or criterion.reduction == "mean")
+    prediction, own = Criterion.shares(criterion, batch, 1) if by_class else criterion.shares(batch, 1)
+    if by_class:
+        own = batch.sample_weight
+    elif summed:
+        own = criterion.mean_share(batch, 1)[0]
     factors = Factors(
         smoothing=smoothing_share(criterion.label_smoothing, criterion.smooth_over, criterion.num_classes),
         attraction=criterion.attraction,
@@ -88,7 +93,7 @@ def _take_step(criterion: AdaptiveLabelLoss, engine: Engine, batch: Batch) -> tu
         residual=factor * weight,
         prediction=prediction,
         own=own,
-        totals=class_totals,
+        by_class=by_class,
         own_factor=factor,
     )
     step = engine(criterion, z, batch.target, factors, learns)

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent
 NAME = "_alr"
-INTERFACE = 6  # the same number stands in alr.c: a library that was built from other sources is not called
+INTERFACE = 7  # the same number stands in alr.c: a library that was built from other sources is not called
 OK, NO_MEMORY, BAD_LABEL = 0, -1, 1
 BUILD = "python -m adaptive_labels.losses.fused build"
 
-_integers = "n k threads is_double low_rank"
+_integers = "n k threads is_double low_rank by_class"
 _numbers = "smoothing attraction hard residual weight own step"
-_addresses = "z y weights owns totals s dz ds labels values"
+_addresses = "z y weights owns s dz ds labels values"
 
 
 class Call(ctypes.Structure):
@@ -101,13 +101,13 @@ def kernel_step(
     dz, values = torch.empty_like(z), torch.empty(samples, 4, dtype=torch.float64)
     weights, weight = _array(factors.prediction)
     owns, own = _array(factors.own)
-    totals = None if factors.totals is None else factors.totals.double()
     call = Call(
         n=samples,
         k=classes,
         threads=torch.get_num_threads(),
         is_double=z.dtype == torch.float64,
         low_rank=criterion.rank is not None,
+        by_class=factors.by_class,
         smoothing=factors.smoothing,
         attraction=factors.attraction,
         hard=factors.hard,
@@ -118,7 +118,6 @@ def kernel_step(
         y=y.data_ptr(),
         weights=None if weights is None else weights.data_ptr(),
         owns=None if owns is None else owns.data_ptr(),
-        totals=None if totals is None else totals.data_ptr(),
         dz=dz.data_ptr(),
         values=values.data_ptr(),
     )

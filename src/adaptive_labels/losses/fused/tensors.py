@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from adaptive_labels.losses.batch import number, numbers, over
+from adaptive_labels.losses.batch import number, numbers, over, sums_by_class
 from adaptive_labels.losses.targets import erase, hits
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ class Factors(NamedTuple):
 
     ``smoothing``: the share ε' of the label that is spread over all classes; ``attraction``: τ; ``hard``, ``residual``
     and ``own_factor``: the factors of L_hard, L_res and L_upd; ``prediction`` and ``own``: each sample's share in the
-    gradient of the logits and in that of S, (M,) or one number for all; ``totals`` (K,): what ``own`` is divided by for
-    the samples of each class, if it is.
+    gradient of the logits and in that of S, (M,) or one number for all; ``by_class``: whether ``own`` is to be
+    divided by its sum over the samples of the class.
     """
 
     smoothing: float
@@ -45,7 +45,7 @@ class Factors(NamedTuple):
     residual: float | Tensor
     prediction: float | Tensor
     own: float | Tensor
-    totals: Tensor | None
+    by_class: bool
     own_factor: float
 
 
@@ -69,8 +69,8 @@ class Step(NamedTuple):
 
 def tensor_step(criterion: AdaptiveLabelLoss, z: Tensor, y: Tensor, factors: Factors, learns: bool) -> Step:
     """A step by torch's operations: the rows of some samples at a time."""
-    if factors.totals is not None:
-        factors = factors._replace(own=over(factors.own, factors.totals[y].to(z.dtype)))
+    if factors.by_class:
+        factors = factors._replace(own=over(factors.own, sums_by_class(factors.own, y, z)[y]))
     dz, values = torch.empty_like(z, memory_format=torch.contiguous_format), z.new_empty(len(z), 4)
     first, *rest = (parameter.detach().to(z.dtype) for parameter in criterion.residual_parameters())
     right = rest[0] if rest else None
