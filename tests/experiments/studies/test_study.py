@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree
 from pathlib import Path
 
@@ -161,6 +162,38 @@ def test_the_earliest_records_are_readable(tmp_path: Path) -> None:
     write(tmp_path / "records" / "b.jsonl", json.dumps(old) + "\n")
     study = load_study(write(tmp_path / "s.toml", HEAD + BASELINE + own_tasks("b")))
     assert list(read_records(tmp_path, study)) == [("b", Variant("x", "alr").key, 0)]
+
+
+ALR_AT_4 = Variant("x", "alr", training={"epochs": 4})
+
+
+@pytest.mark.parametrize(
+    ("variant", "settings", "refused"),
+    [
+        (Variant("x", "alr"), {"epochs": 3, "residual_lr": 10.0}, None),
+        (Variant("x", "alr"), {"epochs": 4}, "training.epochs 4, where its task says 3"),
+        (Variant("x", "alr"), {"epochs": 3, "residual_lr": 1.0}, "training.residual_lr 1.0, where its task says 10.0"),
+        (Variant("x", "alr"), {}, None),  # an earlier version had no such setting
+        (ALR_AT_4, {"epochs": 4}, None),  # the variant's own
+        (Variant("x", "alr", {"frozen": True}), {"residual_lr": 1.0}, None),  # without effect
+        (Variant("x", "baseline"), {"residual_lr": 1.0}, None),
+    ],
+)
+def test_a_record_of_another_recipe_is_refused(
+    tmp_path: Path, variant: Variant, settings: dict, refused: str | None
+) -> None:
+    one = record(variant, 0, 0.5, 0.5)
+    one["config"] |= {"training": settings, "method": {"name": variant.method, "options": variant.options}}
+    if variant.method == "alr":
+        one["residual_labels"] = {}
+    append_record(tmp_path, one)
+    recipe = "[defaults.training]\nepochs = 3\nresidual_lr = 10.0\n"
+    study = load_study(write(tmp_path / "s.toml", HEAD + BASELINE + recipe + own_tasks("b")))
+    if refused is None:
+        assert read_records(tmp_path, study) == by_key([one])
+    else:
+        with pytest.raises(RunError, match=re.escape(refused)):
+            read_records(tmp_path, study)
 
 
 def test_a_run_on_other_data_is_of_another_task(tmp_path: Path) -> None:

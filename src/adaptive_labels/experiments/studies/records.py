@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from adaptive_labels.analysis.records import flatten
 from adaptive_labels.analysis.residual_labels import agreement, row_entropy, top_confusions
 from adaptive_labels.analysis.suspects import mean_residual_labels
+from adaptive_labels.config import to_dict
 from adaptive_labels.experiments.studies.study import Record as Record, Records as Records, Study, Variant
 from adaptive_labels.files import append_line, parse_json, whole_lines
 from adaptive_labels.metrics import confusion_matrix
-from adaptive_labels.runs import RunError, RunFolder, recipe_hash
+from adaptive_labels.runs import RunError, RunFolder, counted, recipe_hash
 from adaptive_labels.runs.identity import without_nulls
 
 KEPT_PER_ROW = 5
@@ -173,13 +175,37 @@ def read_lines(path: Path) -> list[Record]:
 
 
 def read_records(results: Path, study: Study) -> Records:
-    """All records of a study's tasks by `record_key`; those on other data than the task's own are TASK@DATA."""
+    """All records of a study's tasks by `record_key`; those on other data than the task's own are TASK@DATA.
+
+    A record that was made by another recipe than its task's is refused: a table would mix the two.
+    """
     found = {}
     for task in study.tasks:
-        lines = read_lines(records_file(results, task))
-        own = _short(study.config(task).data.name) if lines else ""
+        path = records_file(results, task)
+        lines = read_lines(path)
+        stated = counted(without_nulls(to_dict(study.config(task)))) if lines else {}
+        own = _short(stated["data"].pop("name")) if lines else ""
         for record in lines:
+            if other := _other_setting(record, stated):
+                raise RunError(
+                    f"{path} has a record of {record['variant']}, seed {record['seed']}, with {other}: remove the "
+                    "records of the earlier recipe, or give the task another name."
+                )
             if record["task"] == task and record["config"]["data"]["name"] != own:  # of an earlier version
                 record["task"] = stand_in_name(task, record["config"]["data"]["name"])
             found[record_key(record)] = record
     return found
+
+
+def _other_setting(record: Record, stated: Mapping[str, Any]) -> str | None:
+    """A setting in which a record differs from what its task states; what a record lacks came after it."""
+    made = flatten(counted(record["config"]))
+    learns = "residual_labels" in record and not made.get("method.options.frozen")
+    own = json.loads(record["variant"]).get("training", {})
+    for key, value in flatten({section: stated.get(section, {}) for section in ("data", "model", "training")}).items():
+        section, _, name = key.partition(".")
+        if section == "training" and (name in own or (name.startswith("residual_") and not learns)):
+            continue
+        if made.get(key, value) != value:
+            return f"{key} {made[key]}, where its task says {value}"
+    return None
