@@ -123,7 +123,10 @@ def test_fix_leaves_the_checkpoint_of_an_unfinished_run(alr, tmp_path):
     shutil.copytree(FIXTURES / "unfinished", tmp_path / "runs")
     (run,) = (tmp_path / "runs").iterdir()
     (run / "checkpoint" / ".epoch-4.json.1-ab.tmp").touch()
-    assert "the same command goes on from its checkpoint" in alr("runs", "check", "runs", "--fix").out
+    fixed = alr("runs", "check", "runs", "--fix", "--json")
+    ((_, problems),) = json.loads(fixed.out).items()
+    assert "the same command goes on from its checkpoint" in problems[0]
+    assert fixed.err.endswith(".epoch-4.json.1-ab.tmp: removed\n")
     assert sorted(path.name for path in (run / "checkpoint").iterdir()) == ["epoch-3.safetensors", "state.json"]
 
 

@@ -326,7 +326,7 @@ def _data(confusions: Confusions, pairs: Sequence[Pair], top: int, by: str | Non
     if only in (None, "one-way"):
         data["one_way"] = [asdict(pair) for pair in one_way_pairs(confusions, top)]
     if only in (None, "groups"):
-        data["groups"] = mutual_groups(confusions, by)
+        data["groups"] = mutual_groups(confusions, by)[:top]
         data["group_details"] = [asdict(group) for group in named_groups(confusions, by)[:top]]
     return data
 

@@ -53,14 +53,14 @@ def check(
     from adaptive_labels.runs import check, tidy
 
     runs = {str(run.path): run for run in find_runs([folder])}
-    removed = {path: tidy(run) for path, run in runs.items()} if fix else {}
+    removed = [left for run in runs.values() for left in tidy(run)] if fix else []
     problems = {path: check(run) for path, run in runs.items()}
+    for left in removed:
+        typer.echo(f"{left}: removed", err=as_json)
     if as_json:
         show_json(problems)
     else:
         for path, run in runs.items():
-            for litter in removed.get(path, ()):
-                typer.echo(f"{litter}: removed")
             whole = "whole" if problems[path] or run.hashes else f"whole, but {WITHOUT_HASHES}"
             typer.echo(f"{path}: {'; '.join(problems[path]) or whole}")
     if any(problems.values()):
