@@ -19,10 +19,12 @@ settings.register_profile(
 )
 settings.load_profile("patient")
 
-# A suite started in the background (`make test &` in a script) inherits an ignored Ctrl-C, and so would the commands
-# whose interruption is tested.
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN and threading.current_thread() is threading.main_thread():
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A suite started in the background (`make test &` in a script) inherits an ignored Ctrl-C, and one under nohup an
+# ignored SIGHUP; so would the commands whose interruption is tested.
+if threading.current_thread() is threading.main_thread():
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, handler)
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests import `reference`, which is not part of the package
 
