@@ -106,6 +106,12 @@ def test_options_are_checked():
         EfficientNetFeatures(mean, mean, (8, 8), 3, weights="0" * 64)
 
 
+def test_features_of_pixels_that_are_normalised_otherwise_are_others():
+    low, high = ((value,) * 3 for value in (0.4, 0.5))
+    keys = [EfficientNetFeatures(*how, (8, 8), 3).cache_key() for how in ((low, low), (high, low), (low, high))]
+    assert all(keys.count(key) == 1 for key in keys)
+
+
 def test_images_of_a_folder_are_read_as_large_as_most_of_them_are(tmp_path):
     from PIL import Image
 

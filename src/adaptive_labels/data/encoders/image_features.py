@@ -69,7 +69,7 @@ class ImageFeatures(Pretrained[ImageBackbone], ImageEncoder):
 
     def cache_key(self) -> dict[str, Any]:
         """All that features depend on beside the images, as plain data."""
-        how = {"input_size": self.input_size, "resized": "bicubic"}
+        how = {"input_size": self.input_size, "resized": "bicubic", "mean": list(self.mean), "std": list(self.std)}
         return {"encoder": self.kind, **how, "weights": self.weights}
 
     def digests(self, inputs: Tensor | ImageFiles) -> list[bytes]:
