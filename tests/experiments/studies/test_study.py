@@ -39,6 +39,7 @@ from adaptive_labels.experiments.studies.tables import (
 )
 from adaptive_labels.runs import RunError, RunFolder
 
+ROOT = Path(__file__).parents[3]
 HEAD = 'title = "T"\nquestion = "Q?"\ntasks = ["b"]\nseeds = 3\n'
 BASELINE = '[[variant]]\nname = "baseline"\nmethod = "baseline"\n'
 
@@ -315,35 +316,55 @@ def test_mean_residual_labels_are_where_the_update_loss_comes_to_rest() -> None:
 
 
 def test_the_committed_tables_are_what_the_records_give() -> None:
-    root = Path(__file__).parents[3]
-    studies = sorted((root / "studies").glob("*.toml"))
+    studies = sorted((ROOT / "studies").glob("*.toml"))
     assert studies
     for file in studies:
         study = load_study(file)
-        expected = study_page(study, read_records(root / "results", study))
-        assert (root / "results" / "tables" / f"{study.name}.md").read_text(encoding="utf-8") == expected, study.name
+        expected = study_page(study, read_records(ROOT / "results", study))
+        assert (ROOT / "results" / "tables" / f"{study.name}.md").read_text(encoding="utf-8") == expected, study.name
 
 
 @pytest.mark.parametrize("page", ["ablations.md", "choosing.md"])
 def test_the_committed_page_is_what_the_records_give(page: str) -> None:
-    root = Path(__file__).parents[3]
-    expected = fill_template(root / "studies" / page, root / "studies", root / "results")
-    assert (root / "docs" / page).read_text(encoding="utf-8") == expected
+    expected = fill_template(ROOT / "studies" / page, ROOT / "studies", ROOT / "results")
+    assert (ROOT / "docs" / page).read_text(encoding="utf-8") == expected
     assert "{{" not in expected
+
+
+README_ROWS = {  # how a row of the README's table begins, and its task
+    "`towns`": "towns",
+    "Banking77": "banking77",
+    "the same, as features": "banking77-features",
+    "AG News": "ag_news-fasttext-short",
+    "a tenth of CIFAR-100": "cifar100-overfit",
+    "the same images": "cifar100-features",
+}
+
+
+def test_the_table_of_the_readme_is_what_the_records_give() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").split("| task | seeds |")[1].splitlines()[2:8]
+    assert len(lines) == len(README_ROWS)
+    for line, (words, task) in zip(lines, README_ROWS.items(), strict=True):
+        shown, seeds, *cells = line.replace("**", "").strip("| ").split(" | ")
+        assert shown.startswith(words)
+        found = read_lines(records_file(ROOT / "results", task))
+        for method, cell in zip(("baseline", "slr", "alr", "alr-s"), cells, strict=True):
+            figures = [100 * r["metrics"]["test"]["top1"] for r in found if r["variant"] == Variant("", method).key]
+            assert len(figures) == int(seeds)
+            assert cell == f"{np.mean(figures):.1f} ± {np.std(figures, ddof=1):.1f}", (task, method)
 
 
 @pytest.mark.parametrize("task", ["towns", "towns-linear", "towns-plain", "banking77", "cifar100-w16", "cifar100"])
 def test_the_table_of_the_waiting_weight_is_what_the_records_give(task: str) -> None:
-    root = Path(__file__).parents[3]
-    study = load_study(root / "studies" / ("waiting.toml" if task == "cifar100" else "methods.toml"))
-    rows = {row.name: row for row in rows_of(study, task, read_records(root / "results", study))}
+    study = load_study(ROOT / "studies" / ("waiting.toml" if task == "cifar100" else "methods.toml"))
+    rows = {row.name: row for row in rows_of(study, task, read_records(ROOT / "results", study))}
     shown = [rows[name] for name in ("baseline", "alr", "alr-wait")]
     against = compare_all({row.name: row.values("test", "top1") for row in shown}, "baseline")
     fitted = np.mean(list(rows["baseline"].values("train", "top1").values()))
     cells = [f"`{task}`", f"{100 * fitted:.0f}%", accuracy_cell(rows["baseline"])]
     cells += [difference(against["alr"]), difference(against["alr-wait"])]
     cells.append(", ".join(f"{np.mean(list(row.values('test', 'nll').values())):.2f}" for row in shown))
-    assert f"| {' | '.join(cells)} |" in (root / "docs" / "waiting.md").read_text(encoding="utf-8").splitlines()
+    assert f"| {' | '.join(cells)} |" in (ROOT / "docs" / "waiting.md").read_text(encoding="utf-8").splitlines()
 
 
 def accuracy_cell(row: Row) -> str:
@@ -366,8 +387,7 @@ def test_a_page_asks_for_all_tables_of_a_study_or_for_one(tmp_path: Path) -> Non
 
 
 def test_no_record_holds_a_path_of_the_machine() -> None:
-    root = Path(__file__).parents[3]
-    files = sorted((root / "results" / "records").glob("*.jsonl"))
+    files = sorted((ROOT / "results" / "records").glob("*.jsonl"))
     assert files
     for file in files:
         for line in file.read_text(encoding="utf-8").splitlines():
