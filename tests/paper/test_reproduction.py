@@ -24,7 +24,16 @@ from adaptive_labels.paper.comparison import (
     write_tables,
 )
 from adaptive_labels.paper.dry_run import check_cell
-from adaptive_labels.paper.figure import HeatMaps, choose_epochs, draw, find_task, read_heat_maps, sentences
+from adaptive_labels.paper.figure import (
+    HeatMaps,
+    choose_epochs,
+    draw,
+    draw_kept,
+    find_task,
+    keep_labels,
+    read_heat_maps,
+    sentences,
+)
 from adaptive_labels.paper.recipes import (
     RECIPES,
     Choice,
@@ -37,6 +46,7 @@ from adaptive_labels.paper.recipes import (
     paper_figure,
     paper_tables,
 )
+from adaptive_labels.report.figures import standalone
 from adaptive_labels.runs import RunFolder
 
 ROOT = Path(__file__).parents[2]
@@ -295,6 +305,8 @@ def test_the_committed_tables_and_page_are_what_the_records_give() -> None:
             assert file.read_text(encoding="utf-8") == page
         else:
             assert not file.exists()
+        for name, drawing in draw_kept(ROOT / "results", reproduction.study, records).items():
+            assert (file.parent / name).read_text(encoding="utf-8") == drawing
     for page in ("reproduce.md", "claims.md"):
         expected = fill_template(ROOT / "studies" / page, ROOT / "results")
         assert (ROOT / "docs" / page).read_text(encoding="utf-8") == expected
@@ -350,6 +362,15 @@ def test_the_picture_has_a_map_an_epoch_with_its_accuracy(animals: RunFolder) ->
     assert [child.get("class") for child in root if child.tag == "svg"] == ["heatmap", "heatmap"]
     assert "(a) 1 epoch (μ = 44.12%)" in picture
     assert "(b) 2 epochs (μ = 80.21%)" in picture
+
+
+def test_the_picture_is_drawn_again_from_what_was_kept(animals: RunFolder, tmp_path: Path) -> None:
+    study, task = load_reproduction("cifar", "cpu").study, "cifar10-airbench-cpu"
+    maps, key = read_heat_maps(animals, paper_figure()), Variant("alr", "alr").key
+    keep_labels(maps, tmp_path, task)
+    records = {(task, key, 0): {"course": {"train_accuracy": [0.4412, 0.8021]}}}
+    assert draw_kept(tmp_path, study, records) == {f"figure-{task}.svg": standalone(draw(maps))}
+    assert draw_kept(tmp_path, study, {(task, key, 1): records[task, key, 0]}) == {}  # another run's accuracies
 
 
 def test_epochs_that_stand_for_the_paper_s() -> None:

@@ -126,6 +126,7 @@ def figure(
     data_dir: DataDir = None,
     out: Out = Path("runs"),
     figures: Annotated[Path | None, option("DIR", "Where the picture goes; by default DIR of --out.")] = None,
+    results: Annotated[Path | None, option("DIR", "Keep the labels shown here, for alr reproduce tables.")] = None,
     as_json: Json = False,
 ) -> None:
     """Figure 3: heat maps of the residual labels over the epochs, as SVG and PNG."""
@@ -141,9 +142,13 @@ def figure(
     open_output(out)
     work = Work(out, out, data_dir)
     elsewhere = None if data == reproduction.study.config(task).data.name else data
+    if results is not None and elsewhere is not None:
+        raise UserError(f"--results keeps the labels of {task} on its own data; leave it out for {data}")
     with make_listener(quiet=as_json) as listener:
         run = figure.train(reproduction, task, work, listener, elsewhere)
     maps = figure.read_heat_maps(run, paper)
+    if results is not None:
+        figure.keep_labels(maps, results, task)
     of = task if elsewhere is None else f"{maps.data}-{scale}"
     written, without = figure.write_picture(maps, figures or out, f"figure-{of}")
     if as_json:

@@ -14,6 +14,7 @@ from adaptive_labels.experiments import build
 from adaptive_labels.experiments.studies.records import Records, read_records
 from adaptive_labels.experiments.studies.tables import Row, rows_of, task_table
 from adaptive_labels.files import write_files
+from adaptive_labels.paper.figure import draw_kept
 from adaptive_labels.paper.recipes import (
     Column,
     Printed,
@@ -180,11 +181,15 @@ def _render_columns(compared: Sequence[Comparison], markdown: bool) -> str:
 
 
 def write_tables(results: Path) -> list[Path]:
-    """Write `tables/reproduce-TABLE-SCALE.md` for every table and scale that has records; what was written."""
+    """Write `tables/reproduce-TABLE-SCALE.md` for every table and scale that has records; what was written.
+
+    And `tables/figure-TASK.svg` where the labels that it shows were kept.
+    """
     files = {}
     for one in all_reproductions():
         if records := read_records(results, one.study):
             files[f"reproduce-{one.study.name}.md"] = render(one, compare_with_paper(one, records), markdown=True)
+            files |= draw_kept(results, one.study, records)
     return write_files(results / "tables", files)
 
 

@@ -3,7 +3,7 @@
 Shapes: E epochs shown, K classes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,14 @@ from adaptive_labels.analysis.residual_labels import Consistency, consistency, r
 from adaptive_labels.config import changed
 from adaptive_labels.experiments.executors import Listener
 from adaptive_labels.experiments.studies.runner import Work, run_variant
-from adaptive_labels.experiments.studies.study import StudyError, Variant
-from adaptive_labels.paper.recipes import PaperFigure, Reproduction
+from adaptive_labels.experiments.studies.study import Records, Study, StudyError, Variant
+from adaptive_labels.files import write_npz
+from adaptive_labels.paper.recipes import PaperFigure, Reproduction, paper_figure
 from adaptive_labels.report.charts import panels
-from adaptive_labels.report.figures import Figures
+from adaptive_labels.report.figures import Figures, standalone
 from adaptive_labels.report.heatmap import heat_map
 from adaptive_labels.runs import RunFolder
+from adaptive_labels.runs.arrays import ResidualLabels, load_residual_labels
 from adaptive_labels.words import counted
 
 NETWORK = "preact-resnet18"  # ours: the paper does not say which network its heat maps are of
@@ -104,12 +106,16 @@ def read_heat_maps(run: RunFolder, paper: PaperFigure) -> HeatMaps:
     if stored is None:
         raise StudyError(f"{run.path} has no residual labels")
     accuracies = {record["epoch"]: record["train_accuracy"] for record in run.history()}
+    return _heat_maps(stored, accuracies, Path(run.names.dataset).name, paper)  # of the user's own images the folder
+
+
+def _heat_maps(stored: ResidualLabels, accuracies: Mapping[int, float], data: str, paper: PaperFigure) -> HeatMaps:
     kept = [int(epoch) for epoch in stored.epochs]
     epochs = choose_epochs(kept, paper.epochs)
     labels = np.stack([stored.matrix(kept.index(epoch)) for epoch in epochs]).astype(np.float64)
     names = list(stored.classes)
     return HeatMaps(
-        data=Path(run.names.dataset).name,  # of the user's own images the folder
+        data=data,
         run_epochs=max(accuracies),
         epochs=epochs,
         labels=labels,
@@ -159,6 +165,29 @@ def write_picture(maps: HeatMaps, folder: Path, name: str) -> tuple[list[Path], 
     figures = Figures()
     figures.figure(name, draw(maps))
     return figures.write(folder)
+
+
+def keep_labels(maps: HeatMaps, results: Path, task: str) -> None:
+    """Keep the labels shown beside the records, so that `draw_kept` can draw them without the run."""
+    file = _kept_file(results, task)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_npz(file, epochs=maps.epochs, classes=maps.classes, labels=maps.labels.astype(np.float16))
+
+
+def draw_kept(results: Path, study: Study, records: Records) -> dict[str, str]:
+    """The pictures, by file name, of a study's tasks whose labels were kept and whose run has a record."""
+    found = {}
+    for task in study.tasks:
+        record, file = records.get((task, Variant(METHOD, METHOD).key, 0), {}), _kept_file(results, task)
+        if "course" in record and file.exists():
+            accuracies = dict(enumerate(record["course"]["train_accuracy"], start=1))
+            maps = _heat_maps(load_residual_labels(file), accuracies, study.config(task).data.name, paper_figure())
+            found[f"figure-{task}.svg"] = standalone(draw(maps))
+    return found
+
+
+def _kept_file(results: Path, task: str) -> Path:
+    return results / "labels" / f"{task}.npz"
 
 
 def sentences(maps: HeatMaps, paper: PaperFigure) -> list[str]:
