@@ -183,8 +183,8 @@ def read_records(results: Path, study: Study) -> Records:
     for task in study.tasks:
         path = records_file(results, task)
         lines = read_lines(path)
-        stated = counted(without_nulls(to_dict(study.config(task)))) if lines else {}
-        own = _short(stated["data"].pop("name")) if lines else ""
+        stated = flatten(counted(without_nulls(to_dict(study.config(task))))) if lines else {}
+        own = _short(stated.pop("data.name")) if lines else ""
         for record in lines:
             if other := _other_setting(record, stated):
                 raise RunError(
@@ -199,12 +199,12 @@ def read_records(results: Path, study: Study) -> Records:
 
 def _other_setting(record: Record, stated: Mapping[str, Any]) -> str | None:
     """A setting in which a record differs from what its task states; what a record lacks came after it."""
-    made = flatten(counted(record["config"]))
-    learns = "residual_labels" in record and not made.get("method.options.frozen")
-    own = json.loads(record["variant"]).get("training", {})
-    for key, value in flatten({section: stated.get(section, {}) for section in ("data", "model", "training")}).items():
-        section, _, name = key.partition(".")
-        if section == "training" and (name in own or (name.startswith("residual_") and not learns)):
+    config, own = record["config"], json.loads(record["variant"]).get("training", {})
+    made = flatten({section: config.get(section, {}) for section in ("data", "model", "training")})
+    learns = "residual_labels" in record and not config["method"]["options"].get("frozen")
+    for key, value in stated.items():
+        name = key.removeprefix("training.")
+        if name in own or (name.startswith("residual_") and not learns):
             continue
         if made.get(key, value) != value:
             return f"{key} {made[key]}, where its task says {value}"
