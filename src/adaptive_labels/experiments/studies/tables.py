@@ -84,11 +84,13 @@ def fill_template(template: Path, studies: Path, results: Path) -> str:
 
     def fill(match: re.Match[str]) -> str:
         study = load_study(studies / f"{match[1]}.toml")
+        if match[2]:
+            study = replace(study, tasks=(match[2],), combined=())
         records = read_records(results, study)
-        if study.combined and not match[2]:
+        if study.combined:
             return "\n\n".join(combined_tables(_accuracies(study, records), study.combined))
         parts = []
-        for task in [match[2]] if match[2] else study.tasks:
+        for task in study.tasks:
             if rows := rows_of(study, task, records):
                 parts += [f"**{task}**", *_tables(study, rows)]
         if not parts:
