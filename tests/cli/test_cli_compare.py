@@ -163,18 +163,28 @@ def children_of(pid):
 # ------------------------------------------------------------------------------------------------------- time budgets
 
 
+def planned_epochs(out):
+    """What each plan in a command's output says of the epochs."""
+    return [int(number) for number in re.findall(r"every run has (\d+) instead of 1000000 epochs\.", out)]
+
+
 def test_a_time_budget_shortens_all_runs_and_is_remembered(alr, texts, tmp_path):
     command = ["compare", texts, "--methods", "baseline,slr", "--seeds", 1, "--workers", 1, *QUICK]
-    planned = alr(*command, "--epochs", 1000000, "--time-budget", "15s")
+    for _ in range(3):  # on a busy machine the budget can be over before the runs are; the same command goes on
+        planned = alr(*command, "--epochs", 1000000, "--time-budget", "15s")
+        if planned.status == 0:
+            break
     assert (planned.status, planned.err) == (0, "")
-    (note,) = [line for line in planned.out.splitlines() if "To stay within the time budget" in line]
-    most = int(note.split("every run has ")[1].split(" instead of 1000000 epochs.")[0])
-    (epochs,) = {result["epochs"] for result in results(tmp_path / "runs").values()}
-    assert 1 <= epochs <= most < 1000000  # fewer than planned, if the machine was slower than measured
+    most, *_ = planned_epochs(planned.out)
     # Another measurement would give another number; the same command must find its own runs.
     again = alr(*command, "--epochs", 1000000, "--time-budget", "15s")
-    assert f"every run has {epochs} instead of 1000000 epochs." in again.out
+    (epochs,) = planned_epochs(again.out)
     assert "all finished already" in again.out
+    assert 1 <= epochs <= most < 1000000  # fewer than planned, if the machine was slower than measured
+    # A run that was finished before the second was found to be slower has more, and was done anew.
+    made = [result["epochs"] for result in results(tmp_path / "runs").values()]
+    assert made.count(epochs) == 2
+    assert min(made) == epochs
     assert alr(*command, "--epochs", 1, "--time-budget", "2h", "--dry-run").out.count("To stay within") == 0
 
 
