@@ -174,6 +174,8 @@ def test_a_time_budget_shortens_all_runs_and_is_remembered(alr, texts, tmp_path)
         planned = alr(*command, "--epochs", 1000000, "--time-budget", "15s")
         if planned.status == 0:
             break
+        assert planned.status == 1
+        assert "the same command goes on" in planned.err
     assert (planned.status, planned.err) == (0, "")
     most, *_ = planned_epochs(planned.out)
     # Another measurement would give another number; the same command must find its own runs.

@@ -204,7 +204,7 @@ def _other_setting(record: Record, stated: Mapping[str, Any]) -> str | None:
     learns = "residual_labels" in record and not config["method"]["options"].get("frozen")
     for key, value in stated.items():
         name = key.removeprefix("training.")
-        if name in own or (name.startswith("residual_") and not learns):
+        if name in own or (name.startswith("residual_") and not learns):  # how S is moved, where none is learned
             continue
         if made.get(key, value) != value:
             return f"{key} {made[key]}, where its task says {value}"
