@@ -7,11 +7,14 @@ import hashlib
 import os
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from adaptive_labels.data import DataError, pretraining_notes
+from adaptive_labels.data.dataset import ImageFiles
 from adaptive_labels.data.encoders import features
+from adaptive_labels.data.encoders.image_features import ImageFeatures
 from adaptive_labels.data.encoders.text_features import MiniLMFeatures
 from adaptive_labels.pretrained.backbones import Backbone
 
@@ -118,3 +121,18 @@ def test_what_an_encoder_has_seen_is_said():
     assert "Yahoo! Answers" in usual
     assert "flatter" in pretraining_notes(MiniLMFeatures(), "yahoo_answers")[1]
     assert pretraining_notes(object(), "yahoo_answers") == []
+
+
+def test_another_image_of_the_same_name_and_size_is_encoded_again(tmp_path):
+    """Where images stay files: in the cache the old features would be found, and nobody would see it."""
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).write_bytes(b"old")
+    names, sizes = np.array([b"a.png", b"b.png", b"gone.png"]), np.array([3, 3, 3])
+    images, encoder = ImageFiles(tmp_path, names, sizes, 32), ImageFeatures((0.0,) * 3, (1.0,) * 3, (32, 32), 3)
+    before = encoder.digests(images)
+    assert before == encoder.digests(images)
+    assert len(set(before)) == 3
+    (tmp_path / "b.png").write_bytes(b"new")
+    os.utime(tmp_path / "b.png", ns=(1, (tmp_path / "a.png").stat().st_mtime_ns + 1))
+    after = encoder.digests(images)
+    assert [old == new for old, new in zip(before, after, strict=True)] == [True, False, True]

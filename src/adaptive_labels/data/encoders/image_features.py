@@ -3,8 +3,10 @@
 Shapes: N images, n of a batch, C channels, H × W pixels as given, S = width and height that the network sees.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -73,11 +75,10 @@ class ImageFeatures(Pretrained[ImageBackbone], ImageEncoder):
         return {"encoder": self.kind, **how, "weights": self.weights}
 
     def digests(self, inputs: Tensor | ImageFiles) -> list[bytes]:
-        """Return 16 bytes for each image, by its pixels; of one that stays a file by its name and size, unread."""
+        """Return 16 bytes for each image, by its pixels; of one that stays a file, by the file's state."""
         if isinstance(inputs, ImageFiles):
-            folder = str(inputs.folder.resolve()).encode()
-            names = zip(inputs.names.tolist(), inputs.bytes_each.tolist(), strict=True)
-            contents: Iterator[bytes] = (b"%s/%s %d" % (folder, name, size) for name, size in names)
+            folder = inputs.folder.resolve()
+            contents: Iterator[bytes] = (_state(folder / os.fsdecode(name)) for name in inputs.names.tolist())
         else:
             shape = f"{tuple(inputs.shape[1:])}".encode()
             contents = (image.numpy().tobytes() + shape for image in inputs)
@@ -99,6 +100,16 @@ class ImageFeatures(Pretrained[ImageBackbone], ImageEncoder):
         return F.interpolate(colour, size, mode="bicubic", align_corners=False, antialias=min(self.size) > size[0])
 
     to_dict = Encoder.to_dict
+
+
+def _state(path: Path) -> bytes:
+    """A file's name, size and time of change, unread: by these another image in its place is noticed."""
+    name = os.fsencode(path)
+    try:
+        found = path.stat()
+    except OSError:  # whoever reads the file says so
+        return name
+    return b"%s %d %d" % (name, found.st_size, found.st_mtime_ns)
 
 
 def _batches_of(pixels: ImageTensors | EncodedFiles) -> Batches:
