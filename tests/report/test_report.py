@@ -1,5 +1,6 @@
 import base64
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -156,6 +157,8 @@ def test_figures_and_tables_can_be_reached_and_read_without_seeing(comparison: l
         if tag == "button":
             assert attributes["type"] == "button"
     assert ("html", {"lang": "en"}) in page.elements
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch("h[1-6]", tag)]
+    assert all(below - above <= 1 for above, below in itertools.pairwise([0, *levels])), levels
     controls = [attributes for _, attributes in page.elements if attributes.get("class") == "controls"]
     assert ["hidden" in attributes for attributes in controls] == [True]  # until the script is there
 

@@ -91,9 +91,9 @@ def folded(summary: str, content: str, *, opened: bool = False) -> str:
     return f"<details{' open' if opened else ''}><summary>{escape(summary)}</summary>{content}</details>"
 
 
-def framed(content: str, note: str, title: str = "", kind: str = "") -> str:
+def framed(content: str, note: str, title: str = "", kind: str = "", level: int = 4) -> str:
     """A figure with its title above and what it shows below; the script finds it by its ``kind``."""
-    opened, head = f'<figure data-kind="{kind}">' if kind else "<figure>", heading(4, title) if title else ""
+    opened, head = f'<figure data-kind="{kind}">' if kind else "<figure>", heading(level, title) if title else ""
     return f"{opened}{head}{content}<figcaption>{paragraph(note)}</figcaption></figure>"
 
 

@@ -23,9 +23,9 @@ class Context:
     examples: bool  # whether inputs may be shown
     map_bytes: int  # what the epochs of the maps may take
 
-    def framed(self, name: str, drawing: str, note: str, title: str) -> str:
+    def framed(self, name: str, drawing: str, note: str, title: str, level: int = 4) -> str:
         """Keep a drawing under ``name``, and give it with its title above and its note below."""
-        return framed(self.figures.figure(name, drawing), note, title)
+        return framed(self.figures.figure(name, drawing), note, title, level=level)
 
     def lines(
         self,

@@ -15,6 +15,7 @@ from adaptive_labels.report.page import columns, folded, framed, heading, paragr
 from adaptive_labels.report.sections import Context, section
 
 _FIRST_PAIRS = 6
+_LEVEL = 3  # of its headings, which come right below the group's own
 
 
 @section(0, title="", link="answer")
@@ -51,7 +52,7 @@ def _differences(context: Context, compared: dict[str, Comparison]) -> str:
     title = f"Test accuracy against {baseline}"
     best = None if found.best is None else found.best.label
     chart = difference_chart(compared, by_seed, f"{title}, {found.group.title}", baseline, best)
-    return context.framed("differences", chart, note, title)
+    return context.framed("differences", chart, note, title, _LEVEL)
 
 
 def _first_pairs(found: GroupData) -> str:
@@ -59,7 +60,7 @@ def _first_pairs(found: GroupData) -> str:
         return ""
     pairs = top_pairs(found.main.confusions, _FIRST_PAIRS, by="test")
     if not pairs:
-        return heading(4, "What is taken for what") + paragraph("No test example is taken for another class.")
+        return heading(_LEVEL, "What is taken for what") + paragraph("No test example is taken for another class.")
     items = "".join(
         f'<li><span class="share">{percent(pair.rate or 0, 0)}%</span>{escape(pair.true)} → {escape(pair.taken_for)}'
         f'<span class="track"><span class="fill" style="width:{100 * (pair.rate or 0):.1f}%"></span></span></li>'
@@ -68,7 +69,7 @@ def _first_pairs(found: GroupData) -> str:
     note = (
         f"{found.main.label}: share of the class's test examples that are predicted as the other; a full bar is 100%."
     )
-    return framed(f'<ol class="pairs">{items}</ol>', note, "Most confused on the test split")
+    return framed(f'<ol class="pairs">{items}</ol>', note, "Most confused on the test split", level=_LEVEL)
 
 
 def _tests(context: Context, compared: dict[str, Comparison]) -> str:
