@@ -87,6 +87,15 @@ def test_ranks_share_ties_and_need_all_variants_of_a_task() -> None:
     assert rank({"one": tasks["one"]}, ["a", "b", "c"]) is None
 
 
+def test_ranks_compare_the_same_seeds() -> None:
+    easy, hard = {0: 0.9}, {1: 0.1}  # a seed that is hard for every variant, and that one has not been run with
+    values = {"a": easy | hard, "b": {0: 0.8}, "c": {0: 0.7, 1: 0.1}}
+    found = rank(dict.fromkeys(("one", "two", "three"), values), ["a", "b", "c"])
+    assert found is not None
+    assert found.mean == {"a": 1.0, "b": 2.0, "c": 3.0}
+    assert rank(dict.fromkeys(("one", "two", "three"), values | {"b": {2: 0.8}}), ["a", "b", "c"]) is None
+
+
 def test_variants_that_tie_everywhere_do_not_differ() -> None:
     same = {"a": {0: 0.1, 1: 0.2, 2: 0.3}, "b": {0: 0.3, 1: 0.2, 2: 0.1}, "c": {0: 0.2, 1: 0.3, 2: 0.1}}
     found = rank(dict.fromkeys(("one", "two", "three"), same), ["a", "b", "c"])  # their sums differ by rounding

@@ -56,11 +56,16 @@ def pool(gains: Sequence[Comparison]) -> Comparison:
 
 
 def rank(tasks: Mapping[str, Values], variants: Sequence[str]) -> Ranks | None:
-    """Rank the variants by mean accuracy on each task that has all of them; None for too few of either."""
-    whole = {task: values for task, values in tasks.items() if all(values.get(name) for name in variants)}
+    """Rank the variants by mean accuracy over the seeds that all have, on each task; None for too few of either."""
+    shared = {
+        task: set.intersection(*(set(values.get(name, ())) for name in variants)) for task, values in tasks.items()
+    }
+    whole = {task: sorted(seeds) for task, seeds in shared.items() if seeds}
     if len(whole) < MIN_TASKS or len(variants) < 3:
         return None
-    means = np.array([[np.mean(list(values[name].values())) for name in variants] for values in whole.values()])
+    means = np.array(
+        [[np.mean([tasks[task][name][seed] for seed in seeds]) for name in variants] for task, seeds in whole.items()]
+    )
     means = np.round(means, 9)  # so that means that differ by their rounding share a rank
     ranks = stats.rankdata(-means, axis=1).mean(axis=0)
     count = len(variants)
