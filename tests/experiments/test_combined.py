@@ -115,6 +115,16 @@ def test_tables_and_picture_name_every_variant() -> None:
     assert "mean rank; closer than" in drawing
 
 
+def test_a_task_with_one_seed_is_shown_and_not_counted_as_pooled() -> None:
+    tasks = drawn_tasks(1, gain=0.02, between=0.0)
+    name = next(iter(tasks))
+    tasks[name] = {**tasks[name], "alr": {0: tasks[name]["alr"][0]}}
+    table = combined_tables(tasks, ["baseline"])[0]
+    alr = next(line for line in table.splitlines() if line.startswith("| alr |"))
+    assert alr.startswith("| alr | 5 | +")
+    assert alr.count("| +") == 7  # the pooled gain and those of all six tasks
+
+
 def test_a_combined_study_that_names_no_variant_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"
     path.write_text('title="t"\nquestion="q"\ntasks=["towns"]\nmethods=["baseline","alr"]\ncombined=["slr"]\n')

@@ -49,7 +49,7 @@ def combined_tables(tasks: Mapping[str, Values], references: Sequence[str]) -> l
         for name, gain in gains.items():
             shown = [points(gain.by_task.get(task)) for task in columns]
             pooled = [difference(gain.pooled, 1) or "–", p_value(gain.pooled.p_holm) or "–"]
-            lines.append([name, str(len(gain.by_task)), *pooled, *shown])
+            lines.append([name, str(gain.pooled.n), *pooled, *shown])
         parts.append("\n".join(tables.markdown(head, lines, left=None)))
     if (found := rank(tasks, whole_variants(tasks))) is not None:
         listed = ", ".join(f"{name} {value:.1f}" for name, value in found.mean.items())
