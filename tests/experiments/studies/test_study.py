@@ -232,6 +232,29 @@ def test_a_study_holds_tasks_with_what_they_share_said_once(tmp_path: Path) -> N
         unknown.config("a")
 
 
+def test_a_task_can_be_that_of_another_study(tmp_path: Path) -> None:
+    (tmp_path / "recipes").mkdir()
+    write(
+        tmp_path / "recipes" / "other.toml",
+        HEAD.replace('tasks = ["b"]\n', "")
+        + BASELINE
+        + '[defaults.training]\nepochs = 3\n[task.a]\ndata.name = "towns"\n[task.c]\nstudy = "other.toml"\n',
+    )
+    head = HEAD.replace('tasks = ["b"]\n', "") + BASELINE + "[defaults.training]\nepochs = 9\n"
+    there = 'study = "recipes/other.toml"\n'
+    held = f'[task.a]\n{there}[task."a@villages"]\n{there}like = "a"\ndata.name = "villages"\n'
+    study = load_study(write(tmp_path / "s.toml", head + held))
+    assert [study.config(task).data.name for task in study.tasks] == ["towns", "villages"]
+    assert {study.config(task).training.epochs for task in study.tasks} == {3}
+    for wrong, sentence in (
+        (f"[task.z]\n{there}", r"is like 'z', which is no task of .*other\.toml"),
+        (f"[task.c]\n{there}", r"is like 'c', which is no task of .*other\.toml"),
+        ('[task.a]\nstudy = "none.toml"\n', r"none\.toml cannot be read"),
+    ):
+        with pytest.raises(StudyError, match=sentence):
+            load_study(write(tmp_path / "s.toml", head + wrong))
+
+
 def test_the_trial_is_chosen_on_validation_and_shown_on_test(tmp_path: Path) -> None:
     tuned = Variant("slr", "slr", tune=3)
     trials = tuned.trials()

@@ -37,20 +37,23 @@ def gains_over(reference: str, tasks: Mapping[str, Values]) -> dict[str, Gain]:
 
 
 def combined_tables(tasks: Mapping[str, Values], references: Sequence[str]) -> list[str]:
-    """Markdown: a table of gains over each reference, task by task and pooled, and the ranks in a sentence."""
+    """Markdown: a table of gains over each reference, pooled and task by task, and the ranks in a sentence."""
     parts = []
     for reference in references:
         gains = {name: gain for name, gain in gains_over(reference, tasks).items() if gain.by_task}
         if not gains:
             continue
-        columns = [task for task in tasks if any(task in gain.by_task for gain in gains.values())]
-        head = [f"gain over {reference}, points", "tasks", "pooled [95%]", "p", *columns]
-        lines = []
-        for name, gain in gains.items():
-            shown = [points(gain.by_task.get(task)) for task in columns]
-            pooled = [difference(gain.pooled, 1) or "–", p_value(gain.pooled.p_holm) or "–"]
-            lines.append([name, str(gain.pooled.n), *pooled, *shown])
-        parts.append("\n".join(tables.markdown(head, lines, left=None)))
+        pooled = [gain.pooled for gain in gains.values()]
+        lines = [
+            ["**all, pooled** [95%]", *(difference(one, 1) or "–" for one in pooled)],
+            ["p", *(p_value(one.p_holm) or "–" for one in pooled)],
+            ["tasks pooled", *(str(one.n) for one in pooled)],
+        ]
+        for task in tasks:
+            shown = [gain.by_task.get(task) for gain in gains.values()]
+            if any(shown):
+                lines.append([task, *map(points, shown)])
+        parts.append("\n".join(tables.markdown([f"gain over {reference}, points", *gains], lines, left=None)))
     if (found := rank(tasks, whole_variants(tasks))) is not None:
         listed = ", ".join(f"{name} {value:.1f}" for name, value in found.mean.items())
         parts.append(
@@ -61,9 +64,17 @@ def combined_tables(tasks: Mapping[str, Values], references: Sequence[str]) -> l
 
 
 def whole_variants(tasks: Mapping[str, Values]) -> list[str]:
-    """The variants that most tasks have, so that their ranks can be compared."""
-    count = {name: sum(name in values for values in tasks.values()) for values in tasks.values() for name in values}
-    return [name for name, many in count.items() if many >= max(count.values())]
+    """The variants to rank: as many on as many tasks as makes the largest table without an empty cell.
+
+    A variant that few tasks have would leave few tasks to rank the others on.
+    """
+    having: dict[str, set[str]] = {}
+    for task, values in tasks.items():
+        for name in values:
+            having.setdefault(name, set()).add(task)
+    names = sorted(having, key=lambda name: -len(having[name]))
+    sizes = [n * len(set.intersection(*(having[name] for name in names[:n]))) for n in range(1, len(names) + 1)]
+    return names[: sizes.index(max(sizes)) + 1] if sizes else []
 
 
 def draw_combined(tasks: Mapping[str, Values], references: Sequence[str], title: str) -> str:

@@ -164,17 +164,13 @@ for _name in ("file", "variants", "paper_columns", "own_tasks"):
     del _STUDY_KINDS[_name]
 _VARIANT_KINDS = {**get_type_hints(Variant), "grid": dict[str, tuple[Any, ...]]}
 _TASK_SECTIONS = ("data", "model", "training")
-_TASK_KINDS = {"like": str, "column": str, **dict.fromkeys(_TASK_SECTIONS, _TABLE)}
+_TASK_KINDS = {"like": str, "study": str, "column": str, **dict.fromkeys(_TASK_SECTIONS, _TABLE)}
 
 
 def load_study(path: str | Path) -> Study:
     """Read a study; unknown keys, missing ones, wrong types and a reference that is no variant are refused."""
     path = Path(path)
-    try:
-        values = read_toml(path)
-    except (OSError, ValueError) as error:
-        raise StudyError(f"the study {path} cannot be read: {error}") from error
-    values = _checked(path, values, _STUDY_KINDS)
+    values = _read(path)
     given = values.pop("task", {})
     own = _own_tasks(path, given, values.pop("defaults", {}))
     if own:
@@ -206,17 +202,37 @@ def load_study(path: str | Path) -> Study:
     return Study(file=path, variants=tuple(variants), paper_columns=columns, own_tasks=own, **values)
 
 
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        values = read_toml(path)
+    except (OSError, ValueError) as error:
+        raise StudyError(f"the study {path} cannot be read: {error}") from error
+    return _checked(path, values, _STUDY_KINDS)
+
+
 def _own_tasks(path: Path, tasks: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The tasks that a study holds itself: their own values over those of the task they are like or the defaults."""
     found: dict[str, dict[str, Any]] = {}
     for name, own in tasks.items():
         own = _checked(path, own, _TASK_KINDS)
         like = own.get("like")
-        if like is not None and like not in found:
-            raise StudyError(f"the task {name} of {path} is like {like!r}, which is no task before it")
-        base = defaults if like is None else found[like]
+        others, where = found, "is no task before it"
+        if "study" in own:  # the task is one that another study holds
+            file = path.parent / own["study"]
+            others, where = _held_by(file), f"is no task of {file}"
+            like = like or name
+        if like is not None and like not in others:
+            raise StudyError(f"the task {name} of {path} is like {like!r}, which {where}")
+        base = defaults if like is None else others[like]
         found[name] = {key: {**base.get(key, {}), **own.get(key, {})} for key in _TASK_SECTIONS}
     return found
+
+
+def _held_by(path: Path) -> dict[str, dict[str, Any]]:
+    """The tasks that a study's file states, without those that it has from other files: so there is no circle."""
+    values = _read(path)
+    stated = {name: task for name, task in values.get("task", {}).items() if "study" not in task}
+    return _own_tasks(path, stated, values.get("defaults", {}))
 
 
 def _expand(path: Path, entry: Mapping[str, Any]) -> Iterator[Variant]:
