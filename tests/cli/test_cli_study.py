@@ -59,6 +59,7 @@ def test_a_study_runs_records_and_resumes(alr: Alr, texts: Path, tmp_path: Path)
     arguments = ("study", "run", file, "--data-dir", texts.parent, "--workers", "1")
 
     assert "14 runs, 0 recorded" in alr(*arguments, "--dry-run").out
+    assert "8 runs, 0 recorded" in alr(*arguments, "--methods", "slr,baseline", "--dry-run").out
     done = alr(*arguments)
     assert done.status == 0, done.err
     # 3 seeds each of baseline, fixed and decayed; 2 trials × 2 seeds, and the third seed of the better one
@@ -108,6 +109,8 @@ def test_what_is_wrong_with_a_study_is_one_sentence(alr: Alr, tmp_path: Path) ->
     assert (ended.status, ended.err.count("\n")) == (2, 1)
     assert "names the task 'small', but there is no" in ended.err
     assert "'big' is none of the study's tasks (small)" in alr("study", "run", file, "--on", "big").err
+    unknown = alr("study", "run", file, "--methods", "alr,kd").err
+    assert "methods: 'kd' is none of the study's methods (baseline, slr, alr)" in unknown
 
 
 def test_a_folder_of_studies_that_is_missing_or_has_no_records_is_said(alr: Alr, tmp_path: Path) -> None:

@@ -40,7 +40,6 @@ from adaptive_labels.paper.recipes import (
     Reproduction,
     all_reproductions,
     choose,
-    limited,
     list_recipes,
     load_reproduction,
     paper_figure,
@@ -194,7 +193,7 @@ def test_the_rows_of_the_paper_are_chosen_unless_others_are_asked_for() -> None:
     assert [variant.method for variant in variants] == ["alr", "kd"]
     everything = dict(choose(reproduction, Choice(methods=["all"])))
     assert list(everything["dml-resnet32-short"]) == reproduction.study.variants_on("dml-resnet32-short")
-    assert limited(reproduction.study, variants, 3).seeds_for(task) == range(3)
+    assert reproduction.study.limited(variants, 3).seeds_for(task) == range(3)
 
 
 @pytest.mark.parametrize(

@@ -104,11 +104,11 @@ def _stand_ins(reproduction: "Reproduction", given: list[str]) -> dict[str, str]
 def _fill(reproduction: "Reproduction", choice: Any, seeds: int | None, work: Any, dry_run: bool, quiet: bool) -> int:
     """Do what is missing of the chosen cells, or only check that it could be done; how many runs failed."""
     from adaptive_labels.paper.dry_run import check_cell
-    from adaptive_labels.paper.recipes import choose, limited
+    from adaptive_labels.paper.recipes import choose
 
     failed = 0
     for task, variants in choose(reproduction, choice):
-        study = limited(reproduction.study, variants, seeds)
+        study = reproduction.study.limited(variants, seeds)
         failed += run_missing(
             f"{reproduction.column(task).heading}, {work.recorded_as(study, task)}", study, task, work, dry_run, quiet
         )

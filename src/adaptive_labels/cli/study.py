@@ -39,6 +39,7 @@ def run(
     file: Annotated[Path, argument("FILE", "The study, a TOML file.")],
     executor: "Executor | None",
     on: Annotated[str | None, option("A,B,…", "Some of the study's tasks.")] = None,
+    methods: Annotated[str | None, option("A,B,…", "Only the variants of these methods.")] = None,
     data_dir: DataDir = None,
     workers: Workers = None,
     log: Log = None,
@@ -55,6 +56,12 @@ def run(
     for task in tasks:
         if task not in study.tasks:
             raise StudyError(f"on: {task!r} is none of the study's tasks ({', '.join(study.tasks)})")
+    known = list(dict.fromkeys(variant.method for variant in study.variants))
+    for method in split_names(methods):
+        if method not in known:
+            raise StudyError(f"methods: {method!r} is none of the study's methods ({', '.join(known)})")
+    wanted = split_names(methods) or known
+    study = study.limited([variant for variant in study.variants if variant.method in wanted])
     work = Work(out, results, data_dir, workers, executor=executor, log=split_names(log))
     end_with_failures(sum(run_missing(f"{study.title}, on {task}", study, task, work, dry_run) for task in tasks))
 

@@ -3,7 +3,6 @@
 There is a recipe file for each of the paper's tables and scale, with a task per column.
 """
 
-import dataclasses
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -165,12 +164,6 @@ def choose(reproduction: Reproduction, choice: Choice) -> list[tuple[str, tuple[
     if not found:
         raise StudyError("there is no such cell: no column that is left has one of these methods")
     return found
-
-
-def limited(study: Study, variants: tuple[Variant, ...], seeds: int | None) -> Study:
-    """A study of these variants only, with so many seeds on every task if a number is given."""
-    counts: dict[str, Any] = {} if seeds is None else {"seeds": seeds, "seeds_on": {}}
-    return dataclasses.replace(study, variants=variants, **counts)
 
 
 def _refuse_unknown(option: str, given: Sequence[str], known: Sequence[str]) -> None:

@@ -143,6 +143,11 @@ class Study:
         """The variants that are run on a task."""
         return [variant for variant in self.variants if not variant.tasks or task in variant.tasks]
 
+    def limited(self, variants: Sequence[Variant], seeds: int | None = None) -> Self:
+        """A study of these variants only, with so many seeds on every task if a number is given."""
+        counts: dict[str, Any] = {} if seeds is None else {"seeds": seeds, "seeds_on": {}}
+        return dataclasses.replace(self, variants=tuple(variants), **counts)
+
     def config(self, task: str) -> RunConfig:
         """A task's data, network and recipe, the method left open: of the study itself, or of tasks/ beside it."""
         if task in self.own_tasks:
