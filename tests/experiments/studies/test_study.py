@@ -360,14 +360,15 @@ README_ROWS = {  # how a row of the README's table begins, and its task
     "the same, as features": "banking77-features",
     "AG News": "ag_news-fasttext-short",
     "CIFAR-100": "cifar100-airbench-cpu",
+    "CIFAR-10:": "cifar10-airbench-cpu",
     "a tenth of CIFAR-100": "cifar100-overfit",
     "the same images": "cifar100-features",
 }
 
 
 def test_the_table_of_the_readme_is_what_the_records_give() -> None:
-    lines = (ROOT / "README.md").read_text(encoding="utf-8").split("| task | seeds |")[1].splitlines()[2:9]
-    assert len(lines) == len(README_ROWS)
+    table = (ROOT / "README.md").read_text(encoding="utf-8").split("| task | seeds |")[1].split("\n\n")[0]
+    lines = table.splitlines()[2:]
     for line, (words, task) in zip(lines, README_ROWS.items(), strict=True):
         shown, seeds, *cells = line.replace("**", "").strip("| ").split(" | ")
         assert shown.startswith(words)
