@@ -147,11 +147,14 @@ def test_a_process_that_dies_ends_the_others_with_a_sentence(start_alr, texts, t
     assert len(err.splitlines()) == 1
 
 
-def test_mistakes_are_told_once(start_alr, torchrun, texts):
+def test_mistakes_are_told_once(start_alr, torchrun, texts, tmp_path):
+    late = tmp_path / "late"  # on the path of Python, this makes the first process the last one to meet the mistake
+    late.mkdir()
+    (late / "sitecustomize.py").write_text('import os, time\nos.environ.get("RANK") == "0" and time.sleep(2)\n')
     for process in (
         start_alr("train", texts, "--method", "alrr", "--devices", 2),
         start_alr("train", texts, *QUICK, "--set", "batch_size=3", "--devices", 2),
-        torchrun("compare", texts, options=("--standalone", "--nproc-per-node", "2")),
+        torchrun("compare", texts, PYTHONPATH=f"{late}{os.pathsep}{SOURCE}"),
     ):
         err = process.communicate(timeout=100)[1]
         assert process.returncode

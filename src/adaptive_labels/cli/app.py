@@ -25,6 +25,7 @@ UsageError: Any = typer.BadParameter.__mro__[1]
 # a process may keep.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 MMAP_THRESHOLD, TRIM_THRESHOLD = 32 * 2**20, 2**30
+FIRST_SPEAKS = 20.0  # seconds that the first of several processes has to say what went wrong
 
 
 class Group(TyperGroup):
@@ -108,6 +109,8 @@ def main() -> None:
             raise
         if rank == 0:  # the other processes have met the same error
             typer.echo(visible(f"alr: {_one_sentence(error)}".replace("\n", " ")), err=True)
+        else:
+            _let_the_first_speak()
         sys.exit(2)
     except typer.Abort:
         typer.echo("alr: not confirmed, so nothing was done", err=True)
@@ -116,6 +119,12 @@ def main() -> None:
         if rank == 0:
             typer.echo(f"alr: {str(stop) or 'stopped; the same command goes on from where it was'}", err=True)
         sys.exit(128 + (stop.number if isinstance(stop, Stopped) else signal.SIGINT))
+
+
+def _let_the_first_speak() -> None:
+    """Wait for the end of the first process: launchers end all at once when one fails, be it before it has spoken."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    time.sleep(FIRST_SPEAKS)
 
 
 @contextlib.contextmanager

@@ -49,8 +49,10 @@ def run_on(devices: int) -> int:
 
 def _wait(children: list[subprocess.Popen[bytes]]) -> int:
     """Wait until all have ended, and return the status of one that failed, or 0; after a failure, end the others."""
-    limit = None
+    limit, others = None, children[1:]
     while any(child.poll() is None for child in children):
+        while children[0].returncode and others:  # it has said why, which is what the others may be waiting for
+            others.pop().terminate()
         if limit is None and any(child.returncode for child in children):
             limit = time.monotonic() + _GRACE
         if limit is not None and time.monotonic() > limit:
