@@ -18,7 +18,7 @@ import pytest
 from adaptive_labels.analysis import bootstrap_runs, group_records, read_records
 from adaptive_labels.analysis.suspects import Suspect, Suspects
 from adaptive_labels.report import sections, write_report
-from adaptive_labels.report.charts import EPOCHS, Axis, Curve, line_chart, panels, percent_axis, zoom_start
+from adaptive_labels.report.charts import EPOCHS, Axis, Curve, line_chart, panels, percent_axis, rank_chart, zoom_start
 from adaptive_labels.report.group_data import read_group
 from adaptive_labels.report.heatmap import heat_map
 from adaptive_labels.report.page import asset
@@ -435,6 +435,19 @@ def test_nothing_here_needs_torch() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("first, second", [(1.0, 5.0), (2.5, 4.5), (2.9, 3.1)])
+@pytest.mark.parametrize("left, right", [("alr", "label smoothing with more"), ("ALR, S frozen at uniform", "alr")])
+def test_names_in_a_chart_of_ranks_stay_inside_of_it(first, second, left, right) -> None:
+    chart = rank_chart({left: first, right: second}, 1.2, "Ranks")
+    width = float(re.search(r'viewBox="0 0 ([0-9.]+) ', chart)[1])
+    placed = re.findall(r'<text x="([0-9.-]+)"[^>]*text-anchor="(start|end)"[^>]*>([^<]+)', chart)
+    assert len(placed) == 3  # the title and two names
+    for at, anchor, words in placed:
+        length = 12 * 0.5 * len(words)  # as browsers draw it, or a little more
+        ends = (float(at), float(at) + length) if anchor == "start" else (float(at) - length, float(at))
+        assert 0 <= ends[0] < ends[1] <= width, words
 
 
 def test_a_chart_with_values_by_name_and_intervals_at_each_point() -> None:

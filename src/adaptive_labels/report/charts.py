@@ -291,9 +291,10 @@ def difference_chart(
 
 def rank_chart(ranks: Mapping[str, float], critical: float, title: str) -> str:
     """Mean ranks on a line, 1 at the left, with the length of the critical difference above it."""
-    room = min(12 * LETTER * (max(map(len, ranks)) + 4), 0.3 * WIDTH)  # for names at the ends
-    left, right, top, step = room, WIDTH - room, 58.0, 18.0
+    top, step = 58.0, 18.0
     last = float(np.ceil(max(ranks.values())))
+    names = {name: f"{shorten(name, 24)} {value:.1f}" for name, value in ranks.items()}
+    left, right = _rank_ends({names[name]: (value - 1) / (last - 1) for name, value in ranks.items()})
     x = _Scale(Axis("mean rank", whole=True), 1.0, last, left, right)
     parts = [line(left, top, right, top, "zero")]
     for tick, words in x.ticks().items():
@@ -306,9 +307,19 @@ def rank_chart(ranks: Mapping[str, float], critical: float, title: str) -> str:
         to_left = value < (1 + last) / 2
         y = top + step * (i + 1 if to_left else len(ranks) - i)
         parts += [line(x(value), top, x(value), y, "range"), marker(i, x(value), top)]
-        parts.append(text(x(value) + (-5 if to_left else 5), y, f"{name} {value:.1f}", "end" if to_left else "start"))
+        parts.append(text(x(value) + (-5 if to_left else 5), y, names[name], "end" if to_left else "start"))
     description = ", ".join(f"{name} {value:.1f}" for name, value in ranks.items())
     return figure(title, f"{description}.", WIDTH, top + step * (len(ranks) + 1), "".join(parts), "chart")
+
+
+def _rank_ends(names: Mapping[str, float]) -> tuple[float, float]:
+    """Where the line of `rank_chart` begins and ends: names, by their place on it from 0 to 1, need room outwards."""
+    left = right = WIDTH / 2
+    room = {name: 11 * LETTER * len(name) + 8 for name in names}  # most letters of names are small
+    for _ in range(30):  # each end depends on the other
+        left = max([12.0, *((room[n] - at * right) / (1 - at) for n, at in names.items() if at < 0.5)])
+        right = min([WIDTH - 12, *((WIDTH - room[n] - (1 - at) * left) / at for n, at in names.items() if at >= 0.5)])
+    return left, right
 
 
 def reliability_diagram(before: ReliabilityTable, after: ReliabilityTable | None, title: str) -> str:
