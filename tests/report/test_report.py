@@ -437,8 +437,8 @@ def test_nothing_here_needs_torch() -> None:
     assert done.stdout == "False\n"
 
 
-@pytest.mark.parametrize("first, second", [(1.0, 5.0), (2.5, 4.5), (2.9, 3.1)])
-@pytest.mark.parametrize("left, right", [("alr", "label smoothing with more"), ("ALR, S frozen at uniform", "alr")])
+@pytest.mark.parametrize(("first", "second"), [(1.0, 5.0), (2.5, 4.5), (2.9, 3.1)])
+@pytest.mark.parametrize(("left", "right"), [("alr", "label smoothing with more"), ("ALR, S frozen at uniform", "alr")])
 def test_names_in_a_chart_of_ranks_stay_inside_of_it(first, second, left, right) -> None:
     chart = rank_chart({left: first, right: second}, 1.2, "Ranks")
     width = float(re.search(r'viewBox="0 0 ([0-9.]+) ', chart)[1])
