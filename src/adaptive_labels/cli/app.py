@@ -123,7 +123,7 @@ def main() -> None:
 
 def _let_the_first_speak() -> None:
     """Wait for the end of the first process: launchers end all at once when one fails, be it before it has spoken."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the wait without a traceback
     time.sleep(FIRST_SPEAKS)
 
 
