@@ -120,9 +120,17 @@ def test_tables_and_picture_name_every_variant() -> None:
 def test_ranked_are_the_variants_and_tasks_of_the_largest_whole_table() -> None:
     every, some, few = ({name: {0: 0.5} for name in names} for names in ("ab", "abcd", "abcde"))
     tasks = {"one": every, "two": some, "three": some, "four": some, "five": few}
-    assert whole_variants(tasks) == ["a", "b", "c", "d"]  # 4 × 4; 2 × 5 with all tasks, 5 × 1 with all variants
-    assert whole_variants({"one": few}) == list("abcde")
-    assert whole_variants({}) == []
+    assert whole_variants(tasks, []) == ["a", "b", "c", "d"]  # 4 × 4; 2 × 5 with all tasks, 5 × 1 with all variants
+    assert whole_variants({"one": few}, ["a"]) == list("abcde")
+    assert whole_variants({}, ["a"]) == []
+
+
+def test_references_are_ranked_even_where_they_cost_tasks() -> None:
+    all_six = {name: {0: 0.5} for name in ("baseline", "slr", "alr", "alr-s", "alr-wait", "slr-tuned")}
+    untuned = {name: values for name, values in all_six.items() if name != "slr-tuned"}
+    tasks = {"one": all_six, "two": all_six, "three": untuned, "four": untuned}
+    assert "slr-tuned" not in whole_variants(tasks, ["baseline"])  # 5 × 4 cells against 6 × 2
+    assert set(whole_variants(tasks, ["baseline", "slr-tuned"])) == set(all_six)
 
 
 def test_a_task_with_one_seed_is_shown_and_not_counted_as_pooled() -> None:

@@ -54,7 +54,7 @@ def combined_tables(tasks: Mapping[str, Values], references: Sequence[str]) -> l
             if any(shown):
                 lines.append([task, *map(points, shown)])
         parts.append("\n".join(tables.markdown([f"gain over {reference}, points", *gains], lines, left=None)))
-    if (found := rank(tasks, whole_variants(tasks))) is not None:
+    if (found := rank(tasks, whole_variants(tasks, references))) is not None:
         listed = ", ".join(f"{name} {value:.1f}" for name, value in found.mean.items())
         parts.append(
             f"Mean ranks by test accuracy over {len(found.tasks)} tasks (1 is best): {listed}. Friedman's test: "
@@ -63,18 +63,21 @@ def combined_tables(tasks: Mapping[str, Values], references: Sequence[str]) -> l
     return parts
 
 
-def whole_variants(tasks: Mapping[str, Values]) -> list[str]:
-    """The variants to rank: as many on as many tasks as makes the largest table without an empty cell.
+def whole_variants(tasks: Mapping[str, Values], references: Sequence[str]) -> list[str]:
+    """The variants to rank: the references, and as many more as make the largest table without an empty cell.
 
-    A variant that few tasks have would leave few tasks to rank the others on.
+    A variant that few tasks have would leave few tasks to rank the others on. The references are ranked all the same:
+    they are what the reader compares with.
     """
     having: dict[str, set[str]] = {}
     for task, values in tasks.items():
         for name in values:
             having.setdefault(name, set()).add(task)
-    names = sorted(having, key=lambda name: -len(having[name]))
-    sizes = [n * len(set.intersection(*(having[name] for name in names[:n]))) for n in range(1, len(names) + 1)]
-    return names[: sizes.index(max(sizes)) + 1] if sizes else []
+    names = sorted(having, key=lambda name: (name not in references, -len(having[name])))
+    fewest = max(1, sum(name in references for name in names))
+    candidates = [names[:n] for n in range(fewest, len(names) + 1)]
+    cells = [len(some) * len(set.intersection(*(having[name] for name in some))) for some in candidates]
+    return candidates[cells.index(max(cells))] if candidates else []
 
 
 def draw_combined(tasks: Mapping[str, Values], references: Sequence[str], title: str) -> str:
@@ -86,7 +89,7 @@ def draw_combined(tasks: Mapping[str, Values], references: Sequence[str], title:
             found = {name: gain.pooled for name, gain in gains.items()}
             rings = {n: [one.difference or 0.0 for one in gain.by_task.values()] for n, gain in gains.items()}
             drawings.append(difference_chart(found, rings, f"Gains over {reference}", reference, None))
-    if (ranks := rank(tasks, whole_variants(tasks))) is not None:
+    if (ranks := rank(tasks, whole_variants(tasks, references))) is not None:
         drawings.append(rank_chart(ranks.mean, ranks.critical, "Mean ranks"))
     words = "Each ring is a task; the bar is the pooled mean with its 95% interval. Ranks: 1 is best."
     return panels(drawings, title, words, columns=len(drawings)) if drawings else ""
