@@ -51,7 +51,13 @@ def test_another_network_may_teach_that_reads_the_same_inputs():
     assert teacher_model(larger) == ModelConfig("fasttext", {**TEXTS.options, "dim": 64})
     images = ModelConfig("preact-resnet18-w4", {"stem_stride": 2})
     other = settle(config("kd", images, teacher_model="preact-resnet18-w16", teacher_options={"dropout": 0.1}))
-    assert teacher_model(other) == ModelConfig("preact-resnet18-w16", {"dropout": 0.1})
+    assert teacher_model(other) == ModelConfig("preact-resnet18-w16", {"stem_stride": 2, "dropout": 0.1})
+    stranger = settle(config("kd", images, teacher_model="wide-resnet-28-10"))
+    assert teacher_model(stranger) == ModelConfig("wide-resnet-28-10", {})
+    narrow = ModelConfig("preact-resnet18", {"width": 4, "stem_stride": 2})
+    wider = settle(config("kd", narrow, teacher_model="preact-resnet18-w16"))
+    assert teacher_model(wider) == ModelConfig("preact-resnet18-w16", {"stem_stride": 2})
+    assert teacher_model(settle(config("kd", narrow, teacher_model="preact-resnet18"))) == narrow
     with pytest.raises(
         ConfigError, match=r"teacher_options\.buckets is how inputs are read, which teacher and student"
     ):
@@ -75,7 +81,7 @@ def test_peers_are_of_the_same_kind_unless_named():
     assert len(networks(settle(config("dml", peers=4)))) == 4
     images = ModelConfig("preact-resnet18-w4", {"stem_stride": 2})
     pair = settle(config("dml", images, peer_models=["preact-resnet18-w8"]))
-    assert networks(pair) == (images, ModelConfig("preact-resnet18-w8", {}))
+    assert networks(pair) == (images, ModelConfig("preact-resnet18-w8", {"stem_stride": 2}))
     assert pair.method.options["peers"] == 2
     assert needed_runs(pair) == ()
 

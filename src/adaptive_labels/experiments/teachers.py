@@ -239,8 +239,14 @@ def _teacher_hash(run: RunFolder, config: RunConfig) -> str:
 
 
 def _beside(model: ModelConfig, name: str, options: Mapping[str, Any]) -> ModelConfig:
-    """A further network that reads the same inputs."""
-    shared = {key: value for key, value in model.options.items() if name == model.name or key in _reading(model)}
+    """A further network that reads the same inputs; one that differs in its width alone has all other options, too."""
+    assert model.name is not None
+    shared = dict(model.options)
+    if name != model.name:
+        entry, width = find_model(name)
+        kept = _reading(model) if entry is not find_model(model.name)[0] else shared.keys()
+        lost = () if width is None else ("width",)  # as an option it would win over the name's
+        shared = {key: value for key, value in shared.items() if key in kept and key not in lost}
     return ModelConfig(name, {**shared, **options})
 
 
