@@ -16,6 +16,9 @@ from imagenet_files import write_imagenet
 RECIPE = ["--image-size", 32, "--model", "resnet32-w2", "--set", "batch_size=8", "--set", "threads=1"]
 RECIPE += ["--set", "accumulate=2", "--set", "lr=0.02"]
 
+# torch warns on a machine with one core, where it makes no difference to the batches
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:

@@ -16,6 +16,9 @@ from adaptive_labels.data.encoders.images import ImageEncoder, image_at, worker_
 from adaptive_labels.data.pixels import random_view, resize_and_cut
 from imagenet_files import SYNSETS, write_imagenet
 
+# torch warns on a machine with one core, where it makes no difference to the batches
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
