@@ -59,7 +59,7 @@ BAD_SETTINGS = {
     ),
     "a teacher that does not exist": (
         ["--method", "kd", "--set", "method.options.teacher_model=fastext"],
-        "model: there is no model 'fastext'; there are airbench, ",
+        "method.options.teacher_model: there is no model 'fastext'; there are airbench, ",
     ),
     "a misspelt option of a teacher": (
         ["--method", "kd", "--set", "method.options.techer=empty"],

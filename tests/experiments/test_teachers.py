@@ -91,9 +91,10 @@ def test_peers_are_of_the_same_kind_unless_named():
     [
         ("dml", {"peers": 1}, "method.options.peers is 1: allowed is a whole number of at least 2"),
         ("dml", {"peers": True}, "method.options.peers is True: allowed"),
-        ("dml", {"peers": 3, "peer_models": ["a"]}, "peers is 3, but peer_models names 1 beside the run's own"),
+        ("dml", {"peers": 3, "peer_models": ["mlp"]}, "peers is 3, but peer_models names 1 beside the run's own"),
         ("dml", {"peer_models": "a"}, "method.options.peer_models is 'a': allowed is a list of models' names"),
         ("dml", {"peer_models": [3]}, r"method.options.peer_models\[0\] is 3: allowed is a name"),
+        ("dml", {"peer_models": ["fastext"]}, r"method.options.peer_models\[0\]: there is no model 'fastext'"),
         ("label-refinery", {"generations": 0}, "method.options.generations is 0: allowed is a whole number of at lea"),
         ("kd", {"teacher": "", "alpha": 1}, "method.options.teacher is '': allowed is a name"),
         (
@@ -103,6 +104,7 @@ def test_peers_are_of_the_same_kind_unless_named():
         ),
         ("kd", {"teacher_run": "x"}, "method.options.teacher_run is written down by the run itself; give teacher="),
         ("kd", {"teacher_model": 3}, "method.options.teacher_model is 3: allowed is a name"),
+        ("kd", {"teacher_model": "fastext"}, "method.options.teacher_model: there is no model 'fastext'; there are"),
         ("kd", {"teacher_options": 3}, "method.options.teacher_options is 3: allowed is a table"),
     ],
 )

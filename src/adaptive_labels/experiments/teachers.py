@@ -12,6 +12,7 @@ from typing import Any
 
 from adaptive_labels.config import ConfigError, MethodConfig, ModelConfig, RunConfig, from_dict, to_dict
 from adaptive_labels.data import Dataset, encoder_options
+from adaptive_labels.errors import UserError
 from adaptive_labels.files import plain, read_json
 from adaptive_labels.losses.registry import METHODS, find_method
 from adaptive_labels.models import find_model
@@ -50,7 +51,7 @@ def settle(config: RunConfig) -> RunConfig:
     elif guide == "peers":
         others = _peer_models(options)
         for i, model in enumerate(others):
-            _check_name(model, f"peer_models[{i}]")
+            _check_model(model, f"peer_models[{i}]")
         count = options["peers"] = options.get("peers", len(others) + 1 if others else DEFAULT_PEERS)
         _check(type(count) is int and count >= 2, count, "peers", "a whole number of at least 2")
         if others and count != len(others) + 1:
@@ -76,7 +77,7 @@ def _settled_teacher(config: RunConfig) -> dict[str, Any]:
             raise ConfigError(f"{_OPTIONS}{own} is written down by the run itself; give teacher=FOLDER")
     name: Any = options.get("teacher_model", config.model.name)
     given = options.get("teacher_options", {})
-    _check_name(name, "teacher_model")
+    _check_model(name, "teacher_model")
     _check(isinstance(given, Mapping), given, "teacher_options", "a table of settings")
     teacher = _beside(config.model, name, given)
     for key in sorted(_reading(config.model)):
@@ -269,6 +270,14 @@ def _check(holds: bool, value: Any, option: str, allowed: str) -> None:
 
 def _check_name(value: Any, option: str) -> None:
     _check(isinstance(value, str) and value.strip() != "", value, option, "a name")
+
+
+def _check_model(name: Any, option: str) -> None:
+    _check_name(name, option)
+    try:
+        find_model(name)
+    except UserError as error:
+        raise ConfigError(f"{_OPTIONS}{option}: {error}") from error
 
 
 def _few(names: Sequence[str]) -> str:
