@@ -51,6 +51,7 @@ def test_a_stopped_run_goes_on_and_ends_as_if_nothing_had_been(alr, start_alr, f
     assert all("png" in example for pair in examples["pairs"] for example in pair["examples"])
 
 
+@pytest.mark.slow
 def test_a_comparison_reads_the_files_in_processes_of_their_own(alr, folder, monkeypatch):
     monkeypatch.setenv("ALR_DATA_WORKERS", "1")
     methods = ["--methods", "baseline,alr", "--seeds", 1, "--workers", 2, "--epochs", 1]

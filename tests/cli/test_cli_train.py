@@ -197,7 +197,15 @@ def test_an_interrupted_run_goes_on_and_ends_as_if_nothing_had_been(alr, start_a
     assert not kept.exists()
 
 
-@pytest.mark.parametrize("blow", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGINT])
+@pytest.mark.parametrize(
+    "blow",
+    [
+        signal.SIGTERM,
+        signal.SIGINT,
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+        pytest.param(signal.SIGUSR1, marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_ends_the_step_and_keeps_it_even_in_the_first_epoch(alr, start_alr, texts, tmp_path, blow):
     if signal.getsignal(blow) == signal.SIG_IGN:
         pytest.skip("ignored here, as under nohup, and so by the command")

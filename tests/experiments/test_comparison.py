@@ -141,7 +141,7 @@ def test_prepared_data_is_shared_as_a_memory_map(table: Path, tmp_path: Path) ->
     assert str(tmp_path / "data.pt") in Path("/proc/self/maps").read_text()
 
 
-@pytest.mark.parametrize("kind", [ThreadPoolExecutor, ProcessPoolExecutor])
+@pytest.mark.parametrize("kind", [ThreadPoolExecutor, pytest.param(ProcessPoolExecutor, marks=pytest.mark.slow)])
 def test_any_executor_gives_the_same_figures(table: Path, tmp_path: Path, kind: Any) -> None:
     def figures(runs: Any) -> list[Any]:
         return [(run.name, (run.result or {})["metrics"]) for run in runs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,44 +18,40 @@ SCRIPT = Path(__file__).parent / "two_processes.py"
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}
 
 
-Found = list[dict[str, Any]]
+def start(world: int, folder: Path) -> list[subprocess.Popen[bytes]]:
+    where = [str(world), folder / f"init{world}", folder / "state"]
+    command = [[sys.executable, SCRIPT, str(rank), *where] for rank in range(world)]
+    return [subprocess.Popen(one, stderr=subprocess.PIPE, env=os.environ | ENVIRONMENT) for one in command]
 
 
-@pytest.fixture(scope="module")
-def train(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Found]]:
-    """What all cases end with, for each process of so many; pairs and triples are started at once, as torch is slow."""
-    known: dict[int, Found] = {}
-
-    def start(world: int, folder: Path) -> list[subprocess.Popen[bytes]]:
-        where = [str(world), folder / f"init{world}", folder / "state"]
-        command = [[sys.executable, SCRIPT, str(rank), *where] for rank in range(world)]
-        return [subprocess.Popen(one, stderr=subprocess.PIPE, env=os.environ | ENVIRONMENT) for one in command]
-
-    def train(*worlds: int) -> list[Found]:
-        folder = tmp_path_factory.mktemp("processes")
-        started = {world: start(world, folder) for world in worlds if world not in known}
-        for world, processes in started.items():
-            errors = [process.communicate(timeout=300)[1].decode() for process in processes]
-            assert [process.returncode for process in processes] == [0] * world, "\n".join(errors)
-            states = [folder / f"state.{world}.{rank}" for rank in range(world)]
-            known[world] = [torch.load(state, weights_only=True) for state in states]
-        return [known[world] for world in worlds]
-
-    return train
+def ends(processes: list[subprocess.Popen[bytes]], folder: Path) -> list[dict[str, Any]]:
+    """What all cases end with, for each process."""
+    world = len(processes)
+    errors = [process.communicate(timeout=300)[1].decode() for process in processes]
+    assert [process.returncode for process in processes] == [0] * world, "\n".join(errors)
+    return [torch.load(folder / f"state.{world}.{rank}", weights_only=True) for rank in range(world)]
 
 
-@pytest.mark.parametrize("case", CASES)
+# One test for all cases, as importing torch in each process takes longer than they do.
 @pytest.mark.parametrize("world", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_several_processes_train_as_one(train: Callable[..., list[Found]], case: str, world: int) -> None:
-    (alone,), several = train(1, world)
+def test_several_processes_train_as_one(tmp_path: Path, world: int) -> None:
+    started = [start(count, tmp_path) for count in (1, world)]
+    (alone,), several = [ends(processes, tmp_path) for processes in started]
+    assert alone.keys() == set(CASES)
+    different = [f"{case}: {words}" for case in CASES for words in differences(case, alone[case], several)]
+    assert not different, "\n".join(different)
+
+
+def differences(case: str, alone: dict[str, torch.Tensor], several: list[dict[str, Any]]) -> Iterator[str]:
     tolerance = {"rtol": 2e-2, "atol": 2e-2} if case == "bfloat16" else {"rtol": 1e-4, "atol": 2e-5}
     for rank, states in enumerate(several):
-        assert states[case].keys() == alone[case].keys()
-        for name, value in alone[case].items():
-            if name == "logits" and rank > 0:
-                assert len(states[case][name]) == 0  # only the first process writes
-                continue
-            where = f"process {rank}, {name}"
-            torch.testing.assert_close(
-                states[case][name].float(), value.float(), **tolerance, msg=lambda m, w=where: f"{w}: {m}"
-            )
+        if states[case].keys() != alone.keys():
+            yield f"process {rank} has {sorted(states[case])}, one process {sorted(alone)}"
+            continue
+        for name, value in alone.items():
+            # Only the first process writes logits.
+            expected = value[:0] if name == "logits" and rank > 0 else value
+            try:
+                torch.testing.assert_close(states[case][name].float(), expected.float(), **tolerance)
+            except AssertionError as error:
+                yield f"process {rank}, {name}: {error}"
