@@ -8,6 +8,7 @@ Shapes: N examples, K classes; z are logits, y labels.
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -156,6 +157,10 @@ def append_record(results: Path, record: Record) -> None:
     append_line(path, json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
 
 
+# Studies share tasks, and the pages read the same records some seven times. What is parsed is never changed inside.
+_parsed = lru_cache(maxsize=10_000)(parse_json)
+
+
 def read_lines(path: Path) -> list[Record]:
     """The records of one file as they are; none if it does not exist. One that a crash tore is left out: its run is not
     recorded yet.
@@ -165,7 +170,7 @@ def read_lines(path: Path) -> list[Record]:
         if not line.strip():
             continue
         try:
-            record = parse_json(line)
+            record = _parsed(line)
             if lacking := [key for key in NEEDED if key not in record]:
                 raise ValueError(f"it has no {', '.join(lacking)}")
             found.append({"task": record.get("bench"), **record})  # the earliest call their task so
