@@ -130,6 +130,7 @@ def test_a_command_that_fails_is_named() -> None:
         start.bench_start(0.0, {start.REFERENCE: ("import nonsense",)})
 
 
+@pytest.mark.slow
 def test_the_command_of_the_first_step_runs_and_a_dry_run_imports_no_compiler() -> None:
     done = subprocess.run([sys.executable, "-c", start.FIRST_STEP], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

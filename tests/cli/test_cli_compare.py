@@ -143,6 +143,7 @@ def test_an_interrupted_comparison_goes_on(start_alr, alr, texts, tmp_path):
     assert metrics(tmp_path / "stopped") == metrics(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_comparison_stopped_by_a_scheduler_keeps_what_its_workers_have_learnt(start_alr, texts, tmp_path):
     command = ["compare", texts, "--methods", "baseline,alr,slr", "--seeds", 1, "--epochs", 5000, *QUICK]
     process = start_alr(*command, "--workers", 2, ALR_CHECKPOINT_SECONDS="3600")

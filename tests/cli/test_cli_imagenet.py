@@ -25,6 +25,7 @@ def folder(tmp_path_factory) -> Path:
     return write_imagenet(tmp_path_factory.mktemp("imagenet"))
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_and_ends_as_if_nothing_had_been(alr, start_alr, folder, tmp_path, monkeypatch):
     command = ["train", "imagenet", "--data-dir", folder, *RECIPE, "--epochs", 4]
     stopped = start_alr(*command, "--out", "stopped", ALR_CHECKPOINT_SECONDS="0", ALR_DATA_WORKERS="1")

@@ -102,7 +102,8 @@ def test_a_killed_process_is_restarted_and_the_result_is_the_same(torchrun, text
     assert metrics(tmp_path / "killed") == metrics(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("first", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [1, 2])
 def test_a_run_goes_on_with_more_or_fewer_processes(alr, start_alr, texts, tmp_path, first):
     command = ["train", texts, "--epochs", 3, *PLAIN]
     slow = ["--set", "checkpoint_seconds=0"]

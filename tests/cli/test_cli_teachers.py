@@ -140,6 +140,7 @@ def test_the_cost_of_several_networks_is_told(alr, texts, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_student_that_was_interrupted_ends_as_if_nothing_had_been(alr, start_alr, texts, tmp_path):
     command = ["train", texts, "--method", "kd", "--epochs", 40, *QUICK]
     process = start_alr(*command, "--out", "stopped", ALR_CHECKPOINT_SECONDS="0")

@@ -43,6 +43,7 @@ def page_faults(**environment: str) -> int:
     return int(subprocess.run(command, env=clean | environment, check=True, capture_output=True).stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the settings are glibc's")
 def test_freed_memory_is_used_again_unless_the_user_wishes_otherwise() -> None:
     gradients = 12 * 16 * 2**20 // os.sysconf("SC_PAGE_SIZE")
