@@ -24,16 +24,16 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 import torch
 
-from adaptive_labels.benchmarks.measure import as_csv, described
-from adaptive_labels.config import RunConfig
-from adaptive_labels.data import Dataset, Examples
-from adaptive_labels.data.encoders.hashes import Words
-from adaptive_labels.experiments import build
-from adaptive_labels.paper.recipes import load_reproduction
-from adaptive_labels.training.evaluation import predict_logits
-from adaptive_labels.training.loop import fit
-from adaptive_labels.training.progress import SilentReporter
-from adaptive_labels.training.recorders import SilentRecorder
+from adaptive_labels.lab.benchmarks.measure import as_csv, described
+from adaptive_labels.lab.config import RunConfig
+from adaptive_labels.lab.data import Dataset, Examples
+from adaptive_labels.lab.data.encoders.hashes import Words
+from adaptive_labels.lab.experiments import build
+from adaptive_labels.lab.paper.recipes import load_reproduction
+from adaptive_labels.lab.training.evaluation import predict_logits
+from adaptive_labels.lab.training.loop import fit
+from adaptive_labels.lab.training.progress import SilentReporter
+from adaptive_labels.lab.training.recorders import SilentRecorder
 
 TASK = "ag_news-fasttext-short"
 # Those of the C++ program's paper for this data but for more dimensions and epochs, by which it gains.

@@ -19,7 +19,7 @@ import numpy as np
 import onnxruntime
 import torch
 
-from adaptive_labels.pretrained.efficientnet_lite import load_efficientnet_lite0, read_efficientnet_lite0
+from adaptive_labels.lab.models.pretrained.efficientnet_lite import load_efficientnet_lite0, read_efficientnet_lite0
 
 
 def onnx_session(images: torch.Tensor) -> onnxruntime.InferenceSession:

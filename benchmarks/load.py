@@ -97,7 +97,7 @@ def images(folder: Path, files: int) -> None:
 
 def runs(folder: Path, count: int) -> None:
     """Finished runs of 10 methods: the table, the report and the check of all of them."""
-    from adaptive_labels.runs import RunFolder
+    from adaptive_labels.lab.runs import RunFolder
 
     out, template = folder / f"runs-{count}", folder / "template"
     if not out.exists():

@@ -14,9 +14,9 @@ from typing import Any
 
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
-from adaptive_labels import tables
-from adaptive_labels.benchmarks.loss import REFERENCE, as_text, bench_growth, bench_loss, draw_growth
-from adaptive_labels.benchmarks.measure import as_csv
+from adaptive_labels.lab import tables
+from adaptive_labels.lab.benchmarks.loss import REFERENCE, as_text, bench_growth, bench_loss, draw_growth
+from adaptive_labels.lab.benchmarks.measure import as_csv
 
 COLUMNS = {
     "F.cross_entropy": "`F.cross_entropy`",

@@ -19,11 +19,11 @@ import numpy as np
 import torch
 
 from adaptive_labels import AdaptiveLabelLoss
-from adaptive_labels.analysis.residual_labels import agreement
-from adaptive_labels.data import load_dataset
-from adaptive_labels.data.encoders.ngrams import HashedNgrams
-from adaptive_labels.data.readers import towns
-from adaptive_labels.models import create_model
+from adaptive_labels.lab.analysis.residual_labels import agreement
+from adaptive_labels.lab.data import load_dataset
+from adaptive_labels.lab.data.encoders.ngrams import HashedNgrams
+from adaptive_labels.lab.data.readers import towns
+from adaptive_labels.lab.models import create_model
 
 COUNTRIES, BATCH, RATE = 77, 256, 0.01
 FORMS: dict[str, dict[str, Any]] = {

@@ -27,11 +27,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from adaptive_labels.data import Dataset, load_dataset
-from adaptive_labels.data.cache import CACHE
-from adaptive_labels.data.encoders import encode, fit_encoder
-from adaptive_labels.data.readers.zhang import YAHOO_ANSWERS
-from adaptive_labels.data.splits import assemble
+from adaptive_labels.lab.data import Dataset, load_dataset
+from adaptive_labels.lab.data.cache import CACHE
+from adaptive_labels.lab.data.encoders import encode, fit_encoder
+from adaptive_labels.lab.data.readers.zhang import YAHOO_ANSWERS
+from adaptive_labels.lab.data.splits import assemble
 
 RESULTS = Path(__file__).parent / "results"
 COLUMNS = ["way", "step", "rows", "seconds", "processor_seconds", "peak_mb", "own_mb"]

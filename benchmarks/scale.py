@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from adaptive_labels.benchmarks.measure import peak_memory
-from adaptive_labels.config import TrainingConfig
+from adaptive_labels.lab.benchmarks.measure import peak_memory
+from adaptive_labels.lab.config import TrainingConfig
+from adaptive_labels.lab.models import create_model
+from adaptive_labels.lab.objectives import Distilled, Mutual, Supervised
+from adaptive_labels.lab.training import processes
+from adaptive_labels.lab.training.checkpoints import write_checkpoint
 from adaptive_labels.losses import METHODS, create_loss
-from adaptive_labels.models import create_model
-from adaptive_labels.objectives import Distilled, Mutual, Supervised
-from adaptive_labels.training import processes
-from adaptive_labels.training.checkpoints import write_checkpoint
 
 
 def milliseconds(work: Callable[[], Any], rounds: int = 3) -> float:
@@ -44,7 +44,7 @@ def examples() -> None:
     """An image of ImageNet's size from its file to a gradient, and a checkpoint of the network."""
     from PIL import Image
 
-    from adaptive_labels.data.pixels import open_rgb, random_view
+    from adaptive_labels.lab.data.pixels import open_rgb, random_view
 
     draw = np.random.default_rng(0)
     smooth = Image.fromarray(draw.integers(0, 255, (24, 32, 3), dtype=np.uint8)).resize((500, 375), Image.BICUBIC)
@@ -81,8 +81,8 @@ def count_messages(rank: int, meeting: str) -> None:
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "training"))
     from training_parts import Memory, Rows
 
-    from adaptive_labels.training.loop import fit
-    from adaptive_labels.training.progress import SilentReporter
+    from adaptive_labels.lab.training.loop import fit
+    from adaptive_labels.lab.training.progress import SilentReporter
 
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
     plain, sent = processes._together, []
@@ -156,8 +156,8 @@ def classes() -> None:
 
 def rows() -> None:
     """Short texts from a table to what a network reads, and the order of an epoch."""
-    from adaptive_labels.data.encoders.ngrams import HashedNgrams
-    from adaptive_labels.training.batches import batches, share_of
+    from adaptive_labels.lab.data.encoders.ngrams import HashedNgrams
+    from adaptive_labels.lab.training.batches import batches, share_of
 
     texts = [f"word{i % 977} other{i % 131} some{i % 17} thing number{i % 7919}" for i in range(20_000)]
     fitted = HashedNgrams.fit(texts)
@@ -177,8 +177,8 @@ def rows() -> None:
 def runs() -> None:
     """What a run costs beside its training: a folder, its bytes, and reading it again."""
     import adaptive_labels
-    from adaptive_labels.analysis import read_records
-    from adaptive_labels.runs import list_runs
+    from adaptive_labels.lab.analysis import read_records
+    from adaptive_labels.lab.runs import list_runs
 
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "texts.csv"

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from adaptive_labels.files import file_hash
-from adaptive_labels.runs import RunFolder, integrity
+from adaptive_labels.lab.files import file_hash
+from adaptive_labels.lab.runs import RunFolder, integrity
 
 EPOCHS = 4
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from adaptive_labels.config import (
+from adaptive_labels.lab.config import (
     ConfigError,
     DataConfig,
     MethodConfig,
@@ -318,5 +318,5 @@ def test_what_the_data_chooses() -> None:
 
 
 def test_the_configuration_needs_no_torch() -> None:
-    code = "import sys, adaptive_labels.config; sys.exit('torch' in sys.modules)"
+    code = "import sys, adaptive_labels.lab.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

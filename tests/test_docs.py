@@ -70,7 +70,7 @@ def test_local_links_lead_somewhere(page: Path) -> None:
 
 def test_the_tutorial_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tutorial's Python and shell blocks in their order, in one empty folder."""
-    from adaptive_labels.cli import main
+    from adaptive_labels.lab.cli import main
 
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")

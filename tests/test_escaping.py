@@ -12,8 +12,8 @@ from html.parser import HTMLParser
 
 from hypothesis import given, strategies as st
 
-from adaptive_labels import tables
-from adaptive_labels.report import page, svg
+from adaptive_labels.lab import tables
+from adaptive_labels.lab.report import page, svg
 
 NASTY = ("</script>", "<img src=x onerror=alert(1)>", "&lt;", '" onload="', "=cmd|' /C calc'!A0", "+1", "-x", "@SUM(1)")
 NASTY += (

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adaptive_labels.files import plain, write_error
-from adaptive_labels.runs import RunError, write_bytes, write_json, write_npz
+from adaptive_labels.lab.files import plain, write_error
+from adaptive_labels.lab.runs import RunError, write_bytes, write_json, write_npz
 
 # Run in a child, whose files the kernel really refuses to let grow: a disk that fills up in mid-file.
 FULL_DISK = """
 import os, resource, sys
 import numpy as np
-from adaptive_labels.runs import RunError, write_bytes, write_json, write_npz
+from adaptive_labels.lab.runs import RunError, write_bytes, write_json, write_npz
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 path = sys.argv[2]
 try:
@@ -99,7 +99,7 @@ def test_npz_opens_without_pickle_and_refuses_objects(tmp_path: Path) -> None:
 
 def test_the_next_write_removes_what_an_ended_process_left_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "report-1.html"
-    code = "import os, sys; from pathlib import Path; from adaptive_labels.files import write_with; "
+    code = "import os, sys; from pathlib import Path; from adaptive_labels.lab.files import write_with; "
     code += "write_with(Path(sys.argv[1]), lambda file: os.kill(os.getpid(), 9))"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     killed = subprocess.run([sys.executable, "-c", code, str(path)], check=False, env=environment)

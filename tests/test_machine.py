@@ -3,7 +3,7 @@ import os
 import pytest
 
 from adaptive_labels.errors import UserError
-from adaptive_labels.machine import launched, usable_cores
+from adaptive_labels.lab.machine import launched, usable_cores
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinity")

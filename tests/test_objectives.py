@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from adaptive_labels.lab.objectives import Supervised
 from adaptive_labels.losses import LabelSmoothingPlusPlus
-from adaptive_labels.objectives import Supervised
 
 
 class Pull(nn.Module):

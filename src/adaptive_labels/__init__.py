@@ -11,7 +11,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from adaptive_labels.experiments.comparison import compare as compare
+    from adaptive_labels.lab.experiments.comparison import compare as compare
     from adaptive_labels.losses import AdaptiveLabelLoss as AdaptiveLabelLoss
 
 __version__ = "0.1.0"
@@ -30,7 +30,7 @@ def __getattr__(name: str) -> Any:
         return AdaptiveLabelLoss
     if name == "compare":
         try:
-            from adaptive_labels.experiments.comparison import compare
+            from adaptive_labels.lab.experiments.comparison import compare
         except ModuleNotFoundError as error:
             raise ImportError(f"compare needs {error.name}: pip install 'adaptive-labels[lab]'") from error
         return compare

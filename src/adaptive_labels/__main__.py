@@ -13,7 +13,7 @@ def main() -> None:
         if lacks := missing():
             print(f"alr: the command needs {', '.join(lacks)}: pip install 'adaptive-labels[lab]'", file=sys.stderr)
             sys.exit(2)
-        from adaptive_labels.cli import main as run
+        from adaptive_labels.lab.cli import main as run
 
         run()
     except (KeyboardInterrupt, Exception) as error:  # while the command was being imported, or was ending already

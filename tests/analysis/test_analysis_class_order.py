@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from adaptive_labels.analysis import confusion_matrix
-from adaptive_labels.analysis.confusion_matrix import order_by_similarity
+from adaptive_labels.lab.analysis import confusion_matrix
+from adaptive_labels.lab.analysis.confusion_matrix import order_by_similarity
 
 
 def neighbours(order: Iterable[int], matrix: np.ndarray) -> float:

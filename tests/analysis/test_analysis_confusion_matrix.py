@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy import stats
 
-from adaptive_labels.analysis.confusion_matrix import asymmetric_pairs, confused_groups, group_threshold
+from adaptive_labels.lab.analysis.confusion_matrix import asymmetric_pairs, confused_groups, group_threshold
 
 #                   a    b   c   d   e
 COUNTS = np.array([

@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 from sklearn.metrics import confusion_matrix as sklearn_confusion_matrix
 
-from adaptive_labels.analysis.confusion_matrix import confused_groups, order_by_similarity
-from adaptive_labels.analysis.confusions import (
+from adaptive_labels.lab.analysis.confusion_matrix import confused_groups, order_by_similarity
+from adaptive_labels.lab.analysis.confusions import (
     Confusions,
     format_confusions,
     most_confused,
@@ -20,7 +20,7 @@ from adaptive_labels.analysis.confusions import (
     summarise_confusions,
     top_pairs,
 )
-from adaptive_labels.runs import RunError, RunFolder
+from adaptive_labels.lab.runs import RunError, RunFolder
 
 
 def correlation(confusions: Confusions) -> float | None:

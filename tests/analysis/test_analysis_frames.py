@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaptive_labels.analysis.frames import (
+from adaptive_labels.lab.analysis.frames import (
     Columns,
     histories_of,
     metrics_of,
@@ -14,8 +14,8 @@ from adaptive_labels.analysis.frames import (
     predictions_of,
     residuals_of,
 )
-from adaptive_labels.analysis.residual_labels import consistency
-from adaptive_labels.runs import RunError, RunFolder
+from adaptive_labels.lab.analysis.residual_labels import consistency
+from adaptive_labels.lab.runs import RunError, RunFolder
 
 
 def test_metrics_have_a_row_a_run(comparison: list[RunFolder], maker: Any) -> None:
@@ -100,7 +100,7 @@ def test_columns_are_of_one_length() -> None:
 
 PANDAS = """
 import sys
-from adaptive_labels.analysis.frames import Columns
+from adaptive_labels.lab.analysis.frames import Columns
 table = Columns({"seed": [0, 1]})
 sys.modules["pandas"] = None  # as if it were not installed
 try:

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy.special import log_softmax, softmax
 
-from adaptive_labels.analysis.suspects import (
+from adaptive_labels.lab.analysis.suspects import (
     EVEN_SHARE,
     SCORES,
     average_precision,

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from adaptive_labels.analysis.records import describe, flatten, group_records, read_records
-from adaptive_labels.analysis.verdict import verdict
-from adaptive_labels.runs import RunFolder, RunLock
+from adaptive_labels.lab.analysis.records import describe, flatten, group_records, read_records
+from adaptive_labels.lab.analysis.verdict import verdict
+from adaptive_labels.lab.runs import RunFolder, RunLock
 from run_maker import Maker
 
 

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy import stats
 
-from adaptive_labels.analysis.confusion_matrix import off_diagonal
-from adaptive_labels.analysis.residual_labels import agreement, consistency, row_entropy, top_confusions
+from adaptive_labels.lab.analysis.confusion_matrix import off_diagonal
+from adaptive_labels.lab.analysis.residual_labels import agreement, consistency, row_entropy, top_confusions
 
 
 def random_labels(size: int, seed: int, *leading: int) -> np.ndarray:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy import stats
 
-from adaptive_labels.analysis.statistics import (
+from adaptive_labels.lab.analysis.statistics import (
     Comparison,
     Summary,
     bootstrap_difference,

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, strategies as st
 from sklearn.metrics import average_precision_score
 
-from adaptive_labels.analysis.suspects import (
+from adaptive_labels.lab.analysis.suspects import (
     Suspect,
     Suspects,
     average_precision,
     read_suspects,
     write_suspects,
 )
-from adaptive_labels.runs import RunError
+from adaptive_labels.lab.runs import RunError
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=40))

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaptive_labels.analysis.format import parameters, short_count
-from adaptive_labels.analysis.records import read_records
-from adaptive_labels.analysis.table import FORMATS, table
-from adaptive_labels.runs import RunFolder
+from adaptive_labels.lab.analysis.format import parameters, short_count
+from adaptive_labels.lab.analysis.records import read_records
+from adaptive_labels.lab.analysis.table import FORMATS, table
+from adaptive_labels.lab.runs import RunFolder
 
 
 @pytest.fixture

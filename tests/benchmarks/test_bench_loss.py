@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import torch
 
-from adaptive_labels.benchmarks import loss as losses
-from adaptive_labels.benchmarks.measure import as_csv, peak_memory, timing, turns
+from adaptive_labels.lab.benchmarks import loss as losses
+from adaptive_labels.lab.benchmarks.measure import as_csv, peak_memory, timing, turns
 
-MAIN = "from adaptive_labels.cli import main; main()"
+MAIN = "from adaptive_labels.lab.cli import main; main()"
 
 
 def alr(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 
-from adaptive_labels.benchmarks import data, start, train as training
-from adaptive_labels.benchmarks.measure import as_csv, as_text, ratio_row, turns
-from adaptive_labels.data.encoders.images import ImageEncoder
+from adaptive_labels.lab.benchmarks import data, start, train as training
+from adaptive_labels.lab.benchmarks.measure import as_csv, as_text, ratio_row, turns
+from adaptive_labels.lab.data.encoders.images import ImageEncoder
 
-MAIN = "from adaptive_labels.cli import main; main()"
+MAIN = "from adaptive_labels.lab.cli import main; main()"
 KEYS = {"seconds", "beside", "ratio", "p20", "p80", "repeats", "limit", "within"}
 
 
@@ -135,7 +135,7 @@ def test_the_command_of_the_first_step_runs_and_a_dry_run_imports_no_compiler() 
     done = subprocess.run([sys.executable, "-c", start.FIRST_STEP], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     code = (
-        "import sys; from adaptive_labels.cli import main\n"
+        "import sys; from adaptive_labels.lab.cli import main\n"
         "try: main()\n"
         "except SystemExit: print('heavy:', [m for m in ('torch._dynamo',) if m in sys.modules])"
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adaptive_labels.report import write_report
+from adaptive_labels.lab.report import write_report
 from run_maker import Maker, three_methods
 
 CHROMIUM = next(

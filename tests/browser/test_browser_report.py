@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from adaptive_labels.report import write_report
-from adaptive_labels.runs import RunFolder
+from adaptive_labels.lab.report import write_report
+from adaptive_labels.lab.runs import RunFolder
 from run_maker import Maker, sealed_again
 
 RESIDUAL, TEST = "figure[data-kind=residual]", "figure[data-kind=test]"

@@ -15,7 +15,7 @@ from cli_parts import COMMAND, RECIPE, SOURCE, Alr, Ended, write_images, write_t
 @pytest.fixture
 def alr(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Alr:
     """Calls the command's own `main` in this process, in an empty folder; importing torch again would cost seconds."""
-    from adaptive_labels.cli import main
+    from adaptive_labels.lab.cli import main
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ALR_DEBUG", "")  # put back afterwards, whatever --debug does to it

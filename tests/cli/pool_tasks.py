@@ -28,7 +28,7 @@ def do(job: Any, reporter: Any) -> str:
             time.sleep(0.05)
         return os.environ["CUDA_VISIBLE_DEVICES"]
     if act == "tell":
-        from adaptive_labels.training.progress import Progress
+        from adaptive_labels.lab.training.progress import Progress
 
         for epoch in range(1, 4):
             time.sleep(1.1)  # a note a second at most

@@ -22,10 +22,10 @@ from PIL import Image
 from safetensors.torch import save_file
 from test_cli_integrity import FIXTURES
 
-from adaptive_labels.config import load_toml
-from adaptive_labels.data.dataset import DataError
-from adaptive_labels.data.readers.tables import read_table
 from adaptive_labels.errors import UserError
+from adaptive_labels.lab.config import load_toml
+from adaptive_labels.lab.data.dataset import DataError
+from adaptive_labels.lab.data.readers.tables import read_table
 
 RAISED = "the environment variable {} raises this limit"
 ROWS = [("bread and soup", "food"), ("a song", "music"), ("the match", "sport")] * 4

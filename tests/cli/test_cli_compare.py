@@ -91,7 +91,7 @@ def test_dry_run_writes_nothing(alr, texts, tmp_path, as_json):
 
 
 def test_one_failed_run_does_not_lose_the_others(alr, texts, tmp_path, compared):
-    from adaptive_labels.runs import RunFolder
+    from adaptive_labels.lab.runs import RunFolder
 
     third = alr("compare", texts, *FOUR_RUNS, "--dry-run", "--json").json["runs"][2]
     with RunFolder.create("runs", third["config"]).lock():  # as if someone else were at it
@@ -111,7 +111,7 @@ def test_one_failed_run_does_not_lose_the_others(alr, texts, tmp_path, compared)
 
 
 def test_when_no_run_is_left_there_is_still_json(alr, texts):
-    from adaptive_labels.runs import RunFolder
+    from adaptive_labels.lab.runs import RunFolder
 
     command = ["compare", texts, "--methods", "slr", "--seeds", 1, "--epochs", 1, *QUICK, "--json"]
     (only,) = alr(*command, "--dry-run").json["runs"]
@@ -221,7 +221,7 @@ def test_tune_chooses_on_validation_and_says_how_to_use_it(alr, texts, tmp_path)
 
 
 def test_when_no_trial_is_finished_it_is_said_why_and_there_is_still_json(alr, texts):
-    from adaptive_labels.runs import RunFolder
+    from adaptive_labels.lab.runs import RunFolder
 
     command = ["tune", texts, "--method", "slr", "--trials", 1, "--epochs", 1, *QUICK, "--json"]
     (only,) = alr(*command, "--dry-run").json["runs"]
@@ -238,7 +238,7 @@ def test_when_no_trial_is_finished_it_is_said_why_and_there_is_still_json(alr, t
 def test_an_executor_of_one_s_own_does_the_runs(alr, texts, tmp_path, compared):
     from concurrent.futures import ThreadPoolExecutor
 
-    from adaptive_labels.experiments.executors import EXECUTORS, register_executor
+    from adaptive_labels.lab.experiments.executors import EXECUTORS, register_executor
 
     asked = []
 

@@ -147,7 +147,7 @@ def test_bad_data_is_refused_by_compare_as_well(alr, bad, monkeypatch):
 
 @pytest.mark.parametrize("arguments", ["--debug train empty", "train empty --debug", "--debug train empty --debug"])
 def test_debug_shows_the_traceback(bad, alr, monkeypatch, arguments):
-    from adaptive_labels.data import DataError
+    from adaptive_labels.lab.data import DataError
 
     monkeypatch.chdir(bad)
     with pytest.raises(DataError, match="is empty"):  # Python prints it when nobody catches it
@@ -155,7 +155,7 @@ def test_debug_shows_the_traceback(bad, alr, monkeypatch, arguments):
 
 
 def test_debug_as_a_process(start_alr):
-    for debug, last in ([], "alr: "), (["--debug"], "adaptive_labels.files.RunError: "):
+    for debug, last in ([], "alr: "), (["--debug"], "adaptive_labels.lab.files.RunError: "):
         _, err = (process := start_alr("runs", "list", "nowhere", *debug)).communicate(timeout=60)
         assert process.returncode == (1 if debug else 2)
         assert err.splitlines()[-1] == f"{last}nowhere is not a folder."

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from adaptive_labels import data
-from adaptive_labels.data.readers.zhang import AG_NEWS, YELP_FULL, ZhangTexts
+from adaptive_labels.lab import data
+from adaptive_labels.lab.data.readers.zhang import AG_NEWS, YELP_FULL, ZhangTexts
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
 from zhang_files import make_zhang, write_archive, write_folder
@@ -98,7 +98,7 @@ def test_a_file_with_another_sum_is_refused(alr, site, tmp_path):
 
 def test_train_predict_and_suspects_on_stored_texts(alr, site, tmp_path, monkeypatch):
     """A whole run on texts that stay on the disk, with ids that do, too; what shows examples finds them."""
-    from adaptive_labels.data.encoders import text
+    from adaptive_labels.lab.data.encoders import text
 
     monkeypatch.setattr(text, "KEPT_FROM", 1)
     monkeypatch.setenv("ALR_CACHE", str(tmp_path / "cache"))

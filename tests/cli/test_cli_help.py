@@ -13,7 +13,7 @@ from cli_parts import SOURCE
 WALK = """
 import contextlib, io, json, sys
 import typer
-from adaptive_labels import cli
+from adaptive_labels.lab import cli
 
 def paths(command, path=()):
     yield path

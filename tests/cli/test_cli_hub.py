@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from adaptive_labels.data import encoder_from_dict, encoder_to_dict
-from adaptive_labels.data.encoders.image_features import HubImageFeatures
-from adaptive_labels.data.encoders.text_features import HubTextFeatures
 from adaptive_labels.errors import UserError
-from adaptive_labels.models import create_model
-from adaptive_labels.pretrained import hub
+from adaptive_labels.lab.data import encoder_from_dict, encoder_to_dict
+from adaptive_labels.lab.data.encoders.image_features import HubImageFeatures
+from adaptive_labels.lab.data.encoders.text_features import HubTextFeatures
+from adaptive_labels.lab.models import create_model
+from adaptive_labels.lab.models.pretrained import hub
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "bread", "soup", "cheese", "ball", "goal", "song", "guitar"]
 WORDS += ["we", "like"]
@@ -101,7 +101,7 @@ def test_images_are_tuned(alr, images, vit):
 
 
 def test_the_encoder_has_a_smaller_rate(bert):
-    from adaptive_labels.objectives import Supervised
+    from adaptive_labels.lab.objectives import Supervised
 
     model = create_model(f"hf:{bert}", 3, in_features=16, tune=True, encoder_lr=0.1)
     groups = Supervised(model, torch.nn.CrossEntropyLoss()).parameter_groups(lr=0.5, weight_decay=0.0)

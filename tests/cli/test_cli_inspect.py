@@ -168,7 +168,7 @@ def test_runs_rm_asks_first(alr, compared, tmp_path, monkeypatch):
 def test_no_torch_is_needed_to_look_at_runs(compared, tmp_path):
     code = """
 import sys
-from adaptive_labels.cli import main
+from adaptive_labels.lab.cli import main
 for arguments in (["table"], ["report", "-o", "page.html"], ["confusions"], ["runs", "list"], ["runs", "check"]):
     sys.argv = ["alr", *arguments, sys.argv[-1]]
     try:
@@ -182,7 +182,7 @@ assert "torch" not in sys.modules
 
 
 def test_a_reader_that_goes_away_is_no_error(compared, tmp_path):
-    command = f"{sys.executable} -c 'from adaptive_labels.cli import main; main()' runs list {compared} | true"
+    command = f"{sys.executable} -c 'from adaptive_labels.lab.cli import main; main()' runs list {compared} | true"
     done = subprocess.run(
         command, shell=True, env={"PYTHONPATH": str(SOURCE)}, cwd=tmp_path, capture_output=True, text=True, check=False
     )

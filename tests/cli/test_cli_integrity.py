@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from cli_parts import QUICK, metrics, results
 
-from adaptive_labels import files
-from adaptive_labels.runs import RunFolder, check, integrity
+from adaptive_labels.lab import files
+from adaptive_labels.lab.runs import RunFolder, check, integrity
 
 FIXTURES = Path(__file__).parents[1] / "runs" / "fixtures"
 SETTINGS = {

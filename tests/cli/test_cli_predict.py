@@ -95,7 +95,7 @@ def test_the_column_that_training_guessed_is_read_again(alr, tmp_path):
 
 def test_one_text_is_one_input(text_run):
     import adaptive_labels
-    from adaptive_labels.experiments.prediction import Predictor
+    from adaptive_labels.lab.experiments.prediction import Predictor
 
     predictor = Predictor.load(text_run)
     assert predictor.predict("bread soup") == predictor.predict(["bread soup"])
@@ -125,7 +125,7 @@ def test_image_files(alr, image_run, images, tmp_path):
 
 def test_predictions_are_those_of_the_test_split(alr, text_run, texts):
     """The stored classifier predicts what the run predicted, to the temperature that it fitted."""
-    from adaptive_labels.data import load_dataset
+    from adaptive_labels.lab.data import load_dataset
 
     test = load_dataset(str(texts)).test
     stored = np.load(text_run / "predictions.npz")

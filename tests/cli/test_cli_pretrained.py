@@ -7,11 +7,11 @@ from importlib import metadata
 
 import pytest
 
-from adaptive_labels.config import RunConfig, with_settings
-from adaptive_labels.experiments import build
-from adaptive_labels.pretrained import PackageError, efficientnet_lite, minilm
+from adaptive_labels.lab.config import RunConfig, with_settings
+from adaptive_labels.lab.experiments import build
+from adaptive_labels.lab.models.pretrained import PackageError, efficientnet_lite, minilm
 
-SECONDS = "adaptive_labels.experiments.comparison.seconds_of_encoding"
+SECONDS = "adaptive_labels.lab.experiments.comparison.seconds_of_encoding"
 
 
 def is_missing(package):

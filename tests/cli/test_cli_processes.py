@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cli_parts import QUICK, SOURCE, is_running, metrics, results, wait_for, wait_until
 
-from adaptive_labels.runs import RunFolder
+from adaptive_labels.lab.runs import RunFolder
 
 # Without dropout, which each process draws for itself, several processes give what one gives.
 PLAIN = [*QUICK, "--set", "model.options.dropout=0", "--set", "batch_size=8"]

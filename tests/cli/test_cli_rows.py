@@ -52,7 +52,7 @@ def test_rows_are_compared_reported_predicted_and_suspected(alr: Alr, table: Pat
 
 
 def test_rows_in_python_are_dicts(alr: Alr, table: Path, tmp_path: Path) -> None:
-    from adaptive_labels.experiments.prediction import Predictor
+    from adaptive_labels.lab.experiments.prediction import Predictor
 
     assert alr("train", table, "--method", "slr", *QUICK).status == 0
     (run,) = (path.parent for path in (tmp_path / "runs").rglob("result.json"))
@@ -68,8 +68,8 @@ def test_a_network_for_texts_is_refused_for_rows(alr: Alr, table: Path) -> None:
 
 
 def test_residual_labels_of_ordered_classes_start_at_their_neighbours(alr: Alr, table: Path, tmp_path: Path) -> None:
-    from adaptive_labels.config import from_dict
-    from adaptive_labels.experiments import build
+    from adaptive_labels.lab.config import from_dict
+    from adaptive_labels.lab.experiments import build
 
     for ordered, expected in ((True, [0.0, 0.731, 0.269]), (False, [0.0, 0.5, 0.5])):
         config = from_dict({"data": {"name": str(table), "ordered": ordered}, "method": {"name": "alr"}})

@@ -18,8 +18,8 @@ import torch
 from cli_parts import COMMAND, QUICK, SOURCE, files, metrics, results, wait_for
 from safetensors.torch import load_file
 
-from adaptive_labels.cli.output import open_output
-from adaptive_labels.runs import RunFolder, check
+from adaptive_labels.lab.cli.output import open_output
+from adaptive_labels.lab.runs import RunFolder, check
 from run_maker import Maker
 
 
@@ -101,7 +101,7 @@ def test_the_same_comparison_removes_what_a_kill_after_a_result_left(alr, texts,
 
 
 def test_history_and_residual_labels_come_back_from_the_checkpoint(alr, texts, tmp_path, monkeypatch):
-    from adaptive_labels.training.session import Session
+    from adaptive_labels.lab.training.session import Session
 
     monkeypatch.setenv("ALR_CHECKPOINT_SECONDS", "0")
     save = Session.save
@@ -127,7 +127,7 @@ def test_history_and_residual_labels_come_back_from_the_checkpoint(alr, texts, t
 
 def test_the_configuration_of_a_run_that_goes_on_is_the_command_s(alr, texts, tmp_path, monkeypatch):
     """Also in settings that no run is named by, whatever became of the file meanwhile."""
-    from adaptive_labels.training.session import Session
+    from adaptive_labels.lab.training.session import Session
 
     def stop(*_):
         raise KeyboardInterrupt
@@ -261,7 +261,7 @@ def test_ctrl_c_five_times_in_a_row(start_alr, texts, tmp_path):
 
 
 def test_bad_numbers_leave_the_batch_and_the_last_good_weights(alr, texts, tmp_path, monkeypatch):
-    from adaptive_labels.training.loop import _Loop
+    from adaptive_labels.lab.training.loop import _Loop
 
     monkeypatch.setenv("ALR_CHECKPOINT_SECONDS", "0")
     train = _Loop.train
@@ -292,8 +292,8 @@ def test_bad_numbers_leave_the_batch_and_the_last_good_weights(alr, texts, tmp_p
 def test_inputs_that_are_not_finite_are_named(tmp_path):
     from types import SimpleNamespace
 
-    from adaptive_labels.experiments.divergence import keep_evidence
-    from adaptive_labels.training.loop import FitResult
+    from adaptive_labels.lab.experiments.divergence import keep_evidence
+    from adaptive_labels.lab.training.loop import FitResult
 
     rows = torch.zeros(5, 3)
     rows[2, 1] = float("inf")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cli_parts import Alr
 
-from adaptive_labels.runs import recipe_hash
+from adaptive_labels.lab.runs import recipe_hash
 
 TASK = """
 [data]

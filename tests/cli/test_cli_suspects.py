@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from cli_parts import QUICK, files, write_images, write_texts
 
-from adaptive_labels.analysis import average_precision, label_scores, read_suspects
-from adaptive_labels.runs import RunFolder, list_runs
+from adaptive_labels.lab.analysis import average_precision, label_scores, read_suspects
+from adaptive_labels.lab.runs import RunFolder, list_runs
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +71,10 @@ def test_sources_labels_and_figures_are_those_of_the_data(alr, noisy):
 
 def test_the_ranking_is_that_of_the_scores(alr, noisy):
     """Computed again from the network's logits and the stored residual labels, by each score."""
-    from adaptive_labels.config import from_dict
-    from adaptive_labels.experiments.build import load_data
-    from adaptive_labels.experiments.prediction import Predictor
-    from adaptive_labels.training.evaluation import predict_logits
+    from adaptive_labels.lab.config import from_dict
+    from adaptive_labels.lab.experiments.build import load_data
+    from adaptive_labels.lab.experiments.prediction import Predictor
+    from adaptive_labels.lab.training.evaluation import predict_logits
 
     _, run = noisy
     train = load_data(from_dict(RunFolder(run).config).data).train

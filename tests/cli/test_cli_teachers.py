@@ -11,7 +11,7 @@ import pytest
 from cli_parts import QUICK, RECIPE, files, metrics, results, wait_for, write_texts
 
 import adaptive_labels
-from adaptive_labels.runs import RunFolder, list_runs, run_id
+from adaptive_labels.lab.runs import RunFolder, list_runs, run_id
 from run_maker import sealed_again
 
 NETWORK = 512 * 16 + 3 * 16 + 3

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from cli_parts import QUICK, WORDS, files, metrics, results, wait_for, write_texts
 
-from adaptive_labels.data import inject_noise, load_dataset
-from adaptive_labels.experiments.prediction import Predictor
+from adaptive_labels.lab.data import inject_noise, load_dataset
+from adaptive_labels.lab.experiments.prediction import Predictor
 
 LINES = ["Data: small.csv, 3 classes of texts; 151 train, 17 validation, 42 test.", "Recipe: fasttext: 2 epochs, batch"]
 

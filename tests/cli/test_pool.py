@@ -16,7 +16,7 @@ from cli_parts import is_running, wait_until
 from pool_tasks import do
 
 from adaptive_labels.errors import UserError
-from adaptive_labels.experiments.executors import Job, find_executor, run_jobs
+from adaptive_labels.lab.experiments.executors import Job, find_executor, run_jobs
 
 HERE = Path(__file__).parent
 

@@ -11,7 +11,7 @@ import pytest
 
 STEPS = """
 import resource
-from adaptive_labels.cli.app import prepare_process
+from adaptive_labels.lab.cli.app import prepare_process
 prepare_process()
 import torch
 

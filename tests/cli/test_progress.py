@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from adaptive_labels.cli.progress import make_listener
-from adaptive_labels.experiments.executors import Event
+from adaptive_labels.lab.cli.progress import make_listener
+from adaptive_labels.lab.experiments.executors import Event
 
 
 def test_runs_that_are_planned_again_are_named_and_counted_anew(capsys: pytest.CaptureFixture[str]) -> None:

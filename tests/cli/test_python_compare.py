@@ -12,9 +12,9 @@ import pytest
 from cli_parts import SOURCE, metrics
 
 import adaptive_labels
-from adaptive_labels.analysis import read_records
-from adaptive_labels.config import ConfigError
-from adaptive_labels.experiments import comparison
+from adaptive_labels.lab.analysis import read_records
+from adaptive_labels.lab.config import ConfigError
+from adaptive_labels.lab.experiments import comparison
 
 QUICK = {"training": {"epochs": 1, "threads": 1}, "model": {"options": {"buckets": 512, "dim": 16}}}
 
@@ -23,7 +23,7 @@ def test_the_name_is_lazy():
     code = "import sys, adaptive_labels; sys.exit('torch' in sys.modules or 'compare' in vars(adaptive_labels))"
     assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(SOURCE)}, check=False).returncode == 0
     assert "compare" in adaptive_labels.__all__
-    assert adaptive_labels.compare is adaptive_labels.experiments.comparison.compare
+    assert adaptive_labels.compare is adaptive_labels.lab.experiments.comparison.compare
 
 
 def test_it_returns_the_runs(texts, tmp_path):
@@ -82,7 +82,7 @@ def test_a_failed_run_is_raised_and_the_others_are_kept(texts, tmp_path):
 
     first, second = call(tmp_path / "elsewhere")
     again = tmp_path / "again"
-    locked = adaptive_labels.runs.RunFolder.create(again, first.config)
+    locked = adaptive_labels.lab.runs.RunFolder.create(again, first.config)
     with locked.lock(), pytest.raises(RuntimeError, match=r"1 of 2 runs failed: baseline seed 0: .* is being written"):
         call(again)
     assert list(metrics(again)) == [second.name]

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 import torch
 
-from adaptive_labels.data import DataError
-from adaptive_labels.data.cache import CACHE, cache_folder, kept, mapped
-from adaptive_labels.data.dataset import Examples
-from adaptive_labels.data.encoders import encode, fit_encoder, text
-from adaptive_labels.data.encoders.characters import CharacterIds
-from adaptive_labels.data.encoders.ngrams import HashedNgrams
-from adaptive_labels.data.encoders.text import PaddedIds, RaggedIds
-from adaptive_labels.data.encoders.words import WordIds
-from adaptive_labels.data.stored_texts import StoredTexts
+from adaptive_labels.lab.data import DataError
+from adaptive_labels.lab.data.cache import CACHE, cache_folder, kept, mapped
+from adaptive_labels.lab.data.dataset import Examples
+from adaptive_labels.lab.data.encoders import encode, fit_encoder, text
+from adaptive_labels.lab.data.encoders.characters import CharacterIds
+from adaptive_labels.lab.data.encoders.ngrams import HashedNgrams
+from adaptive_labels.lab.data.encoders.text import PaddedIds, RaggedIds
+from adaptive_labels.lab.data.encoders.words import WordIds
+from adaptive_labels.lab.data.stored_texts import StoredTexts
 
 WORDS = ["Town", "village", "größe", "東京", "a", "1984", "-", "city"]
 LISTED = [" ".join(np.random.default_rng(n).choice(WORDS, n % 9)) for n in range(300)]

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from adaptive_labels.data import Dataset, Examples
-from adaptive_labels.data.dataset import fingerprint
+from adaptive_labels.lab.data import Dataset, Examples
+from adaptive_labels.lab.data.dataset import fingerprint
 
 
 def texts(*inputs: str, labels: list[int] | None = None) -> Examples:

@@ -4,9 +4,12 @@ import pkgutil
 
 import pytest
 
-from adaptive_labels import data
+from adaptive_labels.lab import data
 
-MODULES = ["adaptive_labels.data", *(found.name for found in pkgutil.walk_packages(data.__path__, data.__name__ + "."))]
+MODULES = [
+    "adaptive_labels.lab.data",
+    *(found.name for found in pkgutil.walk_packages(data.__path__, data.__name__ + ".")),
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

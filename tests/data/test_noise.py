@@ -2,7 +2,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from adaptive_labels.data import DataError, Dataset, Examples, inject_noise
+from adaptive_labels.lab.data import DataError, Dataset, Examples, inject_noise
 
 
 def dataset(size: int = 1000, num_classes: int = 5) -> Dataset:

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from adaptive_labels.data import (
+from adaptive_labels.errors import UserError
+from adaptive_labels.lab.data import (
     DATASETS,
     READERS,
     DataError,
@@ -24,9 +25,8 @@ from adaptive_labels.data import (
     register_encoder,
     register_reader,
 )
-from adaptive_labels.data.encoders import ENCODERS
-from adaptive_labels.data.splits import RawDataset
-from adaptive_labels.errors import UserError
+from adaptive_labels.lab.data.encoders import ENCODERS
+from adaptive_labels.lab.data.splits import RawDataset
 
 
 def raw(texts: list[str]) -> RawDataset:

@@ -5,8 +5,8 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from adaptive_labels.data.dataset import DataError, Examples
-from adaptive_labels.data.splits import (
+from adaptive_labels.lab.data.dataset import DataError, Examples
+from adaptive_labels.lab.data.splits import (
     RawDataset,
     _shuffled,
     assemble,

@@ -15,7 +15,7 @@ from cli_parts import COMMAND, QUICK, is_running, metrics, results, wait_until, 
 from pool_tasks import do
 
 from adaptive_labels.errors import UserError
-from adaptive_labels.experiments.executors import Job, make_executor, run_jobs
+from adaptive_labels.lab.experiments.executors import Job, make_executor, run_jobs
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("distributed", reason="the extra `sweeps` is not installed")

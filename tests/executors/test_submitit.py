@@ -12,7 +12,7 @@ import pytest
 from cli_parts import COMMAND, QUICK, RECIPE, is_running, metrics, results, wait_until, weights
 
 import adaptive_labels
-from adaptive_labels.experiments.executors import Job, make_executor, run_jobs
+from adaptive_labels.lab.experiments.executors import Job, make_executor, run_jobs
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("submitit", reason="the extra `sweeps` is not installed")

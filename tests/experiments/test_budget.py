@@ -16,20 +16,20 @@ import pytest
 import torch
 from PIL import Image
 
-from adaptive_labels.cli.app import began
-from adaptive_labels.cli.compare import at_a_time
-from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict
-from adaptive_labels.data import DataError, Dataset, load_dataset, read_once
-from adaptive_labels.data.encoders import features
-from adaptive_labels.data.readers import images
-from adaptive_labels.experiments import budget as budgets, comparison, estimate
-from adaptive_labels.experiments.comparison import make_plan, run_plan
-from adaptive_labels.experiments.executors import Event, Job, LateError, Teller
-from adaptive_labels.experiments.plan import Budget, Plan, cost_key
-from adaptive_labels.pretrained import efficientnet_lite
-from adaptive_labels.pretrained.packages import is_offered
-from adaptive_labels.runs import list_runs, run_id
-from adaptive_labels.training.progress import Progress
+from adaptive_labels.lab.cli.app import began
+from adaptive_labels.lab.cli.compare import at_a_time
+from adaptive_labels.lab.config import ConfigError, RunConfig, from_dict, to_dict
+from adaptive_labels.lab.data import DataError, Dataset, load_dataset, read_once
+from adaptive_labels.lab.data.encoders import features
+from adaptive_labels.lab.data.readers import images
+from adaptive_labels.lab.experiments import budget as budgets, comparison, estimate
+from adaptive_labels.lab.experiments.comparison import make_plan, run_plan
+from adaptive_labels.lab.experiments.executors import Event, Job, LateError, Teller
+from adaptive_labels.lab.experiments.plan import Budget, Plan, cost_key
+from adaptive_labels.lab.models.pretrained import efficientnet_lite
+from adaptive_labels.lab.models.pretrained.packages import is_offered
+from adaptive_labels.lab.runs import list_runs, run_id
+from adaptive_labels.lab.training.progress import Progress
 
 WORDS = {"food": "bread soup rice", "music": "drum flute song", "sport": "ball goal race"}
 

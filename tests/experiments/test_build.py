@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict
-from adaptive_labels.experiments import build
-from adaptive_labels.files import write_npz
-from adaptive_labels.runs import run_id
-from adaptive_labels.runs.arrays import save_residual_labels
+from adaptive_labels.lab.config import ConfigError, RunConfig, from_dict, to_dict
+from adaptive_labels.lab.experiments import build
+from adaptive_labels.lab.files import write_npz
+from adaptive_labels.lab.runs import run_id
+from adaptive_labels.lab.runs.arrays import save_residual_labels
 
 WORDS = {"food": "bread soup rice", "music": "drum flute song", "sport": "ball goal race"}
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from adaptive_labels.analysis.pooled import pool, rank
-from adaptive_labels.analysis.statistics import Comparison, compare
-from adaptive_labels.experiments.studies.combined import combined_tables, draw_combined, gains_over, whole_variants
-from adaptive_labels.experiments.studies.study import StudyError, load_study
+from adaptive_labels.lab.analysis.pooled import pool, rank
+from adaptive_labels.lab.analysis.statistics import Comparison, compare
+from adaptive_labels.lab.experiments.studies.combined import combined_tables, draw_combined, gains_over, whole_variants
+from adaptive_labels.lab.experiments.studies.study import StudyError, load_study
 
 
 def drawn_tasks(seed: int, gain: float, between: float, tasks: int = 6) -> dict[str, dict[str, dict[int, float]]]:

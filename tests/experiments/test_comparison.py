@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import adaptive_labels
-from adaptive_labels.analysis import read_records
-from adaptive_labels.config import ConfigError, TrainingConfig, from_dict
-from adaptive_labels.experiments import build
-from adaptive_labels.experiments.budget import shortened
-from adaptive_labels.experiments.comparison import make_plan, parse_methods, run_plan
-from adaptive_labels.training.schedules import make_schedule
+from adaptive_labels.lab.analysis import read_records
+from adaptive_labels.lab.config import ConfigError, TrainingConfig, from_dict
+from adaptive_labels.lab.experiments import build
+from adaptive_labels.lab.experiments.budget import shortened
+from adaptive_labels.lab.experiments.comparison import make_plan, parse_methods, run_plan
+from adaptive_labels.lab.training.schedules import make_schedule
 
 WORDS = {"food": "bread soup rice", "music": "drum flute song", "sport": "ball goal race"}
 QUICK: dict[str, Any] = {

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 import torch
 
-from adaptive_labels.data import Dataset, Examples
-from adaptive_labels.experiments import defaults
+from adaptive_labels.lab.data import Dataset, Examples
+from adaptive_labels.lab.experiments import defaults
 
 
 def of(inputs, kind="text") -> Dataset:

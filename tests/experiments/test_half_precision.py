@@ -12,12 +12,12 @@ from safetensors.torch import load, load_file
 from torch import Tensor, nn
 
 import adaptive_labels
-from adaptive_labels.data.encoders.features import Features
-from adaptive_labels.experiments.half_precision import compact_logits, weights_file
-from adaptive_labels.experiments.prediction import Predictor
-from adaptive_labels.runs import RunFolder, list_runs
-from adaptive_labels.runs.catalogue import check
-from adaptive_labels.training.evaluation import predict_logits
+from adaptive_labels.lab.data.encoders.features import Features
+from adaptive_labels.lab.experiments.half_precision import compact_logits, weights_file
+from adaptive_labels.lab.experiments.prediction import Predictor
+from adaptive_labels.lab.runs import RunFolder, list_runs
+from adaptive_labels.lab.runs.catalogue import check
+from adaptive_labels.lab.training.evaluation import predict_logits
 
 
 def examples_of(count: int = 200, width: int = 6) -> Features:

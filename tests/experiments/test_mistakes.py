@@ -7,8 +7,8 @@ import json
 import torch
 from PIL import Image
 
-from adaptive_labels.data import Dataset, Examples
-from adaptive_labels.experiments.mistakes import LARGEST_FILE, example_mistakes, thumbnail
+from adaptive_labels.lab.data import Dataset, Examples
+from adaptive_labels.lab.experiments.mistakes import LARGEST_FILE, example_mistakes, thumbnail
 
 
 def dataset(inputs: list[str] | torch.Tensor, labels: list[int], classes: int) -> Dataset:

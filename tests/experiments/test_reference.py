@@ -13,13 +13,13 @@ import torch
 from PIL import Image
 
 import adaptive_labels
-from adaptive_labels.analysis import group_records, read_records, table, verdict
-from adaptive_labels.config import from_dict
-from adaptive_labels.experiments import build, reference
-from adaptive_labels.experiments.comparison import make_plan
-from adaptive_labels.experiments.plan import Budget
-from adaptive_labels.report import write_report
-from adaptive_labels.runs import list_runs, read_reference
+from adaptive_labels.lab.analysis import group_records, read_records, table, verdict
+from adaptive_labels.lab.config import from_dict
+from adaptive_labels.lab.experiments import build, reference
+from adaptive_labels.lab.experiments.comparison import make_plan
+from adaptive_labels.lab.experiments.plan import Budget
+from adaptive_labels.lab.report import write_report
+from adaptive_labels.lab.runs import list_runs, read_reference
 
 WORDS = {"food": "bread soup rice", "music": "drum flute song", "sport": "ball goal race"}
 # Far too little for the network to learn anything, so that the reference must be ahead.

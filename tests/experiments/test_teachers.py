@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
-from adaptive_labels.config import ConfigError, MethodConfig, ModelConfig, RunConfig, to_dict, with_settings
-from adaptive_labels.experiments.teachers import (
+from adaptive_labels.lab.config import ConfigError, MethodConfig, ModelConfig, RunConfig, to_dict, with_settings
+from adaptive_labels.lab.experiments.teachers import (
     criterion_options,
     describe,
     needed_run,
@@ -16,7 +16,7 @@ from adaptive_labels.experiments.teachers import (
     settle,
     teacher_model,
 )
-from adaptive_labels.runs import run_id
+from adaptive_labels.lab.runs import run_id
 
 TEXTS = ModelConfig("fasttext", {"buckets": 512, "dim": 16, "word_ngrams": 2})
 

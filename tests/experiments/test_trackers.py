@@ -15,11 +15,11 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 from cli_parts import RECIPE, write_texts
 
 import adaptive_labels
-from adaptive_labels.config import ConfigError, from_dict, to_dict
 from adaptive_labels.errors import UserError
-from adaptive_labels.experiments import trackers
-from adaptive_labels.experiments.trackers import TRACKERS, Tracked, TrackingRecorder, check_trackers, tracked
-from adaptive_labels.runs import RunFolder, run_id
+from adaptive_labels.lab.config import ConfigError, from_dict, to_dict
+from adaptive_labels.lab.experiments import trackers
+from adaptive_labels.lab.experiments.trackers import TRACKERS, Tracked, TrackingRecorder, check_trackers, tracked
+from adaptive_labels.lab.runs import RunFolder, run_id
 
 SHORT = {**RECIPE, "training": {**RECIPE["training"], "epochs": 3}}
 

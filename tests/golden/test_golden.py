@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 import adaptive_labels
+from adaptive_labels.lab.objectives import Distilled, Mutual, Objective, Refined, Supervised
 from adaptive_labels.losses import METHODS, create_loss
-from adaptive_labels.objectives import Distilled, Mutual, Objective, Refined, Supervised
 
 FOLDER = Path(__file__).parent
 CLASSES, SAMPLES, FEATURES, BATCH, EPOCHS = 7, 96, 10, 16, 4

@@ -60,7 +60,9 @@ def with_atheris(name: str, minutes: float) -> NoReturn:
     """Let libFuzzer lead one target until the time is up."""
     import atheris
 
-    with atheris.instrument_imports(include=["adaptive_labels.data.readers", "adaptive_labels.files", "csv", "json"]):
+    with atheris.instrument_imports(
+        include=["adaptive_labels.lab.data.readers", "adaptive_labels.lab.files", "csv", "json"]
+    ):
         from fuzz_targets import LIMITS, TARGETS, seeds
 
     os.environ.update(LIMITS)

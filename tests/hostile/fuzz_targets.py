@@ -15,14 +15,14 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from adaptive_labels.analysis import group_records, read_records, verdict
-from adaptive_labels.config import load_toml, to_dict
-from adaptive_labels.data import load_dataset
-from adaptive_labels.data.readers.images import decode_files
-from adaptive_labels.data.readers.tables import TABLE_SUFFIXES
 from adaptive_labels.errors import UserError
-from adaptive_labels.runs import RunFolder, check
-from adaptive_labels.training.checkpoints import read_checkpoint
+from adaptive_labels.lab.analysis import group_records, read_records, verdict
+from adaptive_labels.lab.config import load_toml, to_dict
+from adaptive_labels.lab.data import load_dataset
+from adaptive_labels.lab.data.readers.images import decode_files
+from adaptive_labels.lab.data.readers.tables import TABLE_SUFFIXES
+from adaptive_labels.lab.runs import RunFolder, check
+from adaptive_labels.lab.training.checkpoints import read_checkpoint
 
 FIXTURES = Path(__file__).parents[1] / "runs" / "fixtures"
 OLD_RUN = next((FIXTURES / "second").iterdir())  # without hashes, so that a damaged file is parsed, not refused

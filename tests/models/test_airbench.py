@@ -8,14 +8,14 @@ import torch
 from safetensors.torch import load_file
 from torch.nn import functional as F
 
-from adaptive_labels.config import RunConfig, to_dict, with_settings
-from adaptive_labels.data import load_dataset
-from adaptive_labels.experiments import build
-from adaptive_labels.experiments.run import execute
-from adaptive_labels.models import create_model
-from adaptive_labels.models.airbench import EPSILON, Whitening
-from adaptive_labels.runs import run_id
-from adaptive_labels.training.progress import SilentReporter
+from adaptive_labels.lab.config import RunConfig, to_dict, with_settings
+from adaptive_labels.lab.data import load_dataset
+from adaptive_labels.lab.experiments import build
+from adaptive_labels.lab.experiments.run import execute
+from adaptive_labels.lab.models import create_model
+from adaptive_labels.lab.models.airbench import EPSILON, Whitening
+from adaptive_labels.lab.runs import run_id
+from adaptive_labels.lab.training.progress import SilentReporter
 
 RECIPE = [
     "model.name=airbench-w4",

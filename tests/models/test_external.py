@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from adaptive_labels.models import create_model, find_model, load_weights
+from adaptive_labels.lab.models import create_model, find_model, load_weights
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -85,7 +85,7 @@ def test_a_library_that_is_not_installed_is_named(library):
 )
 def test_a_library_that_cannot_be_imported_is_a_sentence(tmp_path, content, message):
     (tmp_path / "timm.py").write_text(content)
-    command = "from adaptive_labels.cli import main; main()"
+    command = "from adaptive_labels.lab.cli import main; main()"
     ended = subprocess.run(
         [sys.executable, "-c", command, "train", "digits", "--model", "timm:resnet18", "--dry-run"],
         env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{SOURCE}"},

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from adaptive_labels.data import Dataset, Examples
-from adaptive_labels.data.encoders.features import Features
-from adaptive_labels.experiments import build
-from adaptive_labels.models.features import FeatureHead, Tuned
+from adaptive_labels.lab.data import Dataset, Examples
+from adaptive_labels.lab.data.encoders.features import Features
+from adaptive_labels.lab.experiments import build
+from adaptive_labels.lab.models.features import FeatureHead, Tuned
 
 
 class Encoder(nn.Module):

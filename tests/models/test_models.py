@@ -10,11 +10,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from adaptive_labels import models
-from adaptive_labels.analysis.format import short_count
-from adaptive_labels.data.encoders.ngrams import HashedNgrams
-from adaptive_labels.models import MODELS, create_model, register_model
-from adaptive_labels.models.resnet import PreActBlock
+from adaptive_labels.lab import models
+from adaptive_labels.lab.analysis.format import short_count
+from adaptive_labels.lab.data.encoders.ngrams import HashedNgrams
+from adaptive_labels.lab.models import MODELS, create_model, register_model
+from adaptive_labels.lab.models.resnet import PreActBlock
 
 SMALL = {
     "textrnn": {"vocabulary": 500, "dim": 6, "context": 5, "hidden": 7},
@@ -280,7 +280,7 @@ def test_a_model_of_ones_own_joins_by_name():
 
 
 @pytest.mark.parametrize(
-    "name", [found.name for found in pkgutil.iter_modules(models.__path__, "adaptive_labels.models.")]
+    "name", [found.name for found in pkgutil.iter_modules(models.__path__, "adaptive_labels.lab.models.")]
 )
 def test_docstring_examples_run(name):
     result = doctest.testmod(importlib.import_module(name), extraglobs={"torch": torch})

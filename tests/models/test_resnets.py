@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from adaptive_labels.models import MODELS, create_model
-from adaptive_labels.models.resnet import BasicBlock, Bottleneck, PreActBlock
+from adaptive_labels.lab.models import MODELS, create_model
+from adaptive_labels.lab.models.resnet import BasicBlock, Bottleneck, PreActBlock
 
 IMAGE_MODELS = [name for name, entry in MODELS.items() if entry.reads == "pixels"]
 RESIDUAL = [name for name in IMAGE_MODELS if "zero_init_last" in MODELS[name].options]

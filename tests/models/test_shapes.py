@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from adaptive_labels.models import create_model, shapes_only
+from adaptive_labels.lab.models import create_model, shapes_only
 
 NAMES = ("fasttext", "preact-resnet18-w4", "resnet32-w4", "textrnn", "charcnn", "transformer")
 
@@ -34,8 +34,8 @@ def test_real_networks_are_drawn_as_before_it() -> None:
 def test_no_compiler_is_imported() -> None:
     code = f"""
 import sys
-from adaptive_labels.models import create_model
-from adaptive_labels.models import shapes_only
+from adaptive_labels.lab.models import create_model
+from adaptive_labels.lab.models import shapes_only
 with shapes_only():
     for name in {NAMES}:
         create_model(name, 5)

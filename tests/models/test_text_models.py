@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from adaptive_labels.models import create_model
-from adaptive_labels.models.charcnn import CharCNN
-from adaptive_labels.models.textrnn import TextRNN
-from adaptive_labels.models.transformer import Transformer, places
+from adaptive_labels.lab.models import create_model
+from adaptive_labels.lab.models.charcnn import CharCNN
+from adaptive_labels.lab.models.textrnn import TextRNN
+from adaptive_labels.lab.models.transformer import Transformer, places
 
 WORDS = torch.tensor([[3, 9, 4, 7], [5, 2, 0, 0], [8, 0, 0, 0]])
 LENGTHS = torch.tensor([4, 2, 1])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from adaptive_labels.models import WeightsError, create_model, file_hash, load_weights, match_weights
+from adaptive_labels.lab.models import WeightsError, create_model, file_hash, load_weights, match_weights
 
 
 def stored(tmp_path, name="resnet50-w2", classes=7, change=None):

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from adaptive_labels.analysis.residual_labels import consistency
-from adaptive_labels.experiments.studies.records import append_record, read_records
-from adaptive_labels.experiments.studies.study import StudyError, Variant
-from adaptive_labels.paper.comparison import (
+from adaptive_labels.lab.analysis.residual_labels import consistency
+from adaptive_labels.lab.experiments.studies.records import append_record, read_records
+from adaptive_labels.lab.experiments.studies.study import StudyError, Variant
+from adaptive_labels.lab.paper.comparison import (
     compare_with_paper,
     fill_template,
     render,
@@ -23,8 +23,8 @@ from adaptive_labels.paper.comparison import (
     welch_table,
     write_tables,
 )
-from adaptive_labels.paper.dry_run import check_cell
-from adaptive_labels.paper.figure import (
+from adaptive_labels.lab.paper.dry_run import check_cell
+from adaptive_labels.lab.paper.figure import (
     HeatMaps,
     choose_epochs,
     draw,
@@ -34,7 +34,7 @@ from adaptive_labels.paper.figure import (
     read_heat_maps,
     sentences,
 )
-from adaptive_labels.paper.recipes import (
+from adaptive_labels.lab.paper.recipes import (
     RECIPES,
     Choice,
     Reproduction,
@@ -45,8 +45,8 @@ from adaptive_labels.paper.recipes import (
     paper_figure,
     paper_tables,
 )
-from adaptive_labels.report.figures import standalone
-from adaptive_labels.runs import RunFolder
+from adaptive_labels.lab.report.figures import standalone
+from adaptive_labels.lab.runs import RunFolder
 
 ROOT = Path(__file__).parents[2]
 CELLS = [

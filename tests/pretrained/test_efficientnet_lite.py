@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from adaptive_labels.data import encoder_from_dict, encoder_to_dict, load_dataset
-from adaptive_labels.data.encoders.image_features import EfficientNetFeatures
-from adaptive_labels.pretrained.efficientnet_lite import (
+from adaptive_labels.lab.data import encoder_from_dict, encoder_to_dict, load_dataset
+from adaptive_labels.lab.data.encoders.image_features import EfficientNetFeatures
+from adaptive_labels.lab.models.pretrained.efficientnet_lite import (
     PACKAGE,
     EfficientNetLite0,
     load_efficientnet_lite0,

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from adaptive_labels.data import encoder_from_dict, encoder_to_dict
-from adaptive_labels.data.encoders import features
-from adaptive_labels.data.encoders.text_features import MiniLMFeatures
-from adaptive_labels.pretrained.minilm import PACKAGE, MiniLM, load_minilm, tokenize
+from adaptive_labels.lab.data import encoder_from_dict, encoder_to_dict
+from adaptive_labels.lab.data.encoders import features
+from adaptive_labels.lab.data.encoders.text_features import MiniLMFeatures
+from adaptive_labels.lab.models.pretrained.minilm import PACKAGE, MiniLM, load_minilm, tokenize
 
 try:
     metadata.distribution(PACKAGE)

@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from adaptive_labels.pretrained import PackageError, packaged_file
+from adaptive_labels.lab.models.pretrained import PackageError, packaged_file
 
 
 @pytest.fixture

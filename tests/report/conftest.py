@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from adaptive_labels.runs import RunFolder
+from adaptive_labels.lab.runs import RunFolder
 from run_maker import Maker, three_methods
 
 

@@ -15,17 +15,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaptive_labels.analysis import bootstrap_runs, group_records, read_records
-from adaptive_labels.analysis.suspects import Suspect, Suspects
-from adaptive_labels.report import sections, write_report
-from adaptive_labels.report.charts import EPOCHS, Axis, Curve, line_chart, panels, percent_axis, rank_chart, zoom_start
-from adaptive_labels.report.group_data import read_group
-from adaptive_labels.report.heatmap import heat_map
-from adaptive_labels.report.page import asset
-from adaptive_labels.report.svg import labelled, nice_ticks
-from adaptive_labels.runs import RunError, RunFolder
-from adaptive_labels.runs.arrays import save_residual_labels
-from adaptive_labels.words import shorten
+from adaptive_labels.lab.analysis import bootstrap_runs, group_records, read_records
+from adaptive_labels.lab.analysis.suspects import Suspect, Suspects
+from adaptive_labels.lab.report import sections, write_report
+from adaptive_labels.lab.report.charts import (
+    EPOCHS,
+    Axis,
+    Curve,
+    line_chart,
+    panels,
+    percent_axis,
+    rank_chart,
+    zoom_start,
+)
+from adaptive_labels.lab.report.group_data import read_group
+from adaptive_labels.lab.report.heatmap import heat_map
+from adaptive_labels.lab.report.page import asset
+from adaptive_labels.lab.report.svg import labelled, nice_ticks
+from adaptive_labels.lab.runs import RunError, RunFolder
+from adaptive_labels.lab.runs.arrays import save_residual_labels
+from adaptive_labels.lab.words import shorten
 from run_maker import sealed_again
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
@@ -212,7 +221,7 @@ def test_a_hundred_classes_by_twelve_runs_stay_under_two_megabytes(maker: Any, t
 def test_epochs_are_thinned_where_they_would_not_fit(
     maker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adaptive_labels.report.report.MAP_BYTES", 100)
+    monkeypatch.setattr("adaptive_labels.lab.report.report.MAP_BYTES", 100)
     page = report([maker.whole("alr", 0, classes=list("abcdefgh"))], tmp_path)
     assert "1 of the stored epochs are left out of the slider" in page.text
     assert data_of(tmp_path / "report.html")["methods"][0]["epochs"] == [1, 4]
@@ -431,7 +440,7 @@ def test_two_runs_are_compared_example_by_example(comparison: list[RunFolder]) -
 
 
 def test_nothing_here_needs_torch() -> None:
-    code = "import sys, adaptive_labels.analysis, adaptive_labels.runs; print('torch' in sys.modules)"
+    code = "import sys, adaptive_labels.lab.analysis, adaptive_labels.lab.runs; print('torch' in sys.modules)"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout == "False\n"

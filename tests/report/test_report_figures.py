@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from adaptive_labels.report import write_figures
-from adaptive_labels.runs import RunError, RunFolder
+from adaptive_labels.lab.report import write_figures
+from adaptive_labels.lab.runs import RunError, RunFolder
 from run_maker import Maker, three_methods
 
 FIGURES = {

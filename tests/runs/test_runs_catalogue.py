@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adaptive_labels.runs import RunError, RunFolder, RunLock, check, list_runs, remove
+from adaptive_labels.lab.runs import RunError, RunFolder, RunLock, check, list_runs, remove
 
 CONFIG: dict[str, Any] = {"dataset": "towns", "model": "fasttext", "method": "alr", "seed": 0, "epochs": 2}
 RESULT: dict[str, Any] = {**CONFIG, "parameters": {}, "metrics": {}, "seconds": 1.0}
@@ -119,7 +119,7 @@ def test_a_lock_keeps_others_out_until_it_is_released(tmp_path: Path) -> None:
 
 HOLD = """
 import sys, time
-from adaptive_labels.runs import RunLock
+from adaptive_labels.lab.runs import RunLock
 lock = RunLock(sys.argv[1])
 lock.acquire()
 print("held", flush=True)
@@ -150,7 +150,7 @@ def test_another_process_is_respected_while_it_lives_and_no_longer(tmp_path: Pat
 RACE = """
 import os, sys, time
 from pathlib import Path
-from adaptive_labels.runs import RunError, RunLock
+from adaptive_labels.lab.runs import RunError, RunLock
 folder, inside = Path(sys.argv[1]), Path(sys.argv[2])
 end, taken = time.time() + 1.5, 0
 while time.time() < end:
@@ -181,7 +181,7 @@ def test_processes_that_race_for_a_stale_lock_are_never_both_inside(tmp_path: Pa
 
 
 def test_what_a_killed_process_left_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adaptive_labels.runs.lock.WATCH_SECONDS", 0.5)
+    monkeypatch.setattr("adaptive_labels.lab.runs.lock.WATCH_SECONDS", 0.5)
     lock = RunLock(tmp_path)
     for content in ("process 1 on elsewhere.example", ""):
         lock.path.write_text(content)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from adaptive_labels.runs import (
+from adaptive_labels.lab.runs import (
     RunError,
     RunFolder,
     RunNames,
@@ -19,7 +19,7 @@ from adaptive_labels.runs import (
     recipe_hash,
     run_id,
 )
-from adaptive_labels.runs.arrays import KEPT_PER_ROW
+from adaptive_labels.lab.runs.arrays import KEPT_PER_ROW
 
 CONFIG: dict[str, Any] = {"dataset": "towns", "model": "fasttext", "method": "alr", "seed": 3, "epochs": 2}
 RESULT: dict[str, Any] = {
@@ -347,11 +347,11 @@ def test_a_result_must_be_complete(tmp_path: Path) -> None:
 
 def test_the_environment_is_recorded_without_importing_torch(tmp_path: Path) -> None:
     code = (
-        "import sys, json; from adaptive_labels.runs import RunFolder;"
+        "import sys, json; from adaptive_labels.lab.runs import RunFolder;"
         f"run = RunFolder.create(sys.argv[1], {CONFIG!r}); run.write_environment(['alr', 'train', 'my data']);"
         "assert 'torch' not in sys.modules; print(json.dumps(run.environment))"
     )
-    source = next(path for path in sys.path if (Path(path) / "adaptive_labels" / "runs").is_dir())
+    source = next(path for path in sys.path if (Path(path) / "adaptive_labels" / "lab" / "runs").is_dir())
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)],
         capture_output=True,

@@ -10,7 +10,7 @@ from pathlib import Path
 import filelock
 import pytest
 
-from adaptive_labels.runs import LockedError, RunLock, lock
+from adaptive_labels.lab.runs import LockedError, RunLock, lock
 
 ELSEWHERE = "process 7 on another-machine"
 

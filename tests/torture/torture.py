@@ -176,7 +176,7 @@ class Torture:
                 print(f"{task.name}, damage: {len(self.outcomes.violations)} violations", flush=True)
 
     def _damage_finished(self, task: Task, every: int) -> None:
-        from adaptive_labels.runs import RunFolder, check
+        from adaptive_labels.lab.runs import RunFolder, check
 
         place = self.fresh()
         run(task, place)

@@ -10,11 +10,11 @@ import torch
 from training_parts import Rows
 
 from adaptive_labels import metrics
-from adaptive_labels.data.encoders.text import PaddedIds
-from adaptive_labels.files import RunError
-from adaptive_labels.mapped import let_go, room
-from adaptive_labels.training.batches import arranged, batches
-from adaptive_labels.training.evaluation import predict_logits
+from adaptive_labels.lab.data.encoders.text import PaddedIds
+from adaptive_labels.lab.files import RunError
+from adaptive_labels.lab.mapped import let_go, room
+from adaptive_labels.lab.training.batches import arranged, batches
+from adaptive_labels.lab.training.evaluation import predict_logits
 
 
 def padded(lengths: torch.Tensor) -> PaddedIds:
@@ -91,7 +91,7 @@ def test_many_logits_go_to_a_file_that_leaves_nothing(tmp_path, monkeypatch) -> 
     examples = Rows(torch.randn(30, 4))
     model = torch.nn.Linear(4, 3)
     held = predict_logits(model, examples, batch_size=7, folder=tmp_path)
-    monkeypatch.setattr("adaptive_labels.mapped.LARGEST_HELD", 100)
+    monkeypatch.setattr("adaptive_labels.lab.mapped.LARGEST_HELD", 100)
     assert torch.equal(predict_logits(model, examples, batch_size=7, folder=tmp_path), held)
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(RunError, match="Cannot write"):
@@ -105,7 +105,7 @@ def test_what_was_read_of_a_file_does_not_stay_in_memory(tmp_path, monkeypatch) 
     def resident() -> int:  # bytes
         return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
-    monkeypatch.setattr("adaptive_labels.mapped.LARGEST_HELD", 100)
+    monkeypatch.setattr("adaptive_labels.lab.mapped.LARGEST_HELD", 100)
     monkeypatch.setattr("adaptive_labels.metrics.rows._AT_ONCE", 2**16)
     rows, labels = torch.randn(64, 1000), torch.arange(16_000) % 1000
     logits = torch.from_numpy(room(16_000, 1000, tmp_path))

@@ -13,12 +13,12 @@ import torch
 from torch import nn
 from training_parts import CLASSES, Bag, Memory, Ragged, Rows, Similarities, blobs, config_with, objective_of
 
-from adaptive_labels.config import TrainingConfig
-from adaptive_labels.objectives import Supervised
-from adaptive_labels.runs.integrity import checkpoint_manifests
-from adaptive_labels.training.checkpoints import CheckpointError, kept_up_to, read_checkpoint, write_checkpoint
-from adaptive_labels.training.loop import FitResult, Interrupted, fit
-from adaptive_labels.training.progress import SilentReporter
+from adaptive_labels.lab.config import TrainingConfig
+from adaptive_labels.lab.objectives import Supervised
+from adaptive_labels.lab.runs.integrity import checkpoint_manifests
+from adaptive_labels.lab.training.checkpoints import CheckpointError, kept_up_to, read_checkpoint, write_checkpoint
+from adaptive_labels.lab.training.loop import FitResult, Interrupted, fit
+from adaptive_labels.lab.training.progress import SilentReporter
 
 
 class PullPlugError(Exception):
@@ -290,8 +290,8 @@ def test_sigint_leaves_the_last_checkpoint(tmp_path: Path) -> None:
         sys.path.insert(0, {str(Path(__file__).parent)!r})
         from pathlib import Path
         from training_parts import *
-        from adaptive_labels.training.loop import fit
-        from adaptive_labels.training.progress import LineReporter
+        from adaptive_labels.lab.training.loop import fit
+        from adaptive_labels.lab.training.progress import LineReporter
 
         class Slow(Rows):
             def batch(self, indices):

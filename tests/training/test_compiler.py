@@ -11,13 +11,13 @@ import pytest
 import torch
 from training_parts import Memory, blobs, config_with, objective_of
 
-from adaptive_labels.config import ConfigError, RunConfig, from_dict, to_dict, with_settings
-from adaptive_labels.objectives import Supervised
-from adaptive_labels.runs import run_id
-from adaptive_labels.training import precision, session as sessions
-from adaptive_labels.training.checkpoints import read_checkpoint
-from adaptive_labels.training.loop import fit
-from adaptive_labels.training.progress import SilentReporter
+from adaptive_labels.lab.config import ConfigError, RunConfig, from_dict, to_dict, with_settings
+from adaptive_labels.lab.objectives import Supervised
+from adaptive_labels.lab.runs import run_id
+from adaptive_labels.lab.training import precision, session as sessions
+from adaptive_labels.lab.training.checkpoints import read_checkpoint
+from adaptive_labels.lab.training.loop import fit
+from adaptive_labels.lab.training.progress import SilentReporter
 
 
 def train(objective: Supervised, folder: Path | None = None, **settings: Any) -> Any:

@@ -8,14 +8,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from training_parts import CLASSES, Bag, Memory, Ragged, Rows, Similarities, blobs, config_with, objective_of
 
-from adaptive_labels.config import ConfigError, TrainingConfig
-from adaptive_labels.objectives import Supervised
-from adaptive_labels.training.batches import batches, pieces
-from adaptive_labels.training.evaluation import evaluate, predict_logits
-from adaptive_labels.training.loop import FitResult, fit, snapshot_epochs
-from adaptive_labels.training.memory import TrainingMemoryError
-from adaptive_labels.training.progress import SilentReporter
-from adaptive_labels.training.schedules import make_schedule
+from adaptive_labels.lab.config import ConfigError, TrainingConfig
+from adaptive_labels.lab.objectives import Supervised
+from adaptive_labels.lab.training.batches import batches, pieces
+from adaptive_labels.lab.training.evaluation import evaluate, predict_logits
+from adaptive_labels.lab.training.loop import FitResult, fit, snapshot_epochs
+from adaptive_labels.lab.training.memory import TrainingMemoryError
+from adaptive_labels.lab.training.progress import SilentReporter
+from adaptive_labels.lab.training.schedules import make_schedule
 
 
 def run(

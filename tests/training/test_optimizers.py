@@ -8,9 +8,9 @@ from torch import nn
 from training_parts import CLASSES, Bag, config_with
 
 from adaptive_labels import AdaptiveLabelLoss
-from adaptive_labels.objectives import Supervised
-from adaptive_labels.training.optimizers import clip_gradients, make_optimizers, sparse_parameters
-from adaptive_labels.training.session import Session
+from adaptive_labels.lab.objectives import Supervised
+from adaptive_labels.lab.training.optimizers import clip_gradients, make_optimizers, sparse_parameters
+from adaptive_labels.lab.training.session import Session
 
 TOKENS, OFFSETS = torch.tensor([0, 1, 1, 2, 7, 9]), torch.tensor([0, 2, 4])
 TARGET = torch.tensor([0, 1, 2])

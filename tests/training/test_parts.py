@@ -15,13 +15,13 @@ from rich.console import Console
 from torch import nn
 from training_parts import Memory, blobs, config_with, network, objective_of
 
-from adaptive_labels.config import ConfigError
-from adaptive_labels.training import precision
-from adaptive_labels.training.evaluation import RunningMeans
-from adaptive_labels.training.loop import fit
-from adaptive_labels.training.optimizers import WeightAverage
-from adaptive_labels.training.precision import check_precision, choose_device
-from adaptive_labels.training.progress import (
+from adaptive_labels.lab.config import ConfigError
+from adaptive_labels.lab.training import precision
+from adaptive_labels.lab.training.evaluation import RunningMeans
+from adaptive_labels.lab.training.loop import fit
+from adaptive_labels.lab.training.optimizers import WeightAverage
+from adaptive_labels.lab.training.precision import check_precision, choose_device
+from adaptive_labels.lab.training.progress import (
     BarReporter,
     LineReporter,
     Progress,
@@ -107,7 +107,7 @@ def test_means_weigh_by_examples_and_by_name() -> None:
 
 @pytest.mark.parametrize("held", [1, 100, 10**6], ids=["at once", "in groups", "at the end"])
 def test_means_count_what_is_right_however_long_it_is_kept(monkeypatch: pytest.MonkeyPatch, held: int) -> None:
-    monkeypatch.setattr("adaptive_labels.training.evaluation.HELD_LOGITS", held)
+    monkeypatch.setattr("adaptive_labels.lab.training.evaluation.HELD_LOGITS", held)
     means, right = RunningMeans(), 0
     for step in range(20):
         logits, target = torch.randn(1 + step, 3), torch.randint(3, (1 + step,))

@@ -8,7 +8,7 @@ from torch.optim import SGD
 from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, LRScheduler, MultiStepLR, OneCycleLR, SequentialLR
 from training_parts import config_with
 
-from adaptive_labels.training.schedules import make_schedule
+from adaptive_labels.lab.training.schedules import make_schedule
 
 STEPS = 7
 

@@ -7,10 +7,10 @@ import dataclasses
 import torch
 from training_parts import config_with, objective_of
 
+from adaptive_labels.lab.models import create_model
+from adaptive_labels.lab.objectives import Supervised
+from adaptive_labels.lab.training.session import Session
 from adaptive_labels.losses import create_loss
-from adaptive_labels.models import create_model
-from adaptive_labels.objectives import Supervised
-from adaptive_labels.training.session import Session
 
 
 def test_channels_last_changes_the_layout_and_not_the_logits() -> None:

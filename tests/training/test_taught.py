@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from training_parts import CLASSES, Memory, blobs, config_with, network
 
 import reference
-from adaptive_labels.config import TrainingConfig
+from adaptive_labels.lab.config import TrainingConfig
+from adaptive_labels.lab.objectives import Distilled, Mutual, Objective, Refined
+from adaptive_labels.lab.training.loop import fit
+from adaptive_labels.lab.training.progress import SilentReporter
 from adaptive_labels.losses import create_loss
-from adaptive_labels.objectives import Distilled, Mutual, Objective, Refined
-from adaptive_labels.training.loop import fit
-from adaptive_labels.training.progress import SilentReporter
 
 X = torch.randn(5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 Y = torch.tensor([0, 1, 2, 2, 0])

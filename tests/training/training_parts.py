@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from adaptive_labels.config import TrainingConfig
-from adaptive_labels.objectives import Supervised
+from adaptive_labels.lab.config import TrainingConfig
+from adaptive_labels.lab.objectives import Supervised
 
 CLASSES = 3
 

@@ -10,12 +10,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from training_parts import Bag, Memory, Ragged, Rows, config_with
 
-from adaptive_labels.data.augment import random_crop, random_cutout, random_flip
+from adaptive_labels.lab.data.augment import random_crop, random_cutout, random_flip
+from adaptive_labels.lab.objectives import Distilled, Mutual, Objective, Refined, Supervised
+from adaptive_labels.lab.training.evaluation import predict_logits
+from adaptive_labels.lab.training.loop import fit
+from adaptive_labels.lab.training.progress import SilentReporter
 from adaptive_labels.losses import METHODS, create_loss
-from adaptive_labels.objectives import Distilled, Mutual, Objective, Refined, Supervised
-from adaptive_labels.training.evaluation import predict_logits
-from adaptive_labels.training.loop import fit
-from adaptive_labels.training.progress import SilentReporter
 
 K, TRAIN, HELD_OUT = 4, 38, 11  # batches of 7, and one of 3, of which the second process has nothing
 

@@ -12,7 +12,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from adaptive_labels.losses.targets import is_index
-from adaptive_labels.words import counted, few
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -277,7 +276,7 @@ def _check_labels(rows: Tensor, kept: Tensor, num_classes: int, ignore_index: in
         raise ValueError(
             f"target must be in [0, {num_classes - 1}] or ignore_index ({ignore_index}), "
             f"got {int(rows[wrong][0])} at position {where[0] if len(where) == 1 else tuple(where)} "
-            f"({counted(int(wrong.sum()), 'such value')})"
+            f"({int(wrong.sum()):,} such {'value' if int(wrong.sum()) == 1 else 'values'})"
         )
 
 
@@ -301,7 +300,7 @@ def check_finite(logits: Tensor) -> None:
     wrong = ~torch.isfinite(logits).all(1)
     if bool(wrong.any()):
         rows = wrong.nonzero().flatten().tolist()
-        shown = few(map(str, rows), 8)
+        shown = ", ".join([*map(str, rows[:8]), *["…"] * (len(rows) > 8)])
         raise ValueError(f"input has NaN or infinite logits in {len(rows)} of {len(logits)} rows: {shown}")
 
 

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from adaptive_labels.mapped import let_go
-
 Array = NDArray[np.float64]
 _AT_ONCE = 2**22  # logits that are looked at together: their float64 copies take 32 MB each
 
@@ -55,7 +53,6 @@ class Predictions:
         rows = max(1, _AT_ONCE // self.scores.shape[1])
         for start in range(0, len(self.scores), rows):
             yield self.scores[start : start + rows]
-            let_go(self.scores)
 
     def by_row(self, figure: Callable[[Array, NDArray[np.int64]], NDArray[Any]]) -> NDArray[Any]:
         """(N, …) what a function makes of each row and its label."""

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from adaptive_labels.data import DataError, pretraining_notes
-from adaptive_labels.data.dataset import ImageFiles
-from adaptive_labels.data.encoders import features
-from adaptive_labels.data.encoders.image_features import ImageFeatures
-from adaptive_labels.data.encoders.text_features import MiniLMFeatures
-from adaptive_labels.pretrained.backbones import Backbone
+from adaptive_labels.lab.data import DataError, pretraining_notes
+from adaptive_labels.lab.data.dataset import ImageFiles
+from adaptive_labels.lab.data.encoders import features
+from adaptive_labels.lab.data.encoders.image_features import ImageFeatures
+from adaptive_labels.lab.data.encoders.text_features import MiniLMFeatures
+from adaptive_labels.lab.models.pretrained.backbones import Backbone
 
 
 @pytest.fixture(autouse=True)

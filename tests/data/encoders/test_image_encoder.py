@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from adaptive_labels.data.augment import alternating_flip, random_crop, random_cutout, random_flip
-from adaptive_labels.data.encoders.images import ImageEncoder
+from adaptive_labels.lab.data.augment import alternating_flip, random_crop, random_cutout, random_flip
+from adaptive_labels.lab.data.encoders.images import ImageEncoder
 
 
 def images(examples=20, channels=3, height=6, width=5, seed=0):

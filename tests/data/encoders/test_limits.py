@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from adaptive_labels.data import Examples, length_notes
-from adaptive_labels.data.encoders import words
-from adaptive_labels.data.encoders.characters import CharacterIds
-from adaptive_labels.data.encoders.images import ImageEncoder
-from adaptive_labels.data.encoders.ngrams import HashedNgrams
-from adaptive_labels.data.encoders.words import WordIds
-from adaptive_labels.data.stored_texts import StoredTexts
+from adaptive_labels.lab.data import Examples, length_notes
+from adaptive_labels.lab.data.encoders import words
+from adaptive_labels.lab.data.encoders.characters import CharacterIds
+from adaptive_labels.lab.data.encoders.images import ImageEncoder
+from adaptive_labels.lab.data.encoders.ngrams import HashedNgrams
+from adaptive_labels.lab.data.encoders.words import WordIds
+from adaptive_labels.lab.data.stored_texts import StoredTexts
 
 
 def examples(texts) -> Examples:

@@ -9,9 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from adaptive_labels.data.encoders import text as text_encoders
-from adaptive_labels.data.encoders.ngrams import HashedNgrams
-from adaptive_labels.data.encoders.text import RaggedIds
+from adaptive_labels.lab.data.encoders import text as text_encoders
+from adaptive_labels.lab.data.encoders.ngrams import HashedNgrams
+from adaptive_labels.lab.data.encoders.text import RaggedIds
 
 GOLDEN = [
     *(243439, 27087, 241559, 61785, 259861, 41353, 237781, 113811, 154976, 108184, 241531, 117432, 59180),

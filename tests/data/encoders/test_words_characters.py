@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings, strategies as st
 from test_ngrams import slow_words
 
-from adaptive_labels.data.encoders import text as text_encoders, words as sequences
-from adaptive_labels.data.encoders.characters import ZHANG_ALPHABET, CharacterIds
-from adaptive_labels.data.encoders.text import PaddedIds
-from adaptive_labels.data.encoders.words import WordIds
+from adaptive_labels.lab.data.encoders import text as text_encoders, words as sequences
+from adaptive_labels.lab.data.encoders.characters import ZHANG_ALPHABET, CharacterIds
+from adaptive_labels.lab.data.encoders.text import PaddedIds
+from adaptive_labels.lab.data.encoders.words import WordIds
 
 TEXTS = ["The cat, the dog", "", "a CAT and a cat", "北京 is far", "the the the"]
 

@@ -3,9 +3,9 @@ import pytest
 import torch
 from PIL import Image
 
-from adaptive_labels.data import DataError, load_dataset
-from adaptive_labels.data.pixels import decode_image
-from adaptive_labels.data.readers.images import decode_files
+from adaptive_labels.lab.data import DataError, load_dataset
+from adaptive_labels.lab.data.pixels import decode_image
+from adaptive_labels.lab.data.readers.images import decode_files
 
 RED, GREEN, WHITE = (255, 0, 0), (0, 255, 0), (255, 255, 255)
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from PIL import Image
 
-from adaptive_labels.data import DataError, fingerprint, load_dataset
-from adaptive_labels.data.dataset import ImageFiles
-from adaptive_labels.data.encoders.images import ImageEncoder, image_at, worker_count
-from adaptive_labels.data.pixels import random_view, resize_and_cut
+from adaptive_labels.lab.data import DataError, fingerprint, load_dataset
+from adaptive_labels.lab.data.dataset import ImageFiles
+from adaptive_labels.lab.data.encoders.images import ImageEncoder, image_at, worker_count
+from adaptive_labels.lab.data.pixels import random_view, resize_and_cut
 from imagenet_files import SYNSETS, write_imagenet
 
 # torch warns on a machine with one core, where it makes no difference to the batches

@@ -9,8 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from adaptive_labels.data import DataError, Dataset, TableRows, encode, encoder_from_dict, encoder_to_dict, load_dataset
-from adaptive_labels.data.encoders.rows import RowEncoder
+from adaptive_labels.lab.data import (
+    DataError,
+    Dataset,
+    TableRows,
+    encode,
+    encoder_from_dict,
+    encoder_to_dict,
+    load_dataset,
+)
+from adaptive_labels.lab.data.encoders.rows import RowEncoder
 
 
 def write_people(path: Path, count: int = 120) -> Path:

@@ -10,9 +10,9 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from adaptive_labels.data import DataError, Dataset, load_dataset
-from adaptive_labels.data.readers.tables import looks_like_header
-from adaptive_labels.data.readers.texts import read_texts_only
+from adaptive_labels.lab.data import DataError, Dataset, load_dataset
+from adaptive_labels.lab.data.readers.tables import looks_like_header
+from adaptive_labels.lab.data.readers.texts import read_texts_only
 
 ROWS = [(f"a good film number {i}", "good") for i in range(10)] + [(f"a bad film number {i}", "bad") for i in range(10)]
 

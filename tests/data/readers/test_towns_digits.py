@@ -8,8 +8,8 @@ import pytest
 import torch
 from sklearn.datasets import load_digits as sklearn_digits
 
-from adaptive_labels.data import DATASETS, DataError, load_dataset
-from adaptive_labels.data.readers import towns
+from adaptive_labels.lab.data import DATASETS, DataError, load_dataset
+from adaptive_labels.lab.data.readers import towns
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from adaptive_labels.data import DataError, load_dataset
+from adaptive_labels.lab.data import DataError, load_dataset
 
 TRAIN = """DESC:manner How did serfdom develop in and then leave Russia ?
 ENTY:cremat What films featured the character : Popeye ?

@@ -10,25 +10,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from adaptive_labels.analysis.format import difference
-from adaptive_labels.analysis.statistics import compare_all
-from adaptive_labels.analysis.suspects import mean_residual_labels
-from adaptive_labels.config import DataConfig, ModelConfig
 from adaptive_labels.errors import UserError
-from adaptive_labels.experiments import build, comparison
-from adaptive_labels.experiments.executors import Outcome
-from adaptive_labels.experiments.plan import Plan
-from adaptive_labels.experiments.studies import runner
-from adaptive_labels.experiments.studies.records import (
+from adaptive_labels.lab.analysis.format import difference
+from adaptive_labels.lab.analysis.statistics import compare_all
+from adaptive_labels.lab.analysis.suspects import mean_residual_labels
+from adaptive_labels.lab.config import DataConfig, ModelConfig
+from adaptive_labels.lab.experiments import build, comparison
+from adaptive_labels.lab.experiments.executors import Outcome
+from adaptive_labels.lab.experiments.plan import Plan
+from adaptive_labels.lab.experiments.studies import runner
+from adaptive_labels.lab.experiments.studies.records import (
     append_record,
     describe_margins,
     read_lines,
     read_records,
     records_file,
 )
-from adaptive_labels.experiments.studies.runner import Work, count_runs, run_study
-from adaptive_labels.experiments.studies.study import StudyError, Variant, load_study
-from adaptive_labels.experiments.studies.tables import (
+from adaptive_labels.lab.experiments.studies.runner import Work, count_runs, run_study
+from adaptive_labels.lab.experiments.studies.study import StudyError, Variant, load_study
+from adaptive_labels.lab.experiments.studies.tables import (
     Row,
     curves_of,
     draw,
@@ -37,7 +37,7 @@ from adaptive_labels.experiments.studies.tables import (
     rows_of,
     study_page,
 )
-from adaptive_labels.runs import RunError, RunFolder
+from adaptive_labels.lab.runs import RunError, RunFolder
 
 ROOT = Path(__file__).parents[3]
 HEAD = 'title = "T"\nquestion = "Q?"\ntasks = ["b"]\nseeds = 3\n'

@@ -1,0 +1,1 @@
+"""Everything behind the command `alr`: data, networks, training, runs, comparisons, reports."""

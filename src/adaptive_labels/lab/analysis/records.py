@@ -1,0 +1,219 @@
+"""Run folders → small records, in groups whose methods can be compared."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeGuard
+
+from adaptive_labels.lab.runs import RunError, RunFolder, counted, names_of, reference_of
+
+METHOD_ORDER = ("baseline", "slr", "alr", "alr-s")
+
+# Settings of the method rather than of the recipe: two runs that differ in these can share a baseline.
+_METHOD_KEYS = ("method.", "training.residual_lr.", "training.residual_weight_decay.", "training.residual_schedule.")
+# Not compared: the seed, and which run or file taught a student, since each seed has a teacher of its own.
+_IGNORED_KEYS = ("seed", "method.options.teacher", "method.options.teacher_hash", "method.options.teacher_run")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run in a few words and figures."""
+
+    run: RunFolder
+    dataset: str
+    model: str
+    method: str
+    label: str  # the method, and in brackets its options where runs of the method differ in them
+    seed: int
+    epochs: int | None
+    settings: Mapping[str, Any]  # the configuration without seed and method, flattened to dotted keys
+    options: Mapping[str, Any]  # the method's own settings, flattened
+    status: str  # ``finished``, ``diverged``, ``unfinished``, ``unreadable`` or ``duplicate``
+    reason: str | None  # why the run is not counted; None when it is
+    metrics: Mapping[str, Mapping[str, float]]  # split → metric → value, fractions
+    seconds: float | None
+    parameters: Mapping[str, int] = field(default_factory=dict)  # how many the network has, and the criterion
+    reference: Mapping[str, Any] | None = None  # a plain classifier on the same data, as `experiments.reference` has it
+
+    def value(self, split: str, metric: str) -> float | None:
+        """One figure, or None when the run has none."""
+        return self.metrics.get(split, {}).get(metric)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in method and seed only, so that their figures can be compared."""
+
+    title: str
+    dataset: str
+    model: str
+    records: tuple[Record, ...]
+
+    @property
+    def counted(self) -> tuple[Record, ...]:
+        """The records whose figures count."""
+        return tuple(record for record in self.records if record.status == "finished")
+
+    @property
+    def left_out(self) -> tuple[Record, ...]:
+        """The records that are not counted, each with its reason."""
+        return tuple(record for record in self.records if record.status != "finished")
+
+    @property
+    def reference(self) -> Mapping[str, Any] | None:
+        """What a plain classifier reaches on the same data, if that was asked for."""
+        return next((record.reference for record in self.records if record.reference is not None), None)
+
+    def by_label(self) -> dict[str, list[Record]]:
+        """The counted records by method, the baseline first."""
+        return grouped(self.counted, lambda record: record.label)
+
+
+def grouped(records: Iterable[Record], key: Callable[[Record], str]) -> dict[str, list[Record]]:
+    """The records by their key, in the order of the first of each."""
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(key(record), []).append(record)
+    return found
+
+
+def read_records(runs: Iterable[RunFolder], *, references: bool = True) -> list[Record]:
+    """A record for each run, in a fixed order; runs that cannot be counted carry a status and a reason.
+
+    A run without a readable configuration belongs to no data set and raises a `RunError`. ``references`` says whether
+    the reference that lies beside a run belongs to its record.
+    """
+    return _mark_duplicates(sorted(_with_labels([_read(run, references) for run in runs]), key=_order))
+
+
+def group_records(records: Sequence[Record]) -> list[Group]:
+    """Put together the runs that may be compared; titles name what tells apart groups of the same data and model."""
+    by_settings = list(grouped(records, lambda record: _text(record.settings)).values())
+    named = ("data.name", "dataset", "model.name", "model")
+    groups = []
+    for members in by_settings:
+        first = members[0]
+        title = f"{first.dataset}, {first.model}"
+        alike = [one.settings for one, *_ in by_settings if f"{one.dataset}, {one.model}" == title]
+        extra = [key for key in differing(alike) if key not in named]
+        title += f" ({describe(first.settings, extra)})" if extra else ""
+        groups.append(Group(title, first.dataset, first.model, tuple(members)))
+    return sorted(groups, key=lambda group: group.title)
+
+
+def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys whose values are not the same in all ``settings``, sorted."""
+    keys = sorted({key for one in settings for key in one})
+    return [key for key in keys if len({_text(one.get(key)) for one in settings}) > 1]
+
+
+def describe(settings: Mapping[str, Any], keys: Iterable[str]) -> str:
+    """Write settings as ``name=value`` pairs, each by the last part of its key; of a fingerprint the beginning."""
+    values = {key: "none" if settings.get(key) is None else settings[key] for key in keys}
+    if "data.fingerprint" in values:
+        values["data.fingerprint"] = str(values["data.fingerprint"])[:8]
+    return ", ".join(
+        f"{key.rpartition('.')[2]}={value if isinstance(value, str) else json.dumps(value)}"
+        for key, value in values.items()
+    )
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "", joint: str = ".") -> dict[str, Any]:
+    """Turn nested dicts into one with dotted keys; an empty dict disappears.
+
+    >>> flatten({"a": {"b": 1, "c": {}}, "d": [2]})
+    {'a.b': 1, 'd': [2]}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, f"{prefix}{key}{joint}", joint))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _read(run: RunFolder, reference: bool) -> Record:
+    config = run.config
+    names = names_of(config)
+    flat = {key: value for key, value in flatten(counted(config)).items() if key not in _IGNORED_KEYS}
+    options = {key: value for key, value in flat.items() if f"{key}.".startswith(_METHOD_KEYS)}
+    status, reason, result = _status(run)
+    metrics = {
+        split: {name: float(value) for name, value in figures.items() if is_number(value)}
+        for split, figures in result.get("metrics", {}).items()
+    }
+    if status == "finished" and "top1" not in metrics.get("test", {}):
+        status, reason = "unreadable", "result.json has no test top1"
+    return Record(
+        run=run,
+        dataset=result.get("dataset", names.dataset),
+        model=result.get("model", names.model),
+        method=names.method,
+        label=names.method,
+        seed=names.seed,
+        epochs=result.get("epochs", names.epochs),
+        settings={key: value for key, value in flat.items() if key not in options},
+        options=options,
+        status=status,
+        reason=reason,
+        metrics=metrics,
+        seconds=float(result["seconds"]) if result else None,
+        parameters={name: count for name, count in result.get("parameters", {}).items() if isinstance(count, int)},
+        reference=reference_of(run) if reference else None,
+    )
+
+
+def _status(run: RunFolder) -> tuple[str, str | None, dict[str, Any]]:
+    try:
+        result = run.result
+    except RunError as error:
+        return "unreadable", str(error), {}
+    if result is None:
+        return "unfinished", "has no result yet; rerunning its command goes on where it stopped", {}
+    if result["status"] != "finished":
+        return result["status"], result["reason"] or "no reason was recorded", result
+    return "finished", None, result
+
+
+def _mark_duplicates(records: list[Record]) -> list[Record]:
+    first: dict[str, Record] = {}
+    marked = []
+    for record in records:
+        if record.status == "finished":
+            known = first.setdefault(_text([record.settings, record.options, record.seed]), record)
+            if known is not record:
+                reason = f"the same configuration and seed as {known.run.path}"
+                if counted(record.run.config) != counted(known.run.config):  # in what is not compared
+                    reason += ", with another teacher; give the runs of one teacher only"
+                record = replace(record, status="duplicate", reason=reason)
+        marked.append(record)
+    return marked
+
+
+def _with_labels(records: list[Record]) -> list[Record]:
+    """Put into the label the options in which the runs of one method and one group differ."""
+    labelled = []
+    for members in grouped(records, lambda record: _text([record.settings, record.method])).values():
+        keys = differing([record.options for record in members])
+        for record in members:
+            given = [key for key in keys if record.options.get(key) is not None]
+            label = f"{record.method} ({describe(record.options, given)})" if given else record.method
+            labelled.append(replace(record, label=label))
+    return labelled
+
+
+def _order(record: Record) -> tuple[Any, ...]:
+    """By data and model; baseline, slr, alr, alr-s, then the other methods by name; then options and seed."""
+    place = METHOD_ORDER.index(record.method) if record.method in METHOD_ORDER else len(METHOD_ORDER)
+    options = _text(record.options)
+    return (record.dataset, record.model, place, record.method, options, record.seed, str(record.run.path))
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value of a JSON file is a number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

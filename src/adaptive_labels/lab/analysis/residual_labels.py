@@ -1,0 +1,196 @@
+"""How residual labels change over the epochs, and how well they agree with the test confusions.
+
+Shapes: E stored epochs, K classes. Row k of a matrix is the true class k; the residual label of (k, j) is the share of
+j in the probability that k gives to other classes. The diagonal is 0 and not counted.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special, stats
+
+from adaptive_labels.lab.analysis.confusion_matrix import Matrix, off_diagonal, row_shares, square, without_diagonal
+
+_ROUNDING = 1e-3  # by which the sum of a row stored as float32 may be above 1
+
+
+def row_entropy(labels: ArrayLike, *, normalised: bool = False) -> Matrix:
+    """How even each residual label is: the entropy of the row, in nats.
+
+    H_k = −Σ_j q_kj log q_kj: 0 if all mistakes are the same one, log(K − 1) if they are spread evenly. Runs with more
+    than 256 classes keep only the largest 32 of a row: what is missing to a sum of 1 is spread evenly over the entries
+    that are 0, which gives the largest entropy that the row can have had.
+
+    (…, K, K) residual labels → (…, K) entropies; ``normalised`` ones are divided by log(K − 1), and 0 for K ≤ 2.
+
+    >>> row_entropy([[0, 0.5, 0.5], [1, 0, 0], [0.5, 0.5, 0]], normalised=True).round(3).tolist()
+    [1.0, 0.0, 1.0]
+    """
+    q = off_diagonal(square(labels, "labels", stacked=True))  # (…, K, K−1)
+    totals = q.sum(axis=-1)
+    if (totals > 1 + _ROUNDING).any():
+        raise ValueError(f"labels has a row that sums to {totals.max():g}; it must hold probabilities.")
+    missing, empty = np.maximum(1 - totals, 0.0), (q == 0).sum(axis=-1)
+    spread = empty * special.entr(missing / np.maximum(empty, 1))
+    entropy = np.maximum(special.entr(q).sum(axis=-1) + spread, 0.0)
+    if not normalised:
+        return np.asarray(entropy)
+    others = q.shape[-1]
+    return np.asarray(np.minimum(entropy / np.log(others), 1.0) if others > 1 else np.zeros_like(entropy))
+
+
+def top_confusions(labels: ArrayLike, n: int = 1) -> tuple[NDArray[np.intp], Matrix]:
+    """The n classes that each class is most taken for, most first; of equal ones, the lower index.
+
+    (…, K, K) residual labels or confusion counts → (…, K, n) columns and (…, K, n) values, n at most K − 1.
+
+    >>> top_confusions([[0, 0.3, 0.7], [0.5, 0, 0.5], [0.9, 0.1, 0]])[0].ravel().tolist()
+    [2, 0, 0]
+    """
+    values = square(labels, "labels", stacked=True).copy()
+    size = values.shape[-1]
+    if not 1 <= n <= size - 1:
+        raise ValueError(f"n is {n}; with {size} classes it must be between 1 and {size - 1}.")
+    values[..., np.eye(size, dtype=bool)] = -1.0  # behind every other, zeros included
+    order = np.argsort(-values, axis=-1, kind="stable")[..., :n]
+    return order, np.take_along_axis(values, order, axis=-1)
+
+
+@dataclass(frozen=True)
+class Consistency:
+    """How similar the residual labels of each epoch are to those of the last epoch."""
+
+    top_share: Matrix  # (E,) share of the classes whose top confusion is already that of the last epoch
+    correlation: Matrix  # (E,) mean over the classes of the rank correlation of their row with that of the last epoch
+    chance: float  # what ``top_share`` would be by chance, 1 / (K − 1)
+    classes: int  # how many classes were counted
+
+
+def consistency(labels_over_epochs: ArrayLike) -> Consistency:
+    """Compare the residual labels (E, K, K) of every stored epoch with those of the last one.
+
+    A class whose row does not vary at the last epoch (never seen, or K = 2) has no top confusion and is not counted. A
+    row that does not vary at an earlier epoch, as at the start, has a top share and a correlation of 0 there.
+
+    >>> early = [[0, 0.6, 0.4], [0.3, 0, 0.7], [0.2, 0.8, 0]]
+    >>> late = [[0, 0.9, 0.1], [0.8, 0, 0.2], [0.1, 0.9, 0]]
+    >>> found = consistency([early, late])
+    >>> found.top_share.round(3).tolist(), found.correlation.round(3).tolist(), found.chance
+    ([0.667, 1.0], [0.333, 1.0], 0.5)
+    """
+    labels = square(labels_over_epochs, "labels_over_epochs", stacked=True)
+    if labels.ndim != 3 or not len(labels):
+        raise ValueError(f"labels_over_epochs has shape {labels.shape}; it must be (E, K, K), E at least 1.")
+    rows = off_diagonal(labels)  # (E, K, K−1)
+    counted = _varies(rows[-1])
+    chance = 1 / max(labels.shape[-1] - 1, 1)
+    if not counted.any():
+        return Consistency(np.zeros(len(rows)), np.zeros(len(rows)), chance, 0)
+    last = rows[-1][counted]
+    last_ranks, last_top = _centred_ranks(last), last.argmax(axis=1)
+    shares, correlations = [], []
+    for epoch in rows[:, counted]:  # (K, K−1), one epoch at a time: 1,000 classes are 8 MB each
+        shares.append(float(((epoch.argmax(axis=1) == last_top) & _varies(epoch)).mean()))
+        correlations.append(float(_correlation(_centred_ranks(epoch), last_ranks).mean()))
+    return Consistency(np.array(shares), np.array(correlations), chance, int(counted.sum()))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A pair of class indices about which residual labels and test errors differ."""
+
+    true: int
+    taken_for: int
+    residual: float  # the residual label
+    share: float  # of the test errors of the class
+    expected: float  # test errors there would be if those of the class were divided as its residual label says
+    count: float  # test errors there are
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How well residual labels and test errors agree."""
+
+    overall: float | None  # Spearman's rank correlation over all off-diagonal pairs of classes with errors
+    median: float | None  # over those classes, of the correlation within their row
+    per_class: Matrix  # (K,) the correlations within the rows, NaN where there is none
+    top1: float | None  # share of classes with errors whose largest residual label is a most frequent error
+    classes: int  # how many classes have test errors and a residual label that varies
+    differences: tuple[Difference, ...]  # where the two differ most, largest difference in examples first
+
+
+def agreement(residual_labels: ArrayLike, confusion_counts: ArrayLike, *, pairs: int = 20) -> Agreement:
+    """Compare what training learned to expect with what the test split shows.
+
+    Both are distributions over the wrong classes: the errors of a class are divided by their number. Classes without a
+    test error are left out. Differences are ranked by |expected − count|, in test examples, so that a class with one
+    error does not lead the list.
+
+    Args:
+        residual_labels: (K, K).
+        confusion_counts: (K, K) test examples of the row's class predicted as the column's, or means over runs.
+        pairs: how many differences to give.
+
+    >>> found = agreement([[0, 0.7, 0.3], [0.6, 0, 0.4], [0.2, 0.8, 0]], [[5, 4, 1], [1, 7, 2], [0, 0, 9]], pairs=1)
+    >>> round(found.overall, 3), found.median, found.top1, found.classes
+    (0.8, 0.0, 0.5, 2)
+    >>> pair = found.differences[0]  # its 3 errors would be 1.8 here and 1.2 there; they are 1 and 2
+    >>> (pair.true, pair.taken_for, pair.count, round(pair.expected, 3))
+    (1, 0, 1.0, 1.8)
+    """
+    residual = square(residual_labels, "residual_labels")
+    counts = without_diagonal(square(confusion_counts, "confusion_counts"))
+    if residual.shape != counts.shape:
+        raise ValueError(f"residual_labels has shape {residual.shape} and confusion_counts {counts.shape}.")
+    q, errors = off_diagonal(residual), off_diagonal(counts)  # (K, K−1)
+    shares = row_shares(errors)
+    wrong = errors.sum(axis=1) > 0
+    ranked = wrong & _varies(q)
+    usable = ranked & _varies(shares)
+    per_class = np.full(len(q), np.nan)
+    per_class[usable] = _correlation(_centred_ranks(q[usable]), _centred_ranks(shares[usable]))
+    every = np.stack([q[wrong].ravel(), shares[wrong].ravel()])
+    overall = top1 = None
+    if every.shape[1] >= 3 and _varies(every).all():
+        overall = float(stats.spearmanr(*every).statistic)
+    if ranked.any():
+        found = np.take_along_axis(errors, q.argmax(axis=1, keepdims=True), axis=1)[:, 0]
+        top1 = float((found == errors.max(axis=1, initial=0.0))[ranked].mean())
+    return Agreement(
+        overall=overall,
+        median=float(np.median(per_class[usable])) if usable.any() else None,
+        per_class=per_class,
+        top1=top1,
+        classes=int(ranked.sum()),
+        differences=_differences(residual, counts, pairs),
+    )
+
+
+def _differences(residual: Matrix, counts: Matrix, pairs: int) -> tuple[Difference, ...]:
+    totals = counts.sum(axis=1, keepdims=True)
+    expected, shares = totals * without_diagonal(residual), row_shares(counts)
+    gap = np.abs(expected - counts)
+    order = np.argsort(-gap, axis=None, kind="stable")[:pairs]
+    return tuple(
+        Difference(i, j, float(residual[i, j]), float(shares[i, j]), float(expected[i, j]), float(counts[i, j]))
+        for i, j in (divmod(int(cell), len(counts)) for cell in order)
+        if gap[i, j] > 0
+    )
+
+
+def _varies(rows: Matrix) -> NDArray[np.bool_]:
+    """Which rows (…, M) hold more than one value."""
+    return np.asarray(rows.max(axis=-1, initial=-np.inf) > rows.min(axis=-1, initial=np.inf))
+
+
+def _centred_ranks(rows: Matrix) -> Matrix:
+    """Ranks 1 … M of each row (…, M), ties shared, less their mean."""
+    return np.asarray(stats.rankdata(rows, axis=-1) - (rows.shape[-1] + 1) / 2)
+
+
+def _correlation(first: Matrix, second: Matrix) -> Matrix:
+    """Correlation of centred rows; 0 where one of the two does not vary."""
+    scale = np.sqrt((first**2).sum(axis=-1) * (second**2).sum(axis=-1))
+    products = (first * second).sum(axis=-1)
+    return np.asarray(np.divide(products, scale, out=np.zeros_like(products), where=scale > 0))

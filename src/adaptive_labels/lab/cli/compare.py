@@ -1,0 +1,205 @@
+"""`alr compare`: every method with every seed, then the table and the report."""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from adaptive_labels.errors import UserError
+from adaptive_labels.lab.cli.app import app, began
+from adaptive_labels.lab.cli.options import Data, DryRun, Json, Out, Workers, count, option, with_config, with_executor
+from adaptive_labels.lab.cli.output import block, check_output, clock, open_output, prose, show_data, show_json
+from adaptive_labels.lab.cli.progress import show_encoding
+from adaptive_labels.lab.words import counted
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from adaptive_labels.lab.config import RunConfig
+    from adaptive_labels.lab.experiments.comparison import Plan
+    from adaptive_labels.lab.experiments.plan import Budget as TimeBudget
+    from adaptive_labels.lab.runs import RunFolder
+
+Budget = Annotated[str | None, option("TIME", "90s, 30m or 2h: as much as fits into it.")]
+
+
+@app.command()
+@with_config
+@with_executor
+def compare(
+    config: "RunConfig",
+    executor: "Executor | None",
+    data: Data = "towns",
+    methods: Annotated[str, option("A,B,…", "Names, or with options: alr:attraction=-2.")] = "baseline,slr,alr,alr-s",
+    seeds: Annotated[int, count("How many seeds for each method.")] = 3,
+    workers: Workers = None,
+    time_budget: Budget = None,
+    no_reference: Annotated[bool, option(None, "Without a plain classifier beside it.", "--no-reference")] = False,
+    out: Out = Path("runs"),
+    dry_run: DryRun = False,
+    as_json: Json = False,
+) -> None:
+    """Every method × seed on DATA: table, confusions, report. Finished runs are not run again."""
+    check_shared(config, "baseline", "--methods A,B,…")
+    budget = parse_time(time_budget)
+    check_output(out)
+    from adaptive_labels.lab.experiments.comparison import make_plan, parse_methods
+
+    chosen = parse_methods(methods)
+    with show_encoding():
+        plan = make_plan(config, chosen, range(seeds), out, *at_a_time(workers, budget, executor), encode=not dry_run)
+    trained = {run.seed for run in plan.configs}  # a time budget may have left some out
+    what = f"{counted(len(chosen), 'method')} × {counted(len(trained), 'seed')}"
+
+    def show(runs: list["RunFolder"]) -> None:
+        _show(runs, out / "report.html", as_json, references=not no_reference)
+
+    carry_out(plan, what, dry_run, as_json, show, executor, reference=not no_reference)
+
+
+def at_a_time(
+    workers: int | None, budget: float | None, executor: "Executor | None"
+) -> tuple[int | None, "TimeBudget | None", bool]:
+    """For `make_plan`: how many runs at a time, the time budget, and whether to estimate the time by steps done here.
+
+    The budget is that of the whole command, from its start. Other machines are faster or slower, so for them steps are
+    done here only if a budget must be kept.
+    """
+    from adaptive_labels.lab.experiments.plan import Budget as TimeBudget
+
+    whole = None if budget is None else TimeBudget(budget, began())
+    if executor is None:
+        return workers, whole, True
+    return getattr(executor, "workers", workers), whole, whole is not None
+
+
+def check_shared(config: "RunConfig", method: str, option: str) -> None:
+    """Refuse settings of one run only, which this command would overrule in silence."""
+    if config.method.name != method:
+        raise UserError(f"method.name is {config.method.name!r}: here it is given by {option}, not by --set")
+    if config.seed != 0:
+        raise UserError(f"seed is {config.seed}: here --seeds N makes runs with the seeds 0 to N - 1")
+
+
+def parse_time(text: str | None) -> float | None:
+    """Seconds of a time such as 90s, 30m, 1.5h; a bare number is seconds.
+
+    >>> parse_time("30m"), parse_time("1.5h"), parse_time("20")
+    (1800.0, 5400.0, 20.0)
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h)?\s*", text)
+    if match is None or float(match[1]) == 0:
+        raise UserError(f"time-budget is {text!r}; write it as 90s, 30m or 2h")
+    return float(match[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600}[match[2] or "s"]
+
+
+def carry_out(
+    plan: "Plan",
+    what: str,
+    dry_run: bool,
+    as_json: bool,
+    show: Callable[[list["RunFolder"]], None],
+    executor: "Executor | None" = None,
+    reference: bool = False,
+) -> None:
+    """Say ``what`` a plan will do, do it and show its runs; the status is 1 if a run failed or diverged.
+
+    ``reference`` asks for a plain classifier on the same data first.
+    """
+    if not as_json:
+        _show_plan(plan, what)
+    if dry_run:
+        _show_dry(plan, as_json)
+        return
+    from adaptive_labels.lab.cli.progress import make_listener
+    from adaptive_labels.lab.experiments.comparison import run_plan
+    from adaptive_labels.lab.experiments.reference import ensure_reference, seconds_for
+
+    open_output(plan.out)
+    if reference:
+        with show_encoding():
+            problem = ensure_reference(plan.configs[0], plan.dataset, plan.out, seconds_for(plan.budget))
+        if problem and not as_json:
+            prose(problem)
+    with show_encoding(), make_listener(quiet=as_json) as listener:
+        runs, failed = run_plan(plan, listener, sys.argv, executor)
+    show(runs)
+    in_all = counted(len(plan.configs) + len(plan.first), "run")
+    diverged = sum((run.result or {}).get("status") == "diverged" for run in runs)
+    if failed:
+        first = f"{failed[0].job.name}: {failed[0].error}".rstrip(".")
+        words = f"{len(failed)} of {in_all} failed ({first}); the same command does what is missing"
+        typer.echo(f"alr: {words}", err=True)
+    late = len(plan.configs) - len(runs) - len(failed)
+    if plan.budget is not None and late > 0:
+        typer.echo(f"alr: {late} of {in_all} did not fit into the time budget; the same command goes on", err=True)
+    if diverged:
+        typer.echo(f"alr: {diverged} of {in_all} diverged; the table says which and why", err=True)
+    if failed or diverged or not runs:
+        raise typer.Exit(1)
+
+
+def _show_plan(plan: "Plan", what: str) -> None:
+    from adaptive_labels.lab.experiments.teachers import describe
+
+    learning = dict.fromkeys(filter(None, map(describe, plan.configs)))
+    show_data(plan.dataset, plan.configs[0], (*plan.notes, *learning))
+    words = f"Runs: {what}, {len(plan.configs)} in all"
+    if plan.first:
+        words += f", and before them {counted(len(plan.first), 'run')} to learn from"
+    done = len(plan.configs) - len(plan.todo)
+    if done:
+        words += f", {done} of them finished already" if plan.todo else ", all finished already"
+    if plan.todo:
+        words += f", {plan.workers} at a time" if plan.workers > 1 else ", one after the other"
+        words += "" if plan.seconds is None else f"; about {clock(plan.seconds)}"
+        words += f", {clock(plan.encoding)} of it to encode the data, once" if plan.encoding >= 1 else ""
+    prose(f"{words}.")
+
+
+def _show_dry(plan: "Plan", as_json: bool) -> None:
+    from adaptive_labels.lab.config import to_dict
+    from adaptive_labels.lab.runs import find_run
+
+    first, runs = (
+        [{"folder": str(find_run(plan.out, config)), "config": config} for config in map(to_dict, some)]
+        for some in (plan.first, plan.configs)
+    )
+    if as_json:
+        show_json({"runs": runs, "first": first, "seconds": plan.seconds})
+        return
+    typer.echo("Nothing was run. The folders would be:")
+    for run in first + runs:
+        typer.echo(f"  {run['folder']}")
+
+
+def _show(runs: list["RunFolder"], report: Path, as_json: bool, references: bool) -> None:
+    from adaptive_labels.lab import analysis
+    from adaptive_labels.lab.report import write_report
+
+    if not runs:
+        if as_json:
+            show_json([])
+        return
+    records = analysis.read_records(runs, references=references)
+    if as_json:
+        block(analysis.table(records, "json"))
+        write_report(runs, report, references=references)
+        return
+    typer.echo("")
+    for group in analysis.group_records(records):
+        prose(analysis.verdict(group))
+    typer.echo("")
+    block(analysis.table(records, "text"))
+    whole = [run for run in runs if (run.result or {}).get("status") == "finished"]
+    learned = [run for run in whole if (run.path / "residual_labels.npz").exists()]
+    if whole:
+        typer.echo("")
+        block(analysis.summarise_confusions(analysis.read_confusions(learned or whole), top=10))
+    typer.echo("")
+    typer.echo(f"Report: {write_report(runs, report, references=references)}")

@@ -1,0 +1,183 @@
+"""Progress of long work: bars on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from adaptive_labels.lab.cli.output import clock
+from adaptive_labels.lab.words import counted
+
+if TYPE_CHECKING:
+    from adaptive_labels.lab.experiments.executors import Event
+
+HEARTBEAT_SECONDS = 30.0
+
+
+@contextmanager
+def show_progress(
+    words: Callable[[int, int], str], seconds: float = 0.0
+) -> Iterator[Callable[[int, int | None], None]]:
+    """A function to call with how much is done, and of how much; ``words`` makes a text of the two for standard error.
+
+    On a terminal the text stands beside a bar; elsewhere it is printed at every tenth, but not within ``seconds`` of
+    the start or of the last time.
+    """
+    tenths, last = 0, time.monotonic()
+    bar: Any = None
+
+    def tell(done: int, total: int | None) -> None:
+        nonlocal tenths, last, bar
+        if sys.stderr.isatty():
+            bar = bar or _make_bar()
+            bar.update(bar.tasks[0].id, completed=done, total=total, description=words(done, total) if total else "")
+            if done == total:  # another bar may come
+                bar.stop()
+                bar = None
+            return
+        if total and 10 * done // total < tenths:  # something else is counted now, such as another split
+            tenths = 0
+        if total and 10 * done // total > tenths and time.monotonic() - last >= seconds:
+            tenths, last = 10 * done // total, time.monotonic()
+            typer.echo(words(done, total), err=True)
+
+    try:
+        yield tell
+    finally:
+        if bar is not None:
+            bar.stop()
+
+
+@contextmanager
+def show_encoding() -> Iterator[None]:
+    """A context that shows how far a pretrained encoder is while it encodes, and afterwards how long that took."""
+    from adaptive_labels.lab.data import encoding_progress
+
+    began: float | None = None
+    encoded, seconds = 0, 0.0
+
+    def words(done: int, total: int) -> str:
+        return f"encoded {done:,} of {total:,} with the pretrained network"
+
+    def listen(done: int, total: int | None) -> None:
+        nonlocal began, encoded, seconds
+        began = time.monotonic() if began is None else began
+        tell(done, total)
+        if done == total:
+            encoded, seconds, began = encoded + done, seconds + time.monotonic() - began, None
+
+    with show_progress(words, seconds=5.0) as tell, encoding_progress(listen):
+        yield
+    if seconds >= 1:
+        typer.echo(f"Encoding {encoded:,} inputs took {clock(seconds)}; they need not be encoded again.", err=True)
+
+
+def _make_bar() -> Any:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    bar = Progress(console=Console(stderr=True), transient=True)
+    bar.add_task("")
+    bar.start()
+    return bar
+
+
+@contextmanager
+def make_listener(quiet: bool = False) -> Iterator[Callable[[Event], None]]:
+    """A function to call with each event of runs: it prints a line when a run ends, and shows the progress.
+
+    On a terminal there is one bar for all runs, and one for each run under way; elsewhere there is a line every half
+    minute while no run ends.
+    """
+    if quiet:
+        yield lambda event: None
+    elif sys.stdout.isatty():
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        texts = (TextColumn("{task.description}"), TextColumn("{task.fields[figures]}"))
+        bars = Progress(texts[0], BarColumn(), texts[1], TimeElapsedColumn())
+        try:
+            yield _Listener(bars)
+        finally:
+            bars.stop()
+    else:
+        yield _Listener(None)
+
+
+class _Listener:
+    def __init__(self, bars: Any) -> None:
+        self.bars = bars
+        self.began = self.spoke = time.monotonic()
+        self._plan([])
+
+    def _plan(self, names: list[str]) -> None:
+        """Take the names of all runs to come; what was planned before is given up, or done."""
+        self.names, self.whole = names, None
+        self.ended: set[int] = set()
+        self.tasks: dict[int, Any] = {}
+        if self.bars is not None and names:
+            self.bars.start()
+            for task in self.bars.task_ids:
+                self.bars.remove_task(task)
+            self.whole = self.bars.add_task("all runs", total=len(names), figures="")
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "plan":
+            self._plan(event.data)
+        elif event.kind in ("done", "failed"):
+            self.ended.add(event.job)
+            self._say(event.job, _ending(event))
+            self._move(event.job, None, 1.0)
+        elif event.job in self.ended:  # what a worker told before may come later
+            return
+        elif event.kind == "late":
+            self._say(event.job, str(event.data))
+        elif event.kind == "waiting":
+            self._move(event.job, event.data)
+            if time.monotonic() - self.spoke > HEARTBEAT_SECONDS:
+                self._say(event.job, f"waits: {event.data}")
+        elif event.kind == "start":
+            self._move(event.job, "starting", 0.0)
+        else:
+            now = event.data
+            words = f"epoch {now.epoch}/{now.epochs}, loss {now.loss:.3f}, accuracy {now.accuracy:.1%}"
+            self._move(event.job, words, now.steps_done / now.steps)
+            if self.bars is None and time.monotonic() - self.spoke > HEARTBEAT_SECONDS:
+                self._say(event.job, words)
+
+    def _say(self, job: int, words: str) -> None:
+        self.spoke = time.monotonic()
+        line = f"[{len(self.ended)}/{len(self.names)}, {clock(self.spoke - self.began)}] {self.names[job]}: {words}"
+        if self.bars is None:
+            typer.echo(line)
+        else:
+            self.bars.console.print(line, highlight=False, markup=False)
+
+    def _move(self, job: int, words: str | None, fraction: float | None = None) -> None:
+        """Move the bars, or leave them where they are if no fraction is given; without words the run has ended."""
+        if self.bars is None:
+            return
+        if job not in self.tasks:
+            self.tasks[job] = self.bars.add_task(self.names[job], total=1.0, figures="")
+        self.bars.update(self.tasks[job], completed=fraction, figures=words or "", visible=words is not None)
+        done = sum(task.completed for task in self.bars.tasks if task.id != self.whole)
+        self.bars.update(self.whole, completed=done, figures=f"{len(self.ended)}/{len(self.names)}")
+
+
+def _ending(event: Event) -> str:
+    if event.kind == "failed":
+        return f"failed: {event.data}"
+    from adaptive_labels.lab.runs import RunFolder
+
+    run = RunFolder(event.data)
+    result, last = run.result or {}, run.history()[-1:]
+    if result.get("status") == "diverged":
+        return f"diverged: {result['reason']}"
+    if not last:
+        return "done"
+    return f"validation accuracy {last[0]['validation_accuracy']:.2%} after {counted(last[0]['epoch'], 'epoch')}"

@@ -1,0 +1,106 @@
+"""`alr study`: the studies behind the defaults, and the tables made of their records."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from adaptive_labels.errors import UserError
+from adaptive_labels.lab.cli.app import add_group
+from adaptive_labels.lab.cli.options import (
+    DataDir,
+    DryRun,
+    Log,
+    Out,
+    Page,
+    Results,
+    Workers,
+    argument,
+    option,
+    split_names,
+    with_executor,
+)
+from adaptive_labels.lab.cli.output import end_with_failures, open_output, prose, show_pages
+from adaptive_labels.lab.cli.progress import make_listener
+from adaptive_labels.lab.words import counted
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from adaptive_labels.lab.experiments.studies.runner import Work
+    from adaptive_labels.lab.experiments.studies.study import Study
+
+group = add_group("study", "Experiments of many variants: run, tables.")
+
+
+@group.command()
+@with_executor
+def run(
+    file: Annotated[Path, argument("FILE", "The study, a TOML file.")],
+    executor: "Executor | None",
+    on: Annotated[str | None, option("A,B,…", "Some of the study's tasks.")] = None,
+    methods: Annotated[str | None, option("A,B,…", "Only the variants of these methods.")] = None,
+    data_dir: DataDir = None,
+    workers: Workers = None,
+    log: Log = None,
+    out: Out = Path("runs"),
+    results: Results = Path("results"),
+    dry_run: DryRun = False,
+) -> None:
+    """Do what is missing of a study, and keep a record of each run."""
+    from adaptive_labels.lab.experiments.studies.runner import Work
+    from adaptive_labels.lab.experiments.studies.study import StudyError, load_study
+
+    study = load_study(file)
+    tasks = split_names(on) or study.tasks
+    for task in tasks:
+        if task not in study.tasks:
+            raise StudyError(f"on: {task!r} is none of the study's tasks ({', '.join(study.tasks)})")
+    known = list(dict.fromkeys(variant.method for variant in study.variants))
+    for method in split_names(methods):
+        if method not in known:
+            raise StudyError(f"methods: {method!r} is none of the study's methods ({', '.join(known)})")
+    wanted = split_names(methods) or known
+    study = study.limited([variant for variant in study.variants if variant.method in wanted])
+    work = Work(out, results, data_dir, workers, executor=executor, log=split_names(log))
+    end_with_failures(sum(run_missing(f"{study.title}, on {task}", study, task, work, dry_run) for task in tasks))
+
+
+def run_missing(
+    heading: str, study: "Study", task: str, work: "Work", dry_run: bool = False, quiet: bool = False
+) -> int:
+    """Say how many runs a study wants on a task, and do those that have no record; how many failed."""
+    from adaptive_labels.lab.experiments.studies.runner import count_runs, run_study
+
+    wanted, done = count_runs(study, task, work)
+    if not quiet:
+        prose(f"{heading}: {counted(wanted, 'run')}, {done} recorded already.")
+    if dry_run or done >= wanted:
+        return 0
+    open_output(work.out)
+    with make_listener(quiet) as listener:
+        failures = run_study(study, task, work, listener)
+    for outcome in failures:
+        typer.echo(f"alr: {task}, {outcome.job.name}: {outcome.error}", err=True)
+    return len(failures)
+
+
+@group.command()
+def tables(
+    studies: Annotated[Path, argument("DIR", "The folder of the studies.")] = Path("studies"),
+    results: Results = Path("results"),
+    template: Annotated[Path | None, option("FILE", "A page with {{study}} where its tables go.")] = None,
+    page: Page = None,
+) -> None:
+    """Make the tables of all studies from their records."""
+    from adaptive_labels.lab.experiments.studies.tables import fill_template, write_tables
+
+    if not studies.is_dir():
+        raise UserError(f"{studies} is not a folder; give the one that the studies are in")
+    show_pages(
+        lambda: write_tables(studies, results),
+        results,
+        template,
+        page,
+        lambda page: fill_template(page, studies, results),
+    )

@@ -1,0 +1,25 @@
+"""`alr table`: the figures of finished runs. It needs no torch."""
+
+from typing import Annotated
+
+import typer
+
+from adaptive_labels.lab.cli.app import app
+from adaptive_labels.lab.cli.options import Runs, find_runs, option
+from adaptive_labels.lab.cli.output import block, prose
+
+
+@app.command()
+def table(
+    runs: Runs,
+    format: Annotated[str, option("text|markdown|csv|latex|json", "How to print it.")] = "text",
+) -> None:
+    """Mean ± std over seeds, and the difference from the baseline. With a paired test."""
+    from adaptive_labels.lab.analysis import group_records, read_records, table, verdict
+
+    records = read_records(find_runs(runs))
+    block(table(records, format))
+    if format == "text":
+        for group in group_records(records):
+            typer.echo("")
+            prose(verdict(group))

@@ -1,0 +1,206 @@
+"""Shared by the text encoders: batches of lists of numbers, the cache, and notes on texts that are too long.
+
+Shapes: N texts, M numbers in all of them; n texts of a batch.
+"""
+
+import json
+import unicodedata
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import IO, Any, ClassVar, Self, TypeGuard
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adaptive_labels.lab.data.cache import hash_of, kept, mapped
+from adaptive_labels.lab.data.dataset import Examples, SplitName
+from adaptive_labels.lab.data.encoders import Encoder
+from adaptive_labels.lab.data.stored_texts import Int64s, StoredTexts, text_lengths
+from adaptive_labels.lab.words import joined
+
+_FORMAT = 1  # of the entries in the cache: another number makes all of them anew
+_CHUNK = 1_000_000  # characters worked on at a time: bounds the memory, and keeps the arrays near the CPU's cache
+KEPT_FROM = 20_000
+"""Fewer texts than this are encoded in memory, which is as fast and leaves nothing behind."""
+
+Chunk = tuple[NDArray[np.int32], Int64s]
+"""The numbers of some texts end to end, and how many each text has."""
+
+
+@dataclass(frozen=True, eq=False)
+class RaggedIds:
+    """Lists of numbers, one list per text, laid end to end; a batch is what `nn.EmbeddingBag` takes."""
+
+    values: Tensor  # (M,) integers
+    offsets: Tensor  # (N+1,) int64; text i owns `values[offsets[i]:offsets[i + 1]]`
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the lists of these texts laid end to end, and where each begins.
+
+        >>> ragged = RaggedIds(torch.tensor([5, 6, 7], dtype=torch.int32), torch.tensor([0, 2, 2, 3]))
+        >>> [part.tolist() for part in ragged.batch(torch.tensor([2, 1, 0]))]
+        [[7, 5, 6], [0, 1, 1]]
+        """
+        values, begins, _ = self._end_to_end(indices)
+        return values, begins
+
+    def _end_to_end(self, indices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return some of the lists, end to end, with where each begins and how long it is."""
+        starts = self.offsets[indices]
+        lengths = self.offsets[indices + 1] - starts
+        begins = lengths.cumsum(0) - lengths
+        total = int(lengths.sum())
+        # Position j of the result, in the list that begins at `begins`, comes from `starts` + (j − `begins`).
+        source = torch.arange(total) + (starts - begins).repeat_interleave(lengths, output_size=total)
+        return self.values[source].long(), begins, lengths
+
+
+@dataclass(frozen=True, eq=False)
+class PaddedIds(RaggedIds):
+    """Lists of numbers like `RaggedIds`, of which a batch is padded with 0 to its longest."""
+
+    @property
+    def lengths(self) -> Tensor:
+        """How long each list is, (N,)."""
+        return self.offsets.diff()
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Return these lists (n, L) int64, padded with 0, and how long each is, (n,); an empty list counts as one 0.
+
+        >>> lists = PaddedIds(torch.tensor([5, 6, 7], dtype=torch.int32), torch.tensor([0, 2, 2, 3]))
+        >>> [part.tolist() for part in lists.batch(torch.tensor([2, 1, 0]))]
+        [[[7, 0], [0, 0], [5, 6]], [1, 1, 2]]
+        """
+        values, begins, lengths = self._end_to_end(indices)
+        longest = max(1, int(lengths.max())) if len(lengths) else 1
+        # Row i begins at i × `longest` in the padded lists, and at `begins` in those laid end to end.
+        shifts = (torch.arange(len(lengths)) * longest - begins).repeat_interleave(lengths, output_size=len(values))
+        padded = torch.zeros(len(lengths) * longest, dtype=torch.int64)
+        padded[torch.arange(len(values)) + shifts] = values
+        return padded.view(-1, longest), lengths.clamp_min(1)
+
+
+class TextEncoder(Encoder):
+    """Texts to lists of numbers. A subclass is a frozen dataclass whose fields are its settings.
+
+    Of many `StoredTexts` what is fitted and what is encoded is kept on the disk and memory-mapped. Processes that read
+    the same texts the same way share the pages; none has all of the numbers as its own. The first of its `sizes` is how
+    many different numbers there are.
+    """
+
+    lists: ClassVar[type[RaggedIds]] = PaddedIds
+    limits: ClassVar[Mapping[str, str]] = {"max_length": "characters"}
+    """The settings that limit how much of a text is read, and in what; the first one limits its characters."""
+
+    lowercase: bool
+    normalise: bool
+
+    @abstractmethod
+    def encode_chunks(self, texts: Sequence[str]) -> Iterator[Chunk]:
+        """Yield the numbers of all texts, for some texts at a time."""
+
+    @classmethod
+    def _fit(cls, texts: Sequence[str], **settings: Any) -> Self:
+        return cls(**settings)
+
+    @classmethod
+    def fit(cls, inputs: Sequence[str], **settings: Any) -> Self:
+        """Return the encoder for texts like these, from the cache if it was fitted on them before."""
+        if not _is_kept(inputs):
+            return cls._fit(inputs, **settings)
+
+        def make(folder: Path) -> None:
+            fitted = cls._fit(inputs, **settings).to_dict()
+            (folder / "encoder.json").write_text(json.dumps(fitted), encoding="utf-8")
+
+        key = hash_of([_FORMAT, {"encoder": cls.__name__, "fit": settings, "texts": inputs.identity()}])
+        folder = kept("encoders", key, make)
+        return cls.from_dict(json.loads((folder / "encoder.json").read_text(encoding="utf-8")))
+
+    def encode(self, inputs: Sequence[str]) -> RaggedIds:
+        """Return the numbers of every text, from the cache if they were made before."""
+        numbers = next(iter(self.sizes.values()))
+        dtype = "|u1" if numbers <= 2**8 else "<i2" if numbers <= 2**15 else "<i4"
+        if not _is_kept(inputs):
+            values, offsets = BytesIO(), BytesIO()
+            _write(self.encode_chunks(inputs), values, offsets, dtype)
+            arrays = np.frombuffer(values.getbuffer(), dtype), np.frombuffer(offsets.getbuffer(), "<i8")
+            return self.lists(*map(torch.from_numpy, arrays))
+
+        def make(folder: Path) -> None:
+            with (folder / "values.bin").open("wb") as values, (folder / "offsets.bin").open("wb") as offsets:
+                _write(self.encode_chunks(inputs), values, offsets, dtype)
+
+        depends_on = {"encoder": type(self).__name__, "settings": self.to_dict(), "texts": inputs.identity()}
+        folder = kept("ids", hash_of([_FORMAT, depends_on]), make)
+        arrays = mapped(folder / "values.bin", dtype), mapped(folder / "offsets.bin", "<i8")
+        return self.lists(*map(torch.from_numpy, arrays))
+
+    def count_cut(self, limit: str, texts: Sequence[str]) -> tuple[int, bool]:
+        """How many texts are longer than one of the `limits`, and whether that number is exact."""
+        return int((text_lengths(texts) > getattr(self, limit)).sum()), True
+
+    def _chunks(self, texts: Sequence[str]) -> Iterator[list[str]]:
+        """Yield the texts, as far as they are read, in lists of about a million characters."""
+        limit = getattr(self, next(iter(self.limits)))
+        chunk: list[str] = []
+        size = 0
+        for whole in texts:
+            text = whole[:limit]
+            if self.normalise:
+                text = unicodedata.normalize("NFKC", text)
+            if self.lowercase:
+                text = text.lower()
+            chunk.append(text)
+            size += len(text)
+            if size >= _CHUNK:
+                yield chunk
+                chunk, size = [], 0
+        if chunk:
+            yield chunk
+
+
+def _is_kept(texts: Sequence[str]) -> TypeGuard[StoredTexts]:
+    return isinstance(texts, StoredTexts) and len(texts) >= KEPT_FROM
+
+
+def _write(encoded: Iterable[Chunk], values: IO[bytes], offsets: IO[bytes], dtype: str) -> None:
+    """Write all numbers end to end, and the N+1 offsets."""
+    end = 0
+    offsets.write(np.zeros(1, "<i8").data)
+    for numbers, lengths in encoded:
+        values.write(numbers.astype(dtype, copy=False).data)
+        offsets.write((end + np.cumsum(lengths)).astype("<i8", copy=False).data)
+        end += int(lengths.sum())
+
+
+def length_notes(encoder: Any, splits: Iterable[tuple[SplitName, Examples]]) -> list[str]:
+    """A sentence for each limit of the encoder that cuts texts off: how many of which split, and by which option.
+
+    An encoder that reads only the beginning of a long text has `limits` and `count_cut`, as `TextEncoder` has.
+    """
+    texts = {"training" if name == "train" else name: examples.inputs for name, examples in splits}
+    notes = []
+    for limit, unit in getattr(encoder, "limits", {}).items():
+        parts, total = [], 0
+        for name, inputs in texts.items():
+            assert isinstance(inputs, list | StoredTexts)
+            count, exact = encoder.count_cut(limit, inputs)
+            if count:
+                number = f"{count:,}" if exact else f"about {int(float(f'{count:.2g}')):,}"
+                parts.append(f"{number} of {len(inputs):,} {name}")
+                total += count
+        if parts:
+            notes.append(
+                f"{joined(parts)} texts {'is' if total == 1 else 'are'} longer than {getattr(encoder, limit):,} "
+                f"{unit}; only the beginning is read (model.options.{limit})."
+            )
+    return notes

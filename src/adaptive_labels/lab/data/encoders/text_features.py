@@ -1,0 +1,128 @@
+"""Texts as features of a frozen pretrained encoder, or as tokens for one that is tuned."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from adaptive_labels.errors import check_positive
+from adaptive_labels.lab.data.encoders import register_encoder
+from adaptive_labels.lab.data.encoders.features import Features, Pretrained, encoded_once
+from adaptive_labels.lab.data.encoders.text import PaddedIds
+from adaptive_labels.lab.data.splits import content_digest
+from adaptive_labels.lab.data.stored_texts import text_lengths
+from adaptive_labels.lab.models.pretrained import hub, minilm
+from adaptive_labels.lab.models.pretrained.backbones import MOST_TOKENS, TextBackbone
+
+_TEXTS, _TOKENS = 8_192, 2_048  # tokenized at a time; of a batch, padding included
+COUNTED = 2_000  # of more long texts than this in a split, only so many are tokenized to see how many are cut
+
+
+@dataclass(frozen=True)
+class TextFeatures(Pretrained[TextBackbone]):
+    """Texts to the features of a pretrained encoder, or to its tokens.
+
+    Args:
+        max_tokens: word pieces that are read of a text, with the marks of its beginning and end.
+        weights: a hash of the encoder's weights.
+        name: which of a library's encoders it is.
+        tune: give tokens, for an encoder that is part of the network that is trained.
+    """
+
+    options: ClassVar[frozenset[str]] = frozenset({"max_tokens", "tune"})
+    limits: ClassVar[Mapping[str, str]] = {"max_tokens": "word pieces"}
+
+    max_tokens: int = 256
+    weights: str = ""
+    name: str = ""
+    tune: bool = False
+
+    def __post_init__(self) -> None:
+        if not 3 <= self.max_tokens <= MOST_TOKENS:
+            raise ValueError(f"max_tokens is {self.max_tokens}; it must be from 3 to {MOST_TOKENS}")
+        check_positive(max_tokens=self.max_tokens)
+
+    @classmethod
+    def fit(cls, inputs: Sequence[str], name: str = "", **options: Any) -> Self:
+        """Return the encoder; nothing is fitted, but what it needs must be installed."""
+        backbone = cls.find(name)
+        backbone.check()
+        encoder = cls(**{"max_tokens": min(256, backbone.most_tokens), **options}, weights=backbone.weights, name=name)
+        if encoder.max_tokens > backbone.most_tokens:
+            raise ValueError(f"max_tokens is {encoder.max_tokens}; it must be from 3 to {backbone.most_tokens}")
+        return encoder
+
+    def cache_key(self) -> dict[str, Any]:
+        """All that features depend on beside the texts, as plain data."""
+        return {"encoder": self.kind, "max_tokens": self.max_tokens, "weights": self.weights}
+
+    def digests(self, inputs: Sequence[str]) -> list[bytes]:
+        """Return 16 bytes for each text, equal only for equal texts."""
+        return [content_digest(text.encode("utf-8", "surrogatepass")) for text in inputs]
+
+    def encode(self, inputs: Sequence[str]) -> Features | PaddedIds:
+        """Return the features of every text, from the cache where they were made before; or the tokens."""
+        backbone = self.backbone
+
+        def tokenized(texts: Sequence[str]) -> PaddedIds:
+            tokens = backbone.tokenize(texts, self.max_tokens)
+            flat = np.fromiter((number for text in tokens for number in text), np.int32)
+            offsets = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
+            return PaddedIds(torch.from_numpy(flat), torch.from_numpy(offsets))
+
+        def batches(indices: NDArray[np.int64]) -> Iterator[tuple[list[int], tuple[Tensor, Tensor]]]:
+            for start in range(0, len(indices), _TEXTS):
+                tokens = tokenized([inputs[i] for i in indices[start : start + _TEXTS].tolist()])
+                for places in _by_length(tokens.lengths.tolist()):
+                    yield [start + i for i in places], tokens.batch(torch.tensor(places))
+
+        if self.tune:
+            return tokenized(inputs)
+        return encoded_once(self.cache_key(), self.digests(inputs), backbone, batches)
+
+    def count_cut(self, limit: str, texts: Sequence[str]) -> tuple[int, bool]:
+        """How many texts are longer than `max_tokens`, and whether that number is exact."""
+        # Every word piece has a character at least, and two marks are added.
+        long = np.flatnonzero(text_lengths(texts) > self.max_tokens - 2)
+        some = long[np.linspace(0, len(long) - 1, min(len(long), COUNTED)).astype(np.int64)]
+        tokens = self.backbone.tokenize([texts[i] for i in some.tolist()], self.max_tokens + 1)
+        cut = sum(len(text) > self.max_tokens for text in tokens)
+        return round(cut * len(long) / max(len(some), 1)), len(some) == len(long)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as plain data."""
+        return {name: value for name, value in asdict(self).items() if value not in ("", False)}
+
+
+@register_encoder("minilm")
+@dataclass(frozen=True)
+class MiniLMFeatures(TextFeatures):
+    """Texts to 384 features each: the mean of all-MiniLM-L6-v2's outputs over the text's tokens, of length 1."""
+
+    find = staticmethod(lambda name: minilm.BACKBONE)
+    weights: str = minilm.WEIGHTS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.backbone  # refuses other weights
+
+
+@register_encoder("hf-text")
+@dataclass(frozen=True)
+class HubTextFeatures(TextFeatures):
+    """Texts to the features of an encoder of Transformers: the mean of its outputs over the text's tokens."""
+
+    find = staticmethod(hub.text_backbone)
+
+
+def _by_length(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Batches of texts of like length, with as many tokens each, the longest first."""
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    while order:
+        size = max(1, _TOKENS // lengths[order[0]])
+        yield order[:size]
+        order = order[size:]

@@ -1,0 +1,151 @@
+"""Texts as the numbers of their words, in order."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaptive_labels.errors import check_positive
+from adaptive_labels.lab.data.encoders import register_encoder
+from adaptive_labels.lab.data.encoders.hashes import UInt64s, Words, code_points
+from adaptive_labels.lab.data.encoders.text import Chunk, TextEncoder
+from adaptive_labels.lab.data.stored_texts import Int64s, StoredTexts, text_lengths
+
+UNKNOWN = 1
+COUNTED = 20_000  # of more texts than this in a split, only so many are searched for words; the number is an estimate
+_MERGE_AT = 4_000_000  # hashes counted before equal ones are brought together: bounds the memory of fitting
+
+
+@register_encoder("words")
+@dataclass(frozen=True)
+class WordIds(TextEncoder):
+    """Texts to the numbers of their words, in order, by a vocabulary that was fitted on the training texts.
+
+    A word's number is its place in `words` plus 2; 0 is padding, 1 a word that the vocabulary does not have.
+
+    Args:
+        words: the vocabulary, most frequent first. Fitted, it has the `vocabulary_size` (20,000) most frequent words
+            that occur `min_count` (2) times.
+        lowercase: read capital letters as small ones.
+        normalise: apply Unicode's NFKC first.
+        max_length: how many characters of a text are read.
+        max_words: how many words of a text are read.
+
+    >>> import torch
+    >>> encoder = WordIds.fit(["A town", "a town a"], min_count=1)
+    >>> encoder.words, encoder.encode(["Town, a"]).batch(torch.tensor([0]))[0].tolist()
+    (('a', 'town'), [[3, 1, 2]])
+    >>> WordIds.from_dict(encoder.to_dict()) == encoder
+    True
+    """
+
+    options = frozenset({"vocabulary_size", "min_count", "max_words", "max_length", "lowercase", "normalise"})
+    limits: ClassVar = {"max_length": "characters", "max_words": "words"}
+
+    words: tuple[str, ...]
+    lowercase: bool = True
+    normalise: bool = False
+    max_length: int = 4096
+    max_words: int = 256
+    _hashes: UInt64s = field(init=False, repr=False, compare=False)
+    _numbers: NDArray[np.int32] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_positive(max_length=self.max_length, max_words=self.max_words)
+        object.__setattr__(self, "words", tuple(self.words))  # JSON has lists only
+        codes, ends = code_points(list(self.words))
+        starts = ends - np.diff(ends, prepend=0)
+        hashes = Words(codes, starts, ends, np.arange(len(ends))).hashes()
+        order = np.argsort(hashes)
+        object.__setattr__(self, "_hashes", hashes[order])
+        object.__setattr__(self, "_numbers", (order + 2).astype(np.int32))
+
+    @classmethod
+    def _fit(
+        cls, texts: Sequence[str], *, vocabulary_size: int = 20_000, min_count: int = 2, **settings: Any
+    ) -> "WordIds":
+        check_positive(vocabulary_size=vocabulary_size, min_count=min_count)
+        empty = cls((), **settings)
+        hashes, counts = empty._count(texts)
+        often = np.flatnonzero(counts >= min_count)
+        # Ties by the hash, so that the order of the texts decides nothing.
+        order = often[np.lexsort((hashes[often], -counts[often]))][:vocabulary_size]
+        return cls(tuple(empty._spell(texts, hashes[order])), **settings)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of a network that its encoder decides."""
+        return {"vocabulary": len(self.words) + 2}
+
+    def encode_chunks(self, texts: Sequence[str]) -> Iterator[Chunk]:
+        """Yield the numbers of up to `max_words` words of each text, for some texts at a time."""
+        for chunk in self._chunks(texts):
+            words = Words.find(chunk)
+            hashes = words.hashes()
+            per_text = np.bincount(words.texts, minlength=len(chunk))
+            first = np.cumsum(per_text) - per_text
+            kept = np.arange(len(hashes)) - first[words.texts] < self.max_words
+            yield self._look_up(hashes[kept]), np.minimum(per_text, self.max_words)
+
+    def count_cut(self, limit: str, texts: Sequence[str]) -> tuple[int, bool]:
+        """How many texts are longer than one of the limits, and whether that number is exact.
+
+        >>> WordIds((), max_words=2).count_cut("max_words", ["one", "one two three"])
+        (1, True)
+        """
+        if limit != "max_words":
+            return super().count_cut(limit, texts)
+        # A word has a character at least, so that shorter texts need not be looked at.
+        possible = np.flatnonzero(text_lengths(texts) > self.max_words)
+        every = max(1, -(-len(possible) // COUNTED))
+        looked_at = possible[::every]
+        some = texts[looked_at] if isinstance(texts, StoredTexts) else [texts[i] for i in looked_at.tolist()]
+        found = 0
+        for chunk in self._chunks(some):
+            words = Words.find(chunk)
+            found += int((np.bincount(words.texts, minlength=len(chunk)) > self.max_words).sum())
+        return (found, True) if every == 1 else (round(found * len(possible) / len(looked_at)), False)
+
+    def _count(self, texts: Sequence[str]) -> tuple[UInt64s, Int64s]:
+        """Return the different hashes of the texts' words, and how often each occurs."""
+        hashes, counts = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)]
+        waiting = 0
+        for chunk in self._chunks(texts):
+            different, often = np.unique(Words.find(chunk).hashes(), return_counts=True)
+            hashes.append(different)
+            counts.append(often)
+            waiting += len(different)
+            if waiting >= _MERGE_AT:
+                merged, sums = _merge(hashes, counts)
+                hashes, counts, waiting = [merged], [sums], 0
+        return _merge(hashes, counts)
+
+    def _spell(self, texts: Sequence[str], hashes: UInt64s) -> list[str]:
+        """Return the words that have these hashes, reading texts until all are found."""
+        spelt: dict[int, str] = {}
+        for chunk in self._chunks(texts):
+            if len(spelt) == len(hashes):
+                break
+            words = Words.find(chunk)
+            found = words.hashes()
+            different, first = np.unique(found, return_index=True)
+            for place in first[np.isin(different, hashes)].tolist():
+                value = int(found[place])
+                if value not in spelt:
+                    word = words.codes[words.starts[place] : words.ends[place]]
+                    spelt[value] = word.tobytes().decode("utf-32-le", "surrogatepass")
+        return [spelt[value] for value in hashes.tolist()]
+
+    def _look_up(self, hashes: UInt64s) -> NDArray[np.int32]:
+        if not len(self._hashes):
+            return np.full(len(hashes), UNKNOWN, np.int32)
+        at = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
+        return np.where(self._hashes[at] == hashes, self._numbers[at], UNKNOWN).astype(np.int32)
+
+
+def _merge(hashes: list[UInt64s], counts: list[Int64s]) -> tuple[UInt64s, Int64s]:
+    different, where = np.unique(np.concatenate(hashes), return_inverse=True)
+    sums = np.bincount(where, np.concatenate(counts), len(different))  # in float64, which is exact up to 2^53
+    return different, sums.astype(np.int64)

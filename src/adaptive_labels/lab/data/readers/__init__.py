@@ -1,0 +1,66 @@
+"""Readers: the user's own files by path, and data sets by name. A new one is a file in this folder.
+
+A reader is called with the folder of the data or the path, and with those options of `load_dataset` that it takes.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from adaptive_labels.lab.data.downloads import Progress
+from adaptive_labels.lab.data.splits import RawDataset
+
+Read = TypeVar("Read", bound=Callable[..., RawDataset])
+Fetch = Callable[[Path, Progress], list[str]]
+
+
+@dataclass(frozen=True)
+class NamedDataset:
+    """A data set that has a name."""
+
+    description: str
+    read: Callable[..., RawDataset]
+    fetch: Fetch | None = None  # downloads it to a folder, if that can be done; nothing else ever downloads
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A reader of the user's own files."""
+
+    what: str  # what it reads, for messages: "image folder"
+    can_read: Callable[[Path], bool]
+    read: Callable[..., RawDataset]
+
+
+DATASETS: dict[str, NamedDataset] = {}
+"""Every data set that has a name."""
+
+READERS: list[Reader] = []
+"""The readers of paths; the first that can read a path does."""
+
+
+def register_dataset(name: str, description: str, *, fetch: Fetch | None = None) -> Callable[[Read], Read]:
+    """Enter a function that reads a data set under its name; see `NamedDataset`."""
+
+    def enter(read: Read) -> Read:
+        DATASETS[name] = NamedDataset(description, read, fetch)
+        return read
+
+    return enter
+
+
+def register_reader(what: str, can_read: Callable[[Path], bool]) -> Callable[[Read], Read]:
+    """Enter a function that reads a path; see `Reader`."""
+
+    def enter(read: Read) -> Read:
+        READERS.append(Reader(what, can_read, read))
+        return read
+
+    return enter
+
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

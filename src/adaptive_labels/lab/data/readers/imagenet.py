@@ -1,0 +1,123 @@
+"""`imagenet`: photographs of 1,000 kinds of things (Russakovsky et al. 2015), from the usual folders train/, val/."""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from adaptive_labels.lab.data.dataset import DataError, Examples, ImageFiles, SplitName
+from adaptive_labels.lab.data.downloads import place_of
+from adaptive_labels.lab.data.pixels import resize_for
+from adaptive_labels.lab.data.readers import register_dataset
+from adaptive_labels.lab.data.readers.images import is_image
+from adaptive_labels.lab.data.splits import RawDataset, content_digests
+from adaptive_labels.lab.files import parse_json, read_text
+
+SIZE = 224
+VALIDATION_FRACTION = 0.02  # of train is held out: about 25 images per class
+_PLACES = ("", "imagenet", "ILSVRC/Data/CLS-LOC", "imagenet/ILSVRC/Data/CLS-LOC")
+_MAPPING, _INDEX = "LOC_synset_mapping.txt", "imagenet_class_index.json"
+
+
+@register_dataset("imagenet", "photographs of any size, 1,000 classes, 1.3 million images (folders train/ and val/)")
+def read_imagenet(data_dir: Path | None = None, *, image_size: int | None = None) -> RawDataset:
+    """List the images; they stay files. val/ is the test split, validation is held out from train by a seeded split.
+
+    The classes are in the order of their synset ids, as everywhere. Splits and fingerprint go by the names and sizes of
+    the files, since reading 1.3 million of them would take longer than it is worth.
+    """
+    root, where = place_of(data_dir)
+    folder = _find(root, where)
+    synsets = _folders(folder / "train")
+    if len(synsets) < 2:
+        raise DataError(f"{folder / 'train'} has {len(synsets)} class folders; a classifier needs at least two.")
+    size = image_size or SIZE
+    splits: dict[SplitName, Examples] = {
+        "train": _examples(folder / "train", synsets, size),
+        "test": _examples(folder / "val", synsets, size),
+    }
+    digests = {split: content_digests(map(os.fsencode, examples.sources or ())) for split, examples in splits.items()}
+    classes, source = _class_names(folder, root, synsets)
+    notes = [
+        "val/ is the test split, as the field has it. Class names are " + source,
+        f"Images stay files: training sees random parts of them, testing the middle {size}×{size} pixels of the "
+        f"image with its shorter side at {resize_for(size)}.",
+    ]
+    return RawDataset("imagenet", "image", classes, splits, notes, digests, VALIDATION_FRACTION)
+
+
+def _find(root: Path, where: str) -> Path:
+    for place in _PLACES:
+        if (root / place / "train").is_dir() and (root / place / "val").is_dir():
+            return root / place
+    raise DataError(
+        f"The data set imagenet is not {where}: there are no folders train/ and val/ with a folder of images for each "
+        "synset. It cannot be downloaded without an account; name the folder that has it with --data-dir."
+    )
+
+
+def _examples(folder: Path, synsets: Sequence[str], size: int) -> Examples:
+    names: list[str] = []
+    sizes: list[int] = []
+    counts: list[int] = []
+    for synset in synsets:
+        if not (folder / synset).is_dir():
+            hint = "; its images must be sorted into a folder for each synset first" if _images(folder) else ""
+            raise DataError(f"{folder} has no folder {synset}/, which train/ has{hint}.")
+        images = _images(folder / synset)
+        if not images:
+            raise DataError(f"{folder / synset} has no images in it.")
+        names += [f"{synset}/{name}" for name, _ in images]
+        sizes += [length for _, length in images]
+        counts.append(len(images))
+    unknown = sorted(set(_folders(folder)) - set(synsets))
+    if unknown:
+        raise DataError(f"{folder} has a folder {unknown[0]}/, which train/ has not.")
+    files = ImageFiles(folder, np.array(list(map(os.fsencode, names))), np.array(sizes, dtype=np.int64), size)
+    sources = [f"{folder.name}/{name}" for name in names]
+    return Examples(files, torch.arange(len(synsets)).repeat_interleave(torch.tensor(counts)), sources=sources)
+
+
+def _folders(folder: Path) -> list[str]:
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _images(folder: Path) -> list[tuple[str, int]]:
+    """The images in a folder: name and size of each, by name."""
+    with os.scandir(folder) as entries:
+        return sorted((entry.name, entry.stat().st_size) for entry in entries if is_image(Path(entry.name)))
+
+
+def _class_names(folder: Path, root: Path, synsets: Sequence[str]) -> tuple[list[str], str]:
+    """A name for each synset, and in words where it is from; two synsets of one name get their ids behind it."""
+    for place in dict.fromkeys((folder, *folder.parents[:3], root)):
+        for file, read in ((place / _MAPPING, _read_mapping), (place / _INDEX, _read_index)):
+            if file.is_file():
+                known = read(file)
+                absent = [synset for synset in synsets if synset not in known]
+                if absent:
+                    raise DataError(f"{file} has no name for the synset {absent[0]}.")
+                names = [known[synset] for synset in synsets]
+                count = Counter(names)
+                unique = [n if count[n] == 1 else f"{n} ({s})" for n, s in zip(names, synsets, strict=True)]
+                return unique, f"those in {file.name}."
+    return list(synsets), f"the synset ids; {_MAPPING} or {_INDEX} beside train/ would give words."
+
+
+def _read_mapping(file: Path) -> dict[str, str]:
+    """Lines such as ``n01440764 tench, Tinca tinca``: the first of the names."""
+    pairs = (line.split(maxsplit=1) for line in read_text(file).splitlines() if line.strip())
+    return {pair[0]: pair[-1].split(",")[0].strip() for pair in pairs}
+
+
+def _read_index(file: Path) -> dict[str, str]:
+    """JSON such as ``{"0": ["n01440764", "tench"], …}``."""
+    try:
+        entries = parse_json(read_text(file)).values()
+        return {str(synset): str(name).replace("_", " ") for synset, name in entries}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DataError(f'{file} is not of the form {{"0": ["n01440764", "tench"], …}}: {error}.') from error

@@ -1,0 +1,300 @@
+"""`ag_news`, `yahoo_answers` and `yelp_full`: three of the text sets of Zhang, Zhao and LeCun (2015), as published.
+
+Their CSV files have no header, a class number from 1 in the first column and the text in the others, quotes doubled.
+They are read once, row by row, into a compact form on the disk: neither a file nor its texts are ever in memory as a
+whole. A file is named by its path; one in an archive by the archive's path and its own name. Shapes: N rows.
+"""
+
+import gzip
+import hashlib
+import json
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from adaptive_labels.lab.data import archives, downloads
+from adaptive_labels.lab.data.cache import CACHE, cache_folder, hash_of, kept, mapped
+from adaptive_labels.lab.data.dataset import DataError, Examples, SplitName
+from adaptive_labels.lab.data.readers import register_dataset
+from adaptive_labels.lab.data.readers.tables import csv_rows
+from adaptive_labels.lab.data.splits import RawDataset, text_digest
+from adaptive_labels.lab.data.stored_texts import LineSources, StoredTexts
+from adaptive_labels.lab.files import open_regular
+from adaptive_labels.lab.words import counted
+
+# A mirror: the makers' own archives are on Google Drive, which asks a question before it gives out a large file.
+_MIRROR = "https://s3.amazonaws.com/fast-ai-nlp/"
+_FORMAT = 1  # of the entries in the cache: another number makes all of them anew
+_SPLITS: tuple[SplitName, ...] = ("train", "test")
+_COLUMNS = {"offsets": "<i8", "characters": "<i4", "labels": "<i2", "lines": "<u4"}  # the files of an entry, as numbers
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRows:
+    """The rows of a file as they are in the cache; a text without any visible character is kept, and empty."""
+
+    texts: StoredTexts
+    labels: NDArray[np.int16]  # (N,), class numbers as the file has them, from 1
+    lines: NDArray[np.uint32]  # (N,), where each row begins
+    digests: NDArray[np.uint8]  # (N, 32), see `splits.text_digest`
+    md5: str  # of the CSV itself, decompressed
+    file_md5: str  # of the file that it was read from
+
+
+@dataclass(frozen=True)
+class ZhangTexts:
+    """One of the data sets."""
+
+    name: str
+    description: str
+    folder: str  # with train.csv and test.csv in it, or these gzipped; an archive has the same name
+    classes: tuple[str, ...]  # in the order of their numbers
+    per_class: Mapping[str, int]  # how many rows of each class train and test have
+    text_columns: int
+    site: str  # the address of what is downloaded
+    files: Mapping[str, str]  # its places in the data folder, with their checksums
+    line_ends: str = "escaped"  # see `unescape`
+    md5: Mapping[str, str] = field(default_factory=dict)  # of train and test, where it is known
+    archive_md5: str | None = None  # of the archive that the makers publish
+
+    def read(self, data_dir: Path | None = None) -> RawDataset:
+        """The official test split, and a validation split made from train; the texts stay on the disk."""
+        root, where = downloads.place_of(data_dir)
+        sources = self._find(root)
+        if not sources:
+            url = self._url(next(iter(self.files)))
+            raise downloads.not_found(self.name, f"{self.folder}/ (train.csv and test.csv)", self.folder, where, url)
+        rows, splits = {}, {}
+        for split, source in sources.items():
+            found = stored_rows(source, self.text_columns, self.line_ends, partial(self._check, split, source))
+            labels = torch.from_numpy(found.labels.astype(np.int64) - 1)
+            splits[split] = Examples(found.texts, labels, sources=LineSources(f"{split}.csv", found.lines))
+            rows[split] = found
+        digests = {split: found.digests for split, found in rows.items()}
+        return RawDataset(self.name, "text", self.classes, splits, self._notes(rows), digests)
+
+    def fetch(self, data_dir: Path, progress: downloads.Progress) -> list[str]:
+        """Download what is not in `data_dir` yet; what was done, in sentences."""
+        done = []
+        for place, checksum in self.files.items() if not self._find(data_dir) else ():
+            path = data_dir / place
+            if not path.is_file():
+                downloads.download(self._url(place), path, checksum, progress)
+                done.append(f"Downloaded {path} from {self._url(place)}.")
+        return done
+
+    def _url(self, place: str) -> str:
+        return self.site + Path(place).name
+
+    def _find(self, root: Path) -> dict[SplitName, Path]:
+        """Where train and test are: in the folder, in `root` itself, or in an archive; empty if they are not there."""
+        found = downloads.find(root, self.folder, self.folder, lambda folder: len(_files(folder)) == len(_SPLITS))
+        if found is None:
+            return {}
+        return _files(found) if found.is_dir() else {split: found / f"{split}.csv" for split in _SPLITS}
+
+    def _check(self, split: str, source: Path, rows: StoredRows) -> None:
+        """Refuse a file that is not the published one, by its MD5 where that is known and by its counts."""
+        counts = np.bincount(rows.labels, minlength=len(self.classes) + 1)[1:]
+        expected, unpublished = self.per_class[split], f"{source} is not the published file of {self.name}:"
+        if len(counts) > len(self.classes):
+            first = int(np.flatnonzero(rows.labels > len(self.classes))[0])
+            wrong = f"{source} line {rows.lines[first]} has the class number {rows.labels[first]}; {self.name} has "
+            wrong += f"{len(self.classes)} classes"
+        elif (counts != expected).any():
+            found = ", ".join(f"{count:,}" for count in counts)
+            wrong = f"{unpublished} its classes have {found} rows where {expected:,} each are expected"
+        elif rows.md5 != self.md5.get(split, rows.md5):
+            wrong = f"{unpublished} the MD5 of the CSV is {rows.md5}, expected is {self.md5[split]}"
+        else:
+            return
+        raise DataError(
+            f"{wrong}. A folder of your own is read without this check if you give its path instead of the name."
+        )
+
+    def _notes(self, rows: Mapping[SplitName, StoredRows]) -> list[str]:
+        archived = all(found.file_md5 == self.archive_md5 for found in rows.values())
+        how = "their MD5" if self.md5 else "the archive's MD5" if archived else "their numbers of rows and classes"
+        notes = [
+            f"The files are those that were published, by {how}.",
+            f"The texts are kept in a compact form in {cache_folder()} (environment variable {CACHE}) and read from "
+            "there when they are needed.",
+        ]
+        for split, found in rows.items():
+            empty = int((found.texts.lengths == 0).sum())
+            if empty:
+                verb = "is" if empty == 1 else "are"
+                notes.append(f"{counted(empty, 'text')} of {split}.csv {verb} empty, and kept.")
+        return notes
+
+
+def _files(folder: Path) -> dict[SplitName, Path]:
+    """The CSV files of a folder, the plain one where there is a gzipped one beside it."""
+    paths = ((split, folder / f"{split}{suffix}") for split in _SPLITS for suffix in (".csv.gz", ".csv"))
+    return {split: path for split, path in paths if path.is_file()}
+
+
+def unescape(text: str, line_ends: str) -> str:
+    r"""The text without backslashes that stand for something else.
+
+    Where line ends are "escaped", a line break is a backslash and an n, and a quote may have a backslash before it. In
+    "backslash" a backslash alone is where a line broke, and an n after it is the next line's first letter.
+
+    >>> unescape(r'one\ntwo, \"three\"', "escaped")
+    'one\ntwo, "three"'
+    >>> unescape(r"over a\network", "backslash")
+    'over a network'
+    """
+    if line_ends == "backslash":
+        return text.replace("\\", " ")
+    return text.replace("\\n", "\n").replace('\\"', '"')
+
+
+def stored_rows(source: Path, columns: int, line_ends: str, check: Callable[[StoredRows], None]) -> StoredRows:
+    """Return the rows of a file with so many columns of text, from the cache if this content was read before.
+
+    `check` raises a DataError if the rows are not what they should be; they are then not kept.
+    """
+    archived = source.parent.is_file()
+    path = source.parent if archived else source
+    with open_regular(path) as file:
+        md5 = hashlib.file_digest(file, "md5").hexdigest()
+    key = hash_of([_FORMAT, path.stat().st_size, md5, source.name if archived else None, columns, line_ends])
+
+    def make(folder: Path) -> None:
+        _write(folder, source, columns, line_ends)
+        check(_open(folder, key, md5))
+
+    rows = _open(kept("texts", key, make), key, md5)
+    check(rows)
+    return rows
+
+
+def _open(folder: Path, key: str, file_md5: str) -> StoredRows:
+    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+    offsets, characters, labels, lines = (mapped(folder / f"{name}.bin", dtype) for name, dtype in _COLUMNS.items())
+    texts = StoredTexts(folder / "texts.bin", offsets, characters, key)
+    digests = mapped(folder / "digests.bin", np.uint8).reshape(len(texts), -1)
+    return StoredRows(texts, labels, lines, digests, about["md5"], file_md5)
+
+
+def _write(folder: Path, source: Path, columns: int, line_ends: str) -> None:
+    """Read the file once, row by row, and write what `_open` reads."""
+    md5 = hashlib.md5(usedforsecurity=False)
+    offsets, characters, labels, lines = array("q", [0]), array("i"), array("h"), array("L")
+    with (folder / "texts.bin").open("wb") as texts, (folder / "digests.bin").open("wb") as digests:
+        for label, text, line in _rows(source, columns, line_ends, md5):
+            content = text.encode("utf-8", "surrogatepass")
+            texts.write(content)
+            digests.write(text_digest(text))
+            offsets.append(offsets[-1] + len(content))
+            characters.append(len(text))
+            labels.append(label)
+            lines.append(line)
+    if not labels:
+        raise DataError(f"{source} has no rows.")
+    for (name, dtype), numbers in zip(_COLUMNS.items(), (offsets, characters, labels, lines), strict=True):
+        np.asarray(numbers).astype(dtype).tofile(folder / f"{name}.bin")
+    (folder / "about.json").write_text(json.dumps({"source": str(source), "md5": md5.hexdigest()}), encoding="utf-8")
+
+
+def _rows(source: Path, columns: int, line_ends: str, md5: "hashlib._Hash") -> Iterator[tuple[int, str, int]]:
+    """Yield label, text and line of each row; the digest gets what is read."""
+    try:
+        with _content(source) as content:
+            for place, row in csv_rows(source, _decoded(content, md5)):
+                label = _label(row, columns, source, place)
+                parts = (unescape(part, line_ends).strip() for part in row[1:])
+                yield label, " ".join(part for part in parts if part), place
+    except archives.BROKEN_ARCHIVE as error:
+        raise DataError(f"{source} cannot be read: {archives.why_broken(error)}.") from error
+
+
+def _label(row: list[str], columns: int, source: Path, place: int) -> int:
+    if len(row) != columns + 1:
+        wrong = f"has {len(row)} columns; a class number and {columns} of text are needed"
+    elif not (row[0].strip().isdecimal() and 1 <= int(row[0]) < 2**15):
+        wrong = f"begins with {row[0][:50]!r} where a class number from 1 is needed"
+    else:
+        return int(row[0])
+    raise DataError(f"{source} line {place} {wrong}.")
+
+
+def _decoded(content: Iterable[bytes], md5: "hashlib._Hash") -> Iterator[str]:
+    """Yield the lines as text; the digest gets what is read."""
+    encoding = "utf-8-sig"
+    for line in content:
+        md5.update(line)
+        yield line.decode(encoding)
+        encoding = "utf-8"
+
+
+@contextmanager
+def _content(source: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    """The bytes of the CSV, decompressed as they are read."""
+    if source.parent.is_file():
+        for member, file in archives.members(source.parent):
+            if member.name == source.name:
+                yield file
+                return
+        raise DataError(f"The archive {source.parent} has no {source.name}.")
+    with open_regular(source) as file, gzip.open(file) if source.suffix.lower() == ".gz" else file as own:
+        yield own
+
+
+_AG_NEWS_MD5 = {"train": "b1a00f826fdfbd249f79597b59e1dc12", "test": "d52ea96a97a2d943681189a97654912d"}
+AG_NEWS = ZhangTexts(
+    name="ag_news",
+    description="news, title and text, 4 classes, 127,600 texts",
+    folder="ag_news_csv",
+    classes=("World", "Sports", "Business", "Sci/Tech"),
+    per_class={"train": 30_000, "test": 1_900},
+    text_columns=2,
+    site="https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv/",
+    files={f"ag_news_csv/{split}.csv": md5 for split, md5 in _AG_NEWS_MD5.items()},
+    line_ends="backslash",
+    md5=_AG_NEWS_MD5,
+)
+YAHOO_ANSWERS = ZhangTexts(
+    name="yahoo_answers",
+    description="questions with their best answer, 10 classes, 1.46 million texts",
+    folder="yahoo_answers_csv",
+    classes=(
+        "Society & Culture",
+        "Science & Mathematics",
+        "Health",
+        "Education & Reference",
+        "Computers & Internet",
+        "Sports",
+        "Business & Finance",
+        "Entertainment & Music",
+        "Family & Relationships",
+        "Politics & Government",
+    ),
+    per_class={"train": 140_000, "test": 6_000},
+    text_columns=3,
+    site=_MIRROR,
+    files={"yahoo_answers_csv.tgz": "2d4277855faf8b35259009425fa8f7fe1888b5644b47165508942d000f4c96ae"},
+    archive_md5="f3f9899b997a42beb24157e62e3eea8d",
+)
+YELP_FULL = ZhangTexts(
+    name="yelp_full",
+    description="reviews, 1 to 5 stars, 700,000 texts",
+    folder="yelp_review_full_csv",
+    classes=("1 star", "2 stars", "3 stars", "4 stars", "5 stars"),
+    per_class={"train": 130_000, "test": 10_000},
+    text_columns=1,
+    site=_MIRROR,
+    files={"yelp_review_full_csv.tgz": "56006b0a17a370f1e366504b1f2c3e3754e4a3dda17d3e718a885c552869a559"},
+    archive_md5="f7ddfafed1033f68ec72b9267863af6c",
+)
+for _texts in (AG_NEWS, YAHOO_ANSWERS, YELP_FULL):
+    register_dataset(_texts.name, _texts.description, fetch=_texts.fetch)(_texts.read)

@@ -1,0 +1,108 @@
+"""Processes on this machine that share its cores and report their progress."""
+
+import concurrent.futures as futures
+import multiprocessing as mp
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from multiprocessing.connection import wait
+from typing import Any
+
+from adaptive_labels.lab.experiments import executors
+from adaptive_labels.lab.experiments.executors import Listener, looking, register_executor
+from adaptive_labels.lab.machine import usable_cores
+
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@register_executor("local")
+class LocalExecutor(futures.Executor):
+    """A pool of processes that can be restarted when one of them is killed, and whose progress can be heard.
+
+    The workers share ``cores``: all that this process may use unless given. Of ``gpus`` each sees one.
+    """
+
+    def __init__(self, workers: int | None, *, cores: int | None = None, gpus: tuple[str, ...] = ()) -> None:
+        self.workers = workers or len(gpus) or usable_cores()
+        self.threads = max(1, (cores or usable_cores()) // self.workers)
+        self._gpus = gpus
+        self._start()
+
+    def _start(self) -> None:
+        context = mp.get_context("spawn")  # a forked copy of torch's threads would hang
+        # A simple queue has what a worker told before the worker's result is there; another one's thread may be late.
+        self._events: Any = context.SimpleQueue()
+        places: Any = context.SimpleQueue()  # each worker takes one
+        for number in range(self.workers if self._gpus else 0):
+            places.put(self._gpus[number % len(self._gpus)])
+        self._pool = futures.ProcessPoolExecutor(
+            self.workers, context, initializer=_start_worker, initargs=(self._events, places)
+        )
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
+        """As any executor's; a worker that is started by it has its share of the threads."""
+        with _for_children(self.threads):
+            return self._pool.submit(call, *args, **kwargs)
+
+    def restart(self) -> None:
+        """New workers, also after one of the old ones was killed."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._start()
+
+    def listen(self, listener: Listener) -> AbstractContextManager[None]:
+        """A context in which the listener hears what workers tell."""
+        events = self._events
+
+        def look() -> None:
+            while not events.empty():
+                listener(events.get())
+
+        return looking(look, 0.05)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """As any executor's."""
+        self._pool.shutdown(wait=wait, cancel_futures=cancel_futures)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:  # nobody waits for what is under way
+            for process in list((self._pool._processes or {}).values()):
+                process.terminate()
+        self.shutdown(wait=True, cancel_futures=True)
+
+
+def _start_worker(events: Any, places: Any) -> None:
+    executors.tell = events.put
+    if not places.empty():
+        os.environ["CUDA_VISIBLE_DEVICES"] = places.get()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it is gone, killed perhaps: nobody waits for its work any more."""
+    parent = mp.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+@contextmanager
+def _for_children(threads: int) -> Iterator[None]:
+    """A context: processes that are started in it have so many threads from the first moment, and ignore Ctrl-C.
+
+    A script that imports torch at its top does so in every worker before any code of ours runs there. Ctrl-C reaches
+    all processes of a terminal, and the one that started the others decides.
+    """
+    before = {name: os.environ[name] for name in _THREADS if name in os.environ}
+    os.environ.update(dict.fromkeys(_THREADS, str(threads)))
+    in_main = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
+    try:
+        yield
+    finally:
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
+        for name in _THREADS:
+            del os.environ[name]
+        os.environ.update(before)

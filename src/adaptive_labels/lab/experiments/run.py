@@ -1,0 +1,277 @@
+"""One run, from its configuration to its result: trains, tests once, and leaves a folder that never changes again."""
+
+import functools
+import json
+import multiprocessing
+import os
+import shutil
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from adaptive_labels.lab.config import ConfigError, RunConfig, from_dict, to_dict
+from adaptive_labels.lab.data import pretraining_notes
+from adaptive_labels.lab.experiments import build, teachers
+from adaptive_labels.lab.experiments.divergence import keep_evidence
+from adaptive_labels.lab.experiments.executors import Job
+from adaptive_labels.lab.experiments.half_precision import compact_logits, weights_file
+from adaptive_labels.lab.experiments.mistakes import example_mistakes
+from adaptive_labels.lab.experiments.trackers import tell_result, tracked
+from adaptive_labels.lab.models import file_hash
+from adaptive_labels.lab.objectives import Objective
+from adaptive_labels.lab.runs import RunFolder, RunRecorder, find_run, run_id, tidy
+from adaptive_labels.lab.training import processes
+from adaptive_labels.lab.training.evaluation import predict_logits, predicted_batches
+from adaptive_labels.lab.training.loop import FitResult, Interrupted, fit
+from adaptive_labels.lab.training.progress import Reporter, SilentReporter
+from adaptive_labels.lab.training.recorders import Recorder, SilentRecorder
+from adaptive_labels.lab.training.session import contained
+from adaptive_labels.metrics import evaluate, fit_temperature
+from adaptive_labels.metrics.rows import Predictions
+
+# Torch's random state is one per process: two threads that trained at once would draw from each other's.
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def execute(
+    config: RunConfig, prepared: build.Prepared, out: Path, reporter: Reporter, command: Sequence[str]
+) -> RunFolder:
+    """Run a resolved configuration into its folder under ``out``; go on where it stopped, do nothing if finished.
+
+    A run that this one learns from is done first, in silence, unless it is finished; so is what that one needs. The
+    least time between two checkpoints is 5 seconds, or what the environment variable ALR_CHECKPOINT_SECONDS says.
+
+    Where several processes train, all of them call this, and the first one reads and writes the folder.
+    """
+    if (done := processes.from_first(lambda: _finished(config, out))) is not None:
+        reporter.close()
+        return done
+    needed = teachers.needed_run(config)
+    if needed is not None:
+        execute(needed, prepared, out, SilentReporter(), command)
+    taught_by, teacher = processes.from_first(lambda: _open_teacher(config, out))
+    run = processes.from_first(lambda: RunFolder.create(out, to_dict(config)))
+    lock = run.lock()
+    with _ONE_AT_A_TIME:
+        processes.from_first(lock.acquire)
+        try:
+            recorder = _begin(run, config, prepared, command) if processes.rank() == 0 else SilentRecorder()
+            objective = build.make_objective(config, prepared.dataset, prepared.encoder, teacher)
+            fitted = fit(
+                objective,
+                prepared.train,
+                prepared.dataset.train.labels,
+                (prepared.validation, prepared.dataset.validation.labels),
+                config.training,
+                config.seed,
+                recorder=recorder,
+                reporter=reporter,
+                checkpoint_dir=run.path / "checkpoint",
+                checkpoint_seconds=_checkpoint_seconds(),
+                augment=build.make_augment(config, prepared.dataset),
+            )
+            trained = time.perf_counter()
+            if fitted.status == "diverged":
+                fitted = processes.from_first(lambda: keep_evidence(run, fitted, prepared))
+            learners = objective.learners if fitted.status != "diverged" else ()
+            with contained(torch.device("cpu"), config.training.threads):  # other threads round the figures differently
+                every = [_metrics(learner, prepared, run.path) for learner in learners]
+            if processes.rank() == 0:
+                result = _result(config, prepared, objective, fitted, every, run)
+                if taught_by is not None:
+                    result["teacher"] = _teacher(taught_by)
+                run.finish({**result, "seconds": fitted.seconds + time.perf_counter() - trained})
+                shutil.rmtree(run.path / "checkpoint", ignore_errors=True)  # nothing is left to resume
+                tell_result(recorder, result)
+        finally:
+            lock.release()
+    if processes.rank() == 0:
+        tidy(run)  # earlier processes may have been ended in the middle of a file
+    return run
+
+
+def _finished(config: RunConfig, out: Path) -> RunFolder | None:
+    """The run of a configuration, tidied, if it is finished."""
+    if not (find_run(out, to_dict(config)) / "result.json").exists():
+        return None
+    run = RunFolder.create(out, to_dict(config))
+    tidy(run)
+    return run
+
+
+def _open_teacher(config: RunConfig, out: Path) -> tuple[RunFolder | None, torch.nn.Module | None]:
+    """The run that a configuration learns from, and its network; None if it learns from none."""
+    taught_by = teachers.teacher_run(config, out)
+    return taught_by, None if taught_by is None else build.load_network(taught_by)[0]
+
+
+def _begin(run: RunFolder, config: RunConfig, prepared: build.Prepared, command: Sequence[str]) -> Recorder:
+    """Write what is known of a run before it is trained; where its history goes."""
+    recorder = tracked(RunRecorder(run, prepared.dataset.classes), config, run)
+    run.write_json("config.json", to_dict(config))  # device, threads and the like are those of this sitting
+    run.write_environment(list(command), processes=processes.world())
+    run.write_json("encoder.json", build.encoder_to_dict(prepared.encoder))
+    return recorder
+
+
+def _checkpoint_seconds() -> float:
+    given = os.environ.get("ALR_CHECKPOINT_SECONDS", "5")
+    try:
+        return float(given)
+    except ValueError:
+        raise ConfigError(f"ALR_CHECKPOINT_SECONDS is {given!r}: allowed is a number of seconds") from None
+
+
+def execute_job(job: Job, reporter: Reporter) -> str:
+    """`execute` for another process: plain data in, the run's path out. The data is opened once per process.
+
+    A worker that is asked to stop ends, once its run has kept what it learnt.
+    """
+    config = from_dict(job.config)
+    prepared = open_prepared(config, job.data)
+    try:
+        return str(execute(config, prepared, Path(job.out), reporter, job.command).path)
+    except Interrupted as stop:
+        if multiprocessing.parent_process() is not None:
+            os._exit(128 + stop.number)  # a pool would give the worker another job
+        raise
+
+
+def open_prepared(config: RunConfig, file: str | None = None) -> build.Prepared:
+    """The data of a resolved configuration, from a file if it is there; a `ConfigError` if it has changed since."""
+    return _prepared(file, json.dumps(to_dict(config.data)), json.dumps(to_dict(config.model)))
+
+
+@functools.lru_cache(maxsize=1)
+def _prepared(file: str | None, data: str, model: str) -> build.Prepared:
+    if file is not None and Path(file).exists():  # another machine does not have it
+        return build.load_prepared(file)
+    config = from_dict({"data": json.loads(data), "model": json.loads(model)})
+    dataset = build.load_data(config.data, config.model)
+    if config.data.fingerprint not in (None, dataset.fingerprint):
+        raise ConfigError(f"data: {config.data.name} has changed since the comparison began; start it again")
+    return build.prepare(config, dataset)
+
+
+def _result(
+    config: RunConfig,
+    prepared: build.Prepared,
+    objective: Objective,
+    fitted: FitResult,
+    every: Sequence[tuple[dict[str, dict[str, float]], Tensor, Tensor]],
+    run: RunFolder,
+) -> dict[str, Any]:
+    """What is known of a run once it is trained; ``every`` is what `_metrics` gives for each of its networks."""
+    dataset = prepared.dataset
+    result: dict[str, Any] = {
+        "dataset": dataset.name,
+        "model": config.model.name,
+        "method": config.method.name,
+        "seed": config.seed,
+        "epochs": fitted.epochs,
+        "parameters": {
+            "network": build.count_parameters(objective.model),
+            "criterion": build.count_parameters(objective.criterion),
+            "training": objective.held_parameters,
+        },
+        "metrics": {},
+        "status": "diverged" if fitted.status == "diverged" else "finished",
+        "reason": fitted.reason,
+    }
+    if notes := pretraining_notes(prepared.encoder, dataset.name):
+        result["pretraining"] = notes
+    if dataset.text_columns:
+        result["text_columns"] = dataset.text_columns
+    if fitted.status == "diverged":
+        run.write_bytes("model.safetensors", weights_file(objective.model, ()))
+        return result
+    result["metrics"], validation, test = every[0]
+    alone = processes.world() == 1  # only then can the rounded weights be tried here
+    checks = ((prepared.test, test), (prepared.validation, validation)) if alone else ()
+    temperature = result["metrics"]["test"]["temperature"]
+    run.write_bytes("model.safetensors", weights_file(objective.model, checks, temperature))
+    run.save_predictions(
+        test_logits=compact_logits(test, temperature),
+        test_labels=dataset.test.labels.numpy(),
+        validation_logits=compact_logits(validation, temperature),
+        validation_labels=dataset.validation.labels.numpy(),
+        classes=dataset.classes,
+    )
+    run.write_json("examples.json", example_mistakes(dataset, test))
+    if len(objective.learners) > 1:
+        result["peers"] = _peers(config, objective, [metrics for metrics, _, _ in every])
+    return result
+
+
+def _metrics(
+    model: torch.nn.Module, prepared: build.Prepared, folder: Path
+) -> tuple[dict[str, dict[str, float]], Tensor, Tensor]:
+    """Metrics of every split, and the logits of validation and test; in the first process. Only here test is read."""
+    dataset = prepared.dataset
+    validation = predict_logits(model, prepared.validation, folder=folder)
+    test = predict_logits(model, prepared.test, folder=folder)
+    of_train = _train_metrics(model, prepared)
+    if processes.rank() > 0:
+        return {}, validation, test
+    temperature = fit_temperature(validation, dataset.validation.labels)
+    metrics = {
+        "train": of_train,
+        "validation": evaluate(validation, dataset.validation.labels, temperature),
+        "test": evaluate(test, dataset.test.labels, temperature),
+    }
+    return metrics, validation, test
+
+
+def _train_metrics(model: torch.nn.Module, prepared: build.Prepared) -> dict[str, float]:
+    """Metrics of the training split, not augmented: their distance from test is the gap. No logits are kept."""
+    examples = prepared.dataset.train
+    predicted, ranks = torch.empty_like(examples.labels), torch.empty_like(examples.labels)
+    losses = torch.empty(len(examples), dtype=torch.float64)
+    for indices, logits in predicted_batches(model, prepared.train):
+        if processes.rank() > 0:
+            continue
+        rows = Predictions(logits, examples.labels[indices])
+        predicted[indices], ranks[indices] = torch.from_numpy(rows.predicted), torch.from_numpy(rows.ranks)
+        losses[indices] = torch.from_numpy(rows.losses)
+    found = {"top1": float((ranks < 1).numpy().mean()), "nll": float(losses.numpy().mean())}
+    if prepared.dataset.num_classes > 5:
+        found["top5"] = float((ranks < 5).numpy().mean())
+    if examples.true_labels is not None:
+        wrong = examples.labels != examples.true_labels  # made so by injected noise
+        count = max(int(wrong.sum()), 1)
+        found["wrong_labels"] = float(wrong.sum())
+        found["memorised"] = float((wrong & (predicted == examples.labels)).sum()) / count
+        found["recovered"] = float((wrong & (predicted == examples.true_labels)).sum()) / count
+    return found
+
+
+def _peers(config: RunConfig, objective: Objective, every: Sequence[dict[str, dict[str, float]]]) -> dict[str, Any]:
+    """The metrics of every network that was trained, the one that predicts first, and their means."""
+    mean = {
+        split: {name: sum(one[split][name] for one in every) / len(every) for name in figures}
+        for split, figures in every[0].items()
+    }
+    networks = [
+        {"model": model.name, "parameters": build.count_parameters(learner), "metrics": metrics}
+        for model, learner, metrics in zip(teachers.networks(config), objective.learners, every, strict=True)
+    ]
+    return {"networks": networks, "mean": mean}
+
+
+def _teacher(run: RunFolder) -> dict[str, Any]:
+    """What a result says of the run that was learned from; the weights' hash tells apart what a name cannot."""
+    result = run.result
+    assert result is not None  # it is finished
+    return {
+        "run": run_id(run.config),
+        "model": result["model"],
+        "parameters": result["parameters"]["network"],
+        "weights": file_hash(run.checked("model.safetensors")),
+        "top1": {split: result["metrics"][split]["top1"] for split in ("validation", "test")},
+        "seconds": result["seconds"],
+    }

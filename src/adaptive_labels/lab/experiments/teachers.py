@@ -1,0 +1,284 @@
+"""The other networks that a method needs: a teacher's run, peers that learn along, or earlier generations.
+
+All of it is read from the configuration, so the runs that must be finished first are known by name before anything is
+trained, and two runs that need the same one share it. A configuration is *settled* once `settle` has filled in what
+the user left open.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from adaptive_labels.errors import UserError
+from adaptive_labels.lab.config import ConfigError, MethodConfig, ModelConfig, RunConfig, from_dict, to_dict
+from adaptive_labels.lab.data import Dataset, encoder_options
+from adaptive_labels.lab.files import plain, read_json
+from adaptive_labels.lab.models import find_model
+from adaptive_labels.lab.models.weights import file_hash
+from adaptive_labels.lab.runs import RunError, RunFolder, find_run, run_id
+from adaptive_labels.lab.words import few
+from adaptive_labels.losses.registry import METHODS, find_method
+
+DEFAULT_PEERS = 2
+# In the original's first figure (AlexNet, 57.9, 60.0, 60.9, 61.2%) two generations bring most of what three do.
+DEFAULT_GENERATIONS = 2
+_OPTIONS = "method.options."
+_TEACHER = f"{_OPTIONS}teacher"
+
+
+def guide_of(config: RunConfig) -> str | None:
+    """What the method follows beside the labels: ``"teacher"``, ``"peers"``, ``"generations"`` or None."""
+    return find_method(config.method.name).guide
+
+
+def network_options(method: str) -> tuple[str, ...]:
+    """The options of a method that say which other networks there are; none if there is no such method."""
+    return METHODS[method].network_options if method in METHODS else ()
+
+
+def criterion_options(config: RunConfig) -> dict[str, Any]:
+    """The method's options without those that say which networks there are."""
+    other = (*find_method(config.method.name).network_options, "teacher_hash", "initial_labels_hash")
+    return {name: value for name, value in config.method.options.items() if name not in other}
+
+
+def settle(config: RunConfig) -> RunConfig:
+    """Fill in what the user left open about other networks, and refuse wrong options."""
+    guide, options = guide_of(config), dict(config.method.options)
+    if guide == "teacher":
+        options |= _settled_teacher(config)
+    elif guide == "peers":
+        others = _peer_models(options)
+        for i, model in enumerate(others):
+            _check_model(model, f"peer_models[{i}]")
+        count = options["peers"] = options.get("peers", len(others) + 1 if others else DEFAULT_PEERS)
+        _check(type(count) is int and count >= 2, count, "peers", "a whole number of at least 2")
+        if others and count != len(others) + 1:
+            raise ConfigError(
+                f"{_OPTIONS}peers is {count}, but peer_models names {len(others)} beside the run's own network"
+            )
+    elif guide == "generations":
+        count = options.setdefault("generations", DEFAULT_GENERATIONS)
+        _check(type(count) is int and count >= 1, count, "generations", "a whole number of at least 1")
+    return with_method(config, config.method.name, options)
+
+
+def _settled_teacher(config: RunConfig) -> dict[str, Any]:
+    options = config.method.options
+    if "teacher" in options:
+        _check_name(options["teacher"], "teacher")
+        for other in ("teacher_model", "teacher_options"):
+            if other in options:
+                raise ConfigError(f"{_OPTIONS}{other} is of a teacher to be trained, but teacher names a finished run")
+        return {}
+    for own in ("teacher_run", "teacher_hash"):
+        if own in options:
+            raise ConfigError(f"{_OPTIONS}{own} is written down by the run itself; give teacher=FOLDER")
+    name: Any = options.get("teacher_model", config.model.name)
+    given = options.get("teacher_options", {})
+    _check_model(name, "teacher_model")
+    _check(isinstance(given, Mapping), given, "teacher_options", "a table of settings")
+    teacher = _beside(config.model, name, given)
+    for key in sorted(_reading(config.model)):
+        if teacher.options.get(key) != config.model.options.get(key):
+            raise ConfigError(
+                f"{_OPTIONS}teacher_options.{key} is how inputs are read, which teacher and student share: set "
+                f"model.options.{key} for both"
+            )
+    return {"teacher_model": teacher.name, "teacher_options": teacher.options}
+
+
+def networks(config: RunConfig) -> tuple[ModelConfig, ...]:
+    """The networks that a settled configuration trains; the one that predicts first."""
+    if guide_of(config) != "peers":
+        return (config.model,)
+    others = _peer_models(config.method.options) or [config.model.name] * (config.method.options["peers"] - 1)
+    return (config.model, *(_beside(config.model, str(name), {}) for name in others))
+
+
+def needed_run(config: RunConfig) -> RunConfig | None:
+    """The run that must be finished before this settled one can begin, or None.
+
+    It has the same data, recipe and seed. A teacher that is given by its folder is finished already.
+    """
+    guide, options = guide_of(config), config.method.options
+    baseline = with_method(config, "baseline", {})
+    if guide == "generations":
+        before = options["generations"] - 1
+        return with_method(config, config.method.name, {**options, "generations": before}) if before else baseline
+    if guide == "teacher" and "teacher" not in options:
+        return dataclasses.replace(baseline, model=ModelConfig(options["teacher_model"], options["teacher_options"]))
+    return None
+
+
+def needed_runs(config: RunConfig) -> tuple[RunConfig, ...]:
+    """All runs that must be finished before this one can begin, in their order."""
+    found: list[RunConfig] = []
+    while (needed := needed_run(found[-1] if found else config)) is not None:
+        found.append(needed)
+    return tuple(reversed(found))
+
+
+def teacher_model(config: RunConfig) -> ModelConfig | None:
+    """The network that a settled configuration learns from, or None."""
+    if (given := _given_teacher(config)) is not None:
+        return from_dict(RunFolder(given).config).model
+    needed = needed_run(config)
+    return None if needed is None else needed.model
+
+
+def teacher_run(config: RunConfig, out: Path) -> RunFolder | None:
+    """The finished run that a settled configuration learns from, or None."""
+    if (given := _given_teacher(config)) is not None:
+        run = _finished_teacher(given, f"{_TEACHER}: ")
+        _teacher_hash(run, config)
+        return run
+    needed = needed_run(config)
+    if needed is None:
+        return None
+    return _finished_teacher(find_run(out, to_dict(needed)), f"{config.method.name} learns from another run: ")
+
+
+def describe(config: RunConfig) -> str | None:
+    """What a settled configuration needs beside one network, in a sentence; None if nothing."""
+    guide, options = guide_of(config), config.method.options
+    if guide is None:
+        return None
+    if guide == "peers":
+        words = f"{options['peers']} networks learn together, at {options['peers']} times the cost"
+    elif guide == "generations":
+        words = f"the last of {options['generations']} generations after the baseline; those before it are runs of "
+        words += "their own, trained first"
+    elif "teacher" in options:
+        words = f"the teacher is {options['teacher_run']}"
+    else:
+        same = ModelConfig(options["teacher_model"], options["teacher_options"]) == config.model
+        whom = "a network like the student" if same else f"a {options['teacher_model']}"
+        words = f"the teacher, {whom}, is a run of its own, trained first with plain labels"
+    return f"{config.method.name}: {words}."
+
+
+def check_teacher(config: RunConfig, dataset: Dataset, encoder: Mapping[str, Any]) -> RunConfig:
+    """Check that a teacher given by its folder knows this data, and write down which run it is.
+
+    ``encoder`` is how the student reads its inputs, as plain data: a teacher must read them the same way.
+    """
+    path = _given_teacher(config)
+    if path is None:
+        return config
+    run = _finished_teacher(path, f"{_TEACHER}: ")
+    predictions = run.load_predictions()
+    classes = () if predictions is None else predictions.classes or ()
+    try:
+        stored, here = (
+            {"kind": one["kind"], **one["settings"]} for one in (read_json(run.checked("encoder.json")), plain(encoder))
+        )
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"{_TEACHER}: {run.path / 'encoder.json'} does not say how inputs are read") from error
+    data = run.config.get("data")
+    differing = sorted(key for key in {*stored, *here} if stored.get(key) != here.get(key))
+    problem = None
+    if classes != dataset.classes:
+        problem = f"knows other classes ({_few(classes)}) than {dataset.name} has ({_few(dataset.classes)})"
+    elif not isinstance(data, dict) or data.get("fingerprint") != dataset.fingerprint:
+        problem = (
+            f"was trained on other data or another split than {dataset.name} is here, so that it may have seen what "
+            "the student is tested on; train a teacher on the same data"
+        )
+    elif differing:
+        problem = (
+            f"reads its inputs in another way than the student ({', '.join(differing)}); give both the same "
+            "model.options for it"
+        )
+    if problem is not None:
+        raise ConfigError(f"{_TEACHER}: {run.path} {problem}")
+    found = {"teacher_run": run_id(run.config), "teacher_hash": _teacher_hash(run, config)}
+    return with_method(config, config.method.name, {**config.method.options, **found})
+
+
+def finished_run(path: Path, purpose: str) -> RunFolder:
+    """The run in a folder; a `RunError` if it is not finished, or diverged and so has nothing for this purpose."""
+    run = RunFolder(path)
+    result = run.result
+    if result is None:
+        raise RunError(f"{path} is not finished; run its command again to go on")
+    if result["status"] != "finished":
+        raise RunError(f"{path} has nothing to {purpose}: {result['reason']}")
+    for split in ("validation", "test"):
+        if not isinstance(result["metrics"].get(split, {}).get("top1"), float | int):
+            raise RunError(f"{path / 'result.json'} has no {split} top1, as every finished run has")
+    return run
+
+
+def with_method(config: RunConfig, name: str, options: Mapping[str, Any]) -> RunConfig:
+    """The configuration with another method."""
+    return dataclasses.replace(config, method=MethodConfig(name, dict(options)))
+
+
+def _given_teacher(config: RunConfig) -> Path | None:
+    """The folder of the teacher, if the user named one."""
+    options = config.method.options
+    return Path(options["teacher"]) if guide_of(config) == "teacher" and "teacher" in options else None
+
+
+def _finished_teacher(path: Path, prefix: str) -> RunFolder:
+    try:
+        if path.is_dir():
+            return finished_run(path, "teach")
+    except RunError as error:
+        raise ConfigError(f"{prefix}{error}") from error
+    raise ConfigError(f"{prefix}there is no folder {path}")
+
+
+def _teacher_hash(run: RunFolder, config: RunConfig) -> str:
+    """The hash of a teacher's weights; a ConfigError if the configuration was made with others."""
+    found = file_hash(run.checked("model.safetensors"))
+    if config.method.options.get("teacher_hash", found) != found:
+        raise ConfigError(f"{_TEACHER}: {run.path} has changed: its weights are not those that teacher_hash says")
+    return found
+
+
+def _beside(model: ModelConfig, name: str, options: Mapping[str, Any]) -> ModelConfig:
+    """A further network that reads the same inputs; one that differs in its width alone has all other options, too."""
+    assert model.name is not None
+    shared = dict(model.options)
+    if name != model.name:
+        entry, width = find_model(name)
+        kept = _reading(model) if entry is not find_model(model.name)[0] else shared.keys()
+        lost = () if width is None else ("width",)  # as an option it would win over the name's
+        shared = {key: value for key, value in shared.items() if key in kept and key not in lost}
+    return ModelConfig(name, {**shared, **options})
+
+
+def _reading(model: ModelConfig) -> frozenset[str]:
+    """The options that say how inputs are read."""
+    assert model.name is not None
+    return encoder_options(find_model(model.name)[0].reads_with(model.options))
+
+
+def _peer_models(options: Mapping[str, Any]) -> list[Any]:
+    models = options.get("peer_models") or []
+    _check(isinstance(models, list), models, "peer_models", "a list of models' names")
+    return list(models)
+
+
+def _check(holds: bool, value: Any, option: str, allowed: str) -> None:
+    if not holds:
+        raise ConfigError(f"{_OPTIONS}{option} is {value!r}: allowed is {allowed}")
+
+
+def _check_name(value: Any, option: str) -> None:
+    _check(isinstance(value, str) and value.strip() != "", value, option, "a name")
+
+
+def _check_model(name: Any, option: str) -> None:
+    _check_name(name, option)
+    try:
+        find_model(name)
+    except UserError as error:
+        raise ConfigError(f"{_OPTIONS}{option}: {error}") from error
+
+
+def _few(names: Sequence[str]) -> str:
+    return f"{len(names)}: {few(names, 3)}" if names else "none are kept"

@@ -1,0 +1,100 @@
+"""The recurrent convolutional network for texts, and a plain bidirectional LSTM.
+
+Shapes: N texts of up to L words, D = `dim`, C = `context`, H = `hidden`, K classes.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from adaptive_labels.lab.models.registry import check_sizes, register_model
+
+FORMS = ("rcnn", "bilstm")
+CELLS = {"rnn": nn.RNN, "lstm": nn.LSTM}
+
+
+_WHAT = "recurrent convolutional network: words in their contexts, the strongest of each trait"
+
+
+@register_model("textrnn", "text", _WHAT, reads="words")
+class TextRNN(nn.Module):
+    r"""Read each word between its left and its right context, and keep the strongest sign of each trait.
+
+    With e(w_i) a word's embedding, l its context from the left and r from the right (the outermost are learned):
+
+    .. math::
+        l_i = f(W_l\,l_{i-1} + W_{sl}\,e(w_{i-1})), \quad r_i = f(W_r\,r_{i+1} + W_{sr}\,e(w_{i+1}))
+
+        y_i = \tanh(W [l_i; e(w_i); r_i] + b), \quad z = V \max_i y_i + c
+
+    Args:
+        vocabulary: how many numbers of words there are; 0 is padding.
+        dim: the size D of an embedding.
+        context: the size C of each context.
+        hidden: the size H of y.
+        form: `"rcnn"`, as above; or `"bilstm"`: the last states of an LSTM from either side, and a linear layer.
+        cell: of the contexts of `"rcnn"`: `"rnn"`, as above, or `"lstm"`.
+        dropout: share of the embeddings, and of what the last layer reads, that is dropped in training.
+
+    The default sizes are those of Lai, Xu, Liu and Zhao, "Recurrent Convolutional Neural Networks for Text
+    Classification", 2015.
+
+    >>> model = TextRNN(num_classes=3, vocabulary=100)
+    >>> model((torch.tensor([[5, 7, 9], [8, 0, 0]]), torch.tensor([3, 1]))).shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        vocabulary: int = 20_000,
+        dim: int = 50,
+        context: int = 50,
+        hidden: int = 100,
+        form: str = "rcnn",
+        cell: str = "rnn",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        check_sizes(dropout, vocabulary=vocabulary, dim=dim, context=context, hidden=hidden)
+        if form not in FORMS:
+            raise ValueError(f"form is {form!r}; it must be one of {', '.join(FORMS)}")
+        if cell not in CELLS:
+            raise ValueError(f"cell is {cell!r}; it must be one of {', '.join(CELLS)}")
+        self.embedding = nn.Embedding(vocabulary, dim, padding_idx=0)
+        self.dropout = nn.Dropout(dropout)
+        kind = nn.LSTM if form == "bilstm" else CELLS[cell]
+        self.recurrent = kind(dim, context, batch_first=True, bidirectional=True)
+        self.traits: nn.Linear | None = None
+        if form == "rcnn":
+            self.edges = nn.Parameter(torch.zeros(2, context))  # the first word's left context, the last one's right
+            self.traits = nn.Linear(dim + 2 * context, hidden)
+        self.head = nn.Linear(hidden if form == "rcnn" else 2 * context, num_classes)
+
+    def forward(self, inputs: tuple[Tensor, Tensor]) -> Tensor:
+        """Return logits (N, K) for numbers of words (N, L), padded with 0, and how many of them count (N,)."""
+        words, lengths = inputs
+        embedded = self.dropout(self.embedding(words))  # (N, L, D)
+        packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        if self.traits is None:
+            _, (last, _) = self.recurrent(packed)  # (2, N, C)
+            seen = torch.cat([last[0], last[1]], dim=1)
+        else:
+            left, right = self._contexts(packed, lengths, words.shape[1])
+            traits = torch.tanh(self.traits(torch.cat([left, embedded, right], dim=2)))  # (N, L, H)
+            padding = torch.arange(words.shape[1], device=lengths.device) >= lengths[:, None]  # (N, L)
+            seen = traits.masked_fill(padding[:, :, None], -2.0).amax(1)  # below what tanh can give
+        logits: Tensor = self.head(self.dropout(seen))
+        return logits
+
+    def _contexts(self, packed: PackedSequence, lengths: Tensor, words: int) -> tuple[Tensor, Tensor]:
+        """Each word's left and right context, (N, L, C) each."""
+        first = self.edges[:, None].expand(-1, len(lengths), -1).contiguous()  # (2, N, C)
+        start = (first, torch.zeros_like(first)) if isinstance(self.recurrent, nn.LSTM) else first
+        states, _ = pad_packed_sequence(self.recurrent(packed, start)[0], batch_first=True, total_length=words)
+        forward, backward = states.chunk(2, dim=2)
+        # A state has read its own word; the context of a word is the state beside it.
+        left = torch.cat([first[0][:, None], forward[:, :-1]], dim=1)
+        right = torch.cat([backward[:, 1:], first[1][:, None]], dim=1)
+        last = torch.arange(words, device=lengths.device) == (lengths - 1)[:, None]  # (N, L)
+        return left, torch.where(last[:, :, None], first[1][:, None], right)

@@ -1,0 +1,89 @@
+"""One offline page that answers: which method, by how much, and what is confused with what."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+
+from adaptive_labels.lab.analysis.records import group_records, read_records
+from adaptive_labels.lab.analysis.suspects import Suspects
+from adaptive_labels.lab.report.figures import Figures
+from adaptive_labels.lab.report.group_data import read_group
+from adaptive_labels.lab.report.page import heading, page
+from adaptive_labels.lab.report.sections import Context, all_sections
+from adaptive_labels.lab.runs import RunError, RunFolder, write_bytes
+from adaptive_labels.lab.words import joined
+
+# What the epochs of all maps may take: with it, 12 runs with 100 classes stay well under 2 MB.
+MAP_BYTES = 700_000
+
+
+def write_report(
+    runs: Iterable[RunFolder],
+    path: str | Path,
+    *,
+    examples: bool = True,
+    suspects: Sequence[Suspects] = (),
+    references: bool = True,
+) -> Path:
+    """Write the report of ``runs`` as one HTML file that needs nothing else, and return its path.
+
+    Args:
+        runs: what to report on.
+        path: the file.
+        examples: show inputs that were mistaken; leave them out where the data may not be passed on.
+        suspects: rankings of training labels to show with their runs, from `read_suspects`.
+        references: show the plain classifier that was fitted on the same data.
+    """
+    title, body, _ = _compose(runs, examples, suspects, references)
+    write_bytes(path, page(title, body).encode("utf-8", errors="replace"))
+    return Path(path)
+
+
+def write_figures(
+    runs: Iterable[RunFolder], folder: str | Path, *, suspects: Sequence[Suspects] = ()
+) -> tuple[list[Path], str | None]:
+    """Write every figure of the report as SVG and PNG and every table as LaTeX into ``folder``.
+
+    Returns:
+        The files, and a sentence when the PNG files could not be made, else None.
+    """
+    _, _, figures = _compose(runs, examples=False, suspects=suspects)
+    return figures.write(folder)
+
+
+def _compose(
+    runs: Iterable[RunFolder], examples: bool, suspects: Sequence[Suspects], references: bool = True
+) -> tuple[str, str, Figures]:
+    groups = group_records(read_records(runs, references=references))
+    if not groups:
+        raise RunError("There are no runs to report on, so nothing was written.")
+    members = [{record.run.name for record in group.records} for group in groups]
+    for ranking in suspects:
+        if not any(ranking.run in names for names in members):
+            raise RunError(f"The suspects are of the run {ranking.run}, which is not among these runs.")
+    title = f"Label regularisation on {joined(sorted({group.dataset for group in groups}))}"
+    figures = Figures()
+    body = [heading(1, title)]
+    for number, (group, names) in enumerate(zip(groups, members, strict=True)):
+        figures.prefix = group.title if len(groups) > 1 else ""
+        ranked = [ranking for ranking in suspects if ranking.run in names]
+        body.append(
+            _group(Context(read_group(group), figures, f"g{number}", ranked, examples, MAP_BYTES // len(groups)))
+        )
+    return title, "\n".join(body), figures
+
+
+def _group(context: Context) -> str:
+    """The sections of a group; ``context.name`` is the group's own id."""
+    above, below, links = [], [], []
+    for section in all_sections():
+        name = f"{context.name}-{section.link.replace(' ', '-')}"
+        content = section.write(replace(context, name=name))
+        if content and section.title:
+            below.append(f'<section id="{escape(name)}">{heading(3, section.title)}{content}</section>')
+            links.append(f'<li><a href="#{escape(name)}">{escape(section.link)}</a></li>')
+        elif content:
+            above.append(f'<section id="{escape(name)}">{content}</section>')
+    contents = f'<nav aria-label="Parts of this report"><ul>{"".join(links)}</ul></nav>'
+    return f'<section class="group">{"".join(above)}{contents}{"".join(below)}</section>'

@@ -1,0 +1,93 @@
+"""How training went: accuracy by epoch, the parts of the loss, the weight on the residual loss."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from adaptive_labels.lab.analysis.records import is_number
+from adaptive_labels.lab.report.charts import EPOCHS, Axis, Curve, line_chart, over_runs, percent_axis, zoom_start
+from adaptive_labels.lab.report.group_data import MethodData
+from adaptive_labels.lab.report.page import columns
+from adaptive_labels.lab.report.sections import Context, section
+
+# The parts that are summed into the loss; the others are what weighs them.
+_PARTS = {"hard": "hard labels", "residual": "residual", "update": "update of S"}
+
+
+@section(40, title="How training went", link="training")
+def learning_section(context: Context) -> str:
+    """Learning curves of all methods, then weight and loss parts of those that learn residual labels."""
+    drawn = []
+    if curves := _curves(context, "validation_accuracy"):
+        skip = zoom_start(max(len(curve.x) for curve in curves.values()))
+        note = "Percent, mean over seeds; the band is one standard deviation to each side."
+        if skip:
+            note += f" The scale fits the epochs after {skip}; earlier ones may run off the bottom."
+        name, title, words = "validation-accuracy", "Validation accuracy", "Validation accuracy by epoch"
+        y = percent_axis("validation accuracy %")
+        drawn.append(context.lines(name, title, curves, y, note, words=words, skip=skip))
+    if curves := _curves(context, "train_accuracy"):
+        note = "Percent of the training examples, counted during training and after augmentation, if there is any."
+        name, title, words = "training-accuracy", "Training accuracy", "Training accuracy by epoch"
+        drawn.append(context.lines(name, title, curves, percent_axis("training accuracy %"), note, words=words))
+    if curves := _curves(context, "parts", "weight"):
+        kinds = [_weight(method) for method in context.data.methods if method.label in curves]
+        note = f"The factor on the residual loss, mean over seeds. {' '.join(kinds)}"
+        title = "Weight on the residual loss"
+        drawn.append(context.lines("residual-weight", title, curves, Axis("weight", low=0.0), note, words=title))
+    return columns(*drawn, *(_loss_parts(context, method) for method in context.data.methods))
+
+
+def _weight(method: MethodData) -> str:
+    """What the weight on the residual loss of a method is, in a sentence."""
+    record = method.records[0]
+    usual = "waiting" if record.method == "alr-wait" else "running"
+    kind = record.options.get("method.options.residual_weight", usual)
+    if kind in ("running", "batch", "epoch"):
+        return f"{method.label}: 1 − the training accuracy, so that it falls as training gets things right."
+    if kind == "waiting":
+        return (
+            f"{method.label}: the smaller of the training accuracy and 1 − it, so that it is small at first, largest "
+            "halfway and small at the end."
+        )
+    return f"{method.label}: a constant, {kind}."
+
+
+def _loss_parts(context: Context, method: MethodData) -> str:
+    found = {words: _curve(method, "parts", part) for part, words in _PARTS.items()}
+    curves = {words: curve for words, curve in found.items() if curve is not None}
+    if len(curves) < 2:
+        return ""
+    title = f"Parts of the loss of {method.label}"
+    note = (
+        "Cross entropies in nats, each before its weight: of the hard labels, of the residual labels for the network, "
+        "and of the network's predictions for the residual labels."
+    )
+    chart = line_chart(curves, title, EPOCHS, Axis("loss", low=0.0))
+    return context.framed(f"loss-parts-{method.label}", chart, note, title)
+
+
+def _curves(context: Context, *keys: str) -> dict[str, Curve]:
+    curves = {method.label: _curve(method, *keys) for method in context.data.methods}
+    return {label: curve for label, curve in curves.items() if curve is not None}
+
+
+def _curve(method: MethodData, *keys: str) -> Curve | None:
+    """Mean and spread of a figure at the epochs that every seed with a readable history has."""
+    by_seed = [
+        {line["epoch"]: value for line in history if (value := _number(line, *keys)) is not None}
+        for history in method.histories
+    ]
+    shared = sorted(set.intersection(*(set(line) for line in by_seed))) if by_seed else []
+    if not shared:
+        return None
+    values = np.array([[line[epoch] for epoch in shared] for line in by_seed])  # (seeds, epochs)
+    return over_runs(np.array(shared, dtype=np.float64), values)
+
+
+def _number(line: Any, *keys: str) -> float | None:
+    """The finite number under nested ``keys``, if there is one."""
+    for key in keys:
+        line = line.get(key) if isinstance(line, Mapping) else None
+    return float(line) if is_number(line) and np.isfinite(line) else None

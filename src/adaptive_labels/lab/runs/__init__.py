@@ -1,0 +1,26 @@
+"""A run is a folder; finished runs never change. docs/runs.md says what each file holds."""
+
+from adaptive_labels.lab.files import (
+    RunError as RunError,
+    write_bytes as write_bytes,
+    write_json as write_json,
+    write_npz as write_npz,
+)
+from adaptive_labels.lab.runs.arrays import Predictions as Predictions, ResidualLabels as ResidualLabels
+from adaptive_labels.lab.runs.catalogue import check as check, list_runs as list_runs, remove as remove, tidy as tidy
+from adaptive_labels.lab.runs.folder import RunFolder as RunFolder, RunRecorder as RunRecorder
+from adaptive_labels.lab.runs.identity import (
+    RunNames as RunNames,
+    counted as counted,
+    find_run as find_run,
+    names_of as names_of,
+    recipe_hash as recipe_hash,
+    run_id as run_id,
+)
+from adaptive_labels.lab.runs.lock import LockedError as LockedError, RunLock as RunLock
+from adaptive_labels.lab.runs.reference import (
+    read_reference as read_reference,
+    reference_of as reference_of,
+    reference_path as reference_path,
+    write_reference as write_reference,
+)

@@ -1,0 +1,181 @@
+"""The two array files of a run: residual labels over the epochs, and predictions.
+
+Shapes: E stored epochs, K classes, N examples of a split.
+
+``residual_labels.npz`` holds ``epochs`` (E,), ``classes`` (K,) and, up to K = 256, ``labels`` (E, K, K) float32. Above
+that it holds the largest 32 of each row instead: ``indices`` (E, K, 32) int32, the columns, largest first, and
+``values`` (E, K, 32) float32.
+
+``predictions.npz`` holds ``test_logits`` (N, K), ``test_labels`` (N,), and where given ``validation_logits``,
+``validation_labels`` and ``classes`` (K,).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from adaptive_labels.lab.files import RunError, read_npz, write_npz
+
+DENSE_CLASSES = 256
+KEPT_PER_ROW = 32
+# The kind of each array, in numpy's letters, and its shape: a letter is the same length everywhere in a file.
+_RESIDUAL_LABELS = {
+    "epochs": ("iu", "E"),
+    "classes": ("U", "K"),
+    "labels": ("f", "EKK"),
+    "indices": ("iu", "EKL"),
+    "values": ("f", "EKL"),
+}
+_PREDICTIONS = {
+    "test_logits": ("f", "NK"),
+    "test_labels": ("iu", "N"),
+    "validation_logits": ("f", "MK"),
+    "validation_labels": ("iu", "M"),
+    "classes": ("U", "K"),
+}
+_LARGEST = ("indices", "values")
+_CLASS_NUMBERS = ("indices", "test_labels", "validation_labels")
+_PROBABILITIES = ("labels", "values")
+
+
+@dataclass(frozen=True)
+class ResidualLabels:
+    """Residual labels at some epochs: dense, or ``indices`` and ``values`` of the largest of each row (see above)."""
+
+    epochs: NDArray[np.int64]
+    classes: tuple[str, ...]
+    labels: NDArray[np.float32] | None = None
+    indices: NDArray[np.int32] | None = None
+    values: NDArray[np.float32] | None = None
+
+    def matrix(self, position: int = -1) -> NDArray[np.float32]:
+        """The (K, K) matrix of one stored epoch, by its position (the last by default); what was not kept is 0."""
+        if self.labels is not None:
+            return np.asarray(self.labels[position])
+        assert self.indices is not None
+        assert self.values is not None
+        dense = np.zeros((len(self.classes), len(self.classes)), dtype=np.float32)
+        np.put_along_axis(dense, self.indices[position].astype(np.int64), self.values[position], axis=1)
+        return dense
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Logits and labels of the test and perhaps the validation split."""
+
+    test_logits: NDArray[np.floating[Any]]
+    test_labels: NDArray[np.int64]
+    validation_logits: NDArray[np.floating[Any]] | None = None
+    validation_labels: NDArray[np.int64] | None = None
+    classes: tuple[str, ...] | None = None
+
+
+def save_residual_labels(path: Path, epochs: ArrayLike, labels: ArrayLike, classes: Sequence[str]) -> None:
+    """Add the (E, K, K) matrices of later epochs to ``residual_labels.npz``, which is made if it is not there."""
+    numbers, matrices, size = np.asarray(epochs, dtype=np.int64), np.asarray(labels, dtype=np.float32), len(classes)
+    needed = (len(numbers), size, size)
+    if matrices.shape != needed:
+        raise RunError(f"labels has shape {matrices.shape}; {len(numbers)} epochs of {size} classes need {needed}.")
+    if not np.isfinite(matrices).all():
+        raise RunError("labels holds NaN or infinity; residual labels are probabilities.")
+    added: dict[str, NDArray[Any]] = {"epochs": numbers, "labels": matrices}
+    if size > DENSE_CLASSES:
+        indices = np.argsort(-matrices, axis=-1, kind="stable")[..., :KEPT_PER_ROW]
+        values = np.take_along_axis(matrices, indices, axis=-1)
+        added = {"epochs": numbers, "indices": indices.astype(np.int32), "values": values}
+    if path.exists():
+        before, epoch = load_residual_labels(path), numbers[0]
+        if before.classes != tuple(classes):
+            raise RunError(f"{path} has other classes than the matrix of epoch {epoch}.")
+        if len(before.epochs) and before.epochs[-1] >= epoch:
+            raise RunError(f"{path} already reaches epoch {before.epochs[-1]}; epoch {epoch} cannot follow it.")
+        added = {key: np.concatenate([getattr(before, key), array]) for key, array in added.items()}
+    write_npz(path, **added, classes=list(classes))
+
+
+def truncate_residual_labels(path: Path, epoch: int) -> None:
+    """Drop the matrices after ``epoch``, before a run goes on from there."""
+    if epoch == 0:
+        path.unlink(missing_ok=True)
+    if not path.exists():
+        return
+    arrays = read_npz(path)
+    kept = arrays["epochs"] <= epoch
+    if not kept.all():
+        write_npz(path, **{key: value if key == "classes" else value[kept] for key, value in arrays.items()})
+
+
+def load_residual_labels(path: Path) -> ResidualLabels:
+    """Read ``residual_labels.npz`` in either form."""
+    both = {"epochs", "classes"}
+    return ResidualLabels(**_read(path, "residual labels", _RESIDUAL_LABELS, {*both, "labels"}, {*both, *_LARGEST}))
+
+
+def save_predictions(
+    path: Path,
+    *,
+    test_logits: ArrayLike,
+    test_labels: ArrayLike,
+    validation_logits: ArrayLike | None = None,
+    validation_labels: ArrayLike | None = None,
+    classes: Sequence[str] | None = None,
+) -> None:
+    """Write ``predictions.npz``; logits stay float16 or float32 as given, everything wider becomes float32."""
+    arrays = _split("test", test_logits, test_labels)
+    if (validation_logits is None) != (validation_labels is None):
+        raise RunError("validation_logits and validation_labels go together; only one of them was given.")
+    if validation_logits is not None and validation_labels is not None:
+        arrays |= _split("validation", validation_logits, validation_labels)
+    if classes is not None:
+        arrays["classes"] = np.asarray(list(classes))
+        columns = arrays["test_logits"].shape[1]
+        if len(classes) != columns:
+            raise RunError(f"classes has {len(classes)} names; test_logits has {columns} columns.")
+    write_npz(path, **arrays)
+
+
+def load_predictions(path: Path) -> Predictions:
+    """Read ``predictions.npz``."""
+    return Predictions(**_read(path, "predictions", _PREDICTIONS, {"test_logits", "test_labels"}))
+
+
+def _read(path: Path, what: str, layout: Mapping[str, tuple[str, str]], *needed: set[str]) -> dict[str, Any]:
+    """The arrays of a file that are in the ``layout``, checked; at least those of one set of ``needed`` names."""
+    arrays = read_npz(path)
+    if not any(names <= arrays.keys() for names in needed):
+        raise RunError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; these are not {what}.")
+    found = {name: arrays[name] for name in layout if name in arrays}
+    lengths: dict[str, int] = {}
+    for name, array in found.items():
+        kinds, letters = layout[name]
+        fits = array.dtype.kind in kinds and array.ndim == len(letters)
+        if not fits or any(lengths.setdefault(*pair) != pair[1] for pair in zip(letters, array.shape, strict=True)):
+            raise RunError(f"{path} is odd: its '{name}' has the shape {array.shape} and the type {array.dtype}.")
+        if name in _CLASS_NUMBERS and array.size and not 0 <= array.min() <= array.max() < lengths["K"]:
+            raise RunError(f"{path} is odd: its '{name}' must stay within 0 and {lengths['K'] - 1}.")
+        if name in _PROBABILITIES and not (np.isfinite(array) & (array >= 0)).all():
+            raise RunError(f"{path} is odd: its '{name}' holds what is no probability.")
+    if "classes" in found:
+        found["classes"] = tuple(found["classes"].tolist())
+    return found
+
+
+def _split(name: str, logits: ArrayLike, labels: ArrayLike) -> dict[str, NDArray[Any]]:
+    scores = np.asarray(logits)
+    if scores.dtype not in (np.float16, np.float32):
+        scores = scores.astype(np.float32)
+    targets = np.asarray(labels, dtype=np.int64)
+    if scores.ndim != 2 or targets.shape != scores.shape[:1]:
+        raise RunError(
+            f"{name}_logits has shape {scores.shape} and {name}_labels {targets.shape}; need (N, K) and (N,)."
+        )
+    if targets.size and not 0 <= targets.min() <= targets.max() < scores.shape[1]:
+        raise RunError(
+            f"{name}_labels runs from {targets.min()} to {targets.max()}; with {scores.shape[1]} classes it must stay "
+            f"within 0 and {scores.shape[1] - 1}."
+        )
+    return {f"{name}_logits": scores, f"{name}_labels": targets}

@@ -1,0 +1,302 @@
+"""One run, as a folder."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from adaptive_labels.lab.files import (
+    RunError,
+    append_line,
+    file_hash,
+    json_bytes,
+    json_object,
+    plain,
+    whole_lines,
+    write_bytes,
+    write_error,
+    write_json,
+    write_npz,
+)
+from adaptive_labels.lab.runs import arrays, integrity
+from adaptive_labels.lab.runs.environment import describe_environment
+from adaptive_labels.lab.runs.identity import RunNames, counted, find_run, names_of
+from adaptive_labels.lab.runs.lock import RunLock
+
+STATUSES = ("finished", "diverged")
+
+_RESULT_TYPES: dict[str, type | tuple[type, ...]] = {
+    "dataset": str,
+    "model": str,
+    "method": str,
+    "seed": int,
+    "epochs": int,
+    "parameters": dict,
+    "metrics": dict,
+    "seconds": (int, float),
+}
+
+
+def result_problems(result: Mapping[str, Any]) -> list[str]:
+    """What a result lacks, or has of the wrong kind."""
+    problems, missing = [], [key for key in _RESULT_TYPES if key not in result]
+    if missing:
+        problems.append(f"has no {', '.join(missing)}")
+    if result["status"] not in STATUSES:
+        problems.append(f"has the status {result['status']!r}, which is not one of {', '.join(STATUSES)}")
+    for key, kind in {**_RESULT_TYPES, "reason": (str, type(None))}.items():
+        if key in result and (not isinstance(result[key], kind) or isinstance(result[key], bool)):
+            problems.append(f"has a {type(result[key]).__name__} as its {key}")
+    if isinstance(metrics := result.get("metrics"), dict) and not all(isinstance(m, dict) for m in metrics.values()):
+        problems.append("has metrics that are not of splits")
+    return problems
+
+
+class RunFolder:
+    """A run's files, read and written; once ``result.json`` is there, nothing in the folder changes any more.
+
+    ``RunFolder(path)`` opens one that exists, `RunFolder.create` makes one or comes back to it. Nothing is read before
+    it is asked for, so that a damaged folder can still be listed and checked.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not (self.path / "config.json").is_file():
+            raise RunError(f"{self.path} is not a run: it has no config.json.")
+
+    @classmethod
+    def create(cls, out: str | Path, config: Mapping[str, Any]) -> "RunFolder":
+        """Make the folder for ``config`` under ``out``, or open the one an earlier call made."""
+        path = find_run(out, config)
+        _make_folder(path)
+        if not (path / "config.json").exists():
+            write_json(path / "config.json", config)
+        run = cls(path)
+        if not run.finished and (environment := run.environment) is not None:
+            integrity.check_format(path / "environment.json", environment.get("format"))
+        if counted(run.config) != counted(config):
+            raise RunError(f"{path / 'config.json'} was changed: it is not the configuration the run is named by.")
+        return run
+
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
+    @property
+    def name(self) -> str:
+        """The folder's own name, usually what `run_id` gave."""
+        return self.path.name
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The whole resolved configuration; also of a run whose result is damaged, so that it can be named."""
+        hashes = None
+        with contextlib.suppress(RunError):
+            hashes = self.hashes
+        return integrity.read_object(self._verified("config.json", hashes))
+
+    @property
+    def names(self) -> RunNames:
+        """Data set, model, method, seed and epochs, out of the configuration."""
+        return names_of(self.config)
+
+    @property
+    def environment(self) -> dict[str, Any] | None:
+        """What `write_environment` recorded, or None."""
+        return self._perhaps("environment.json")
+
+    @property
+    def examples(self) -> dict[str, Any] | None:
+        """A few test inputs that were taken for another class (``examples.json``), or None."""
+        return self._perhaps("examples.json")
+
+    @property
+    def finished(self) -> bool:
+        """Whether ``result.json`` is there; true of a run that diverged as well."""
+        return (self.path / "result.json").exists()
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """The content of ``result.json`` without its seal, or None while the run is unfinished."""
+        if not self.finished:
+            return None
+        result = {"status": "finished", "reason": None, **self._sealed().content}
+        problems = result_problems(result)
+        if problems:
+            raise RunError(f"{self.path / 'result.json'} {' and '.join(problems)}.")
+        return result
+
+    @property
+    def hashes(self) -> dict[str, str] | None:
+        """The SHA-256 of each file; None while the run is unfinished, or if an earlier version wrote it."""
+        return self._sealed().files if self.finished else None
+
+    def checked(self, name: str) -> Path:
+        """The path of a file of the run, which is what was written: otherwise a `RunError` names it."""
+        return self._verified(name, self.hashes)
+
+    def lock(self) -> RunLock:
+        """A lock to hold while writing: ``with run.lock(): ...``."""
+        return RunLock(self.path)
+
+    def history(self) -> list[dict[str, Any]]:
+        """One dict per epoch; a last line torn by a crash is left out, any other broken line is a `RunError`."""
+        path = self.checked("history.jsonl")
+        found = []
+        for number, line in enumerate(whole_lines(path), start=1):
+            record = json_object(line)
+            if record is None:
+                raise RunError(f"{path}, line {number}, is not a JSON object.")
+            if not isinstance(record.get("epoch"), int):
+                raise RunError(f"{path}, line {number}, has no whole number as its 'epoch'.")
+            found.append(record)
+        return found
+
+    def append_history(self, line: Mapping[str, Any]) -> None:
+        """Add an epoch; its number must be later than the last one's. What a crash tore before is repaired."""
+        path, epoch, before = self._writable("history.jsonl"), line.get("epoch"), self.history()
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 1:
+            raise RunError(f"A history line has epoch {epoch!r}; it must be a whole number from 1 on.")
+        if before and before[-1]["epoch"] >= epoch:
+            raise RunError(f"{path} already reaches epoch {before[-1]['epoch']}; epoch {epoch} cannot follow it.")
+        append_line(path, json_bytes(line))
+
+    def rewind(self, history: Sequence[Mapping[str, Any]]) -> None:
+        """Keep the history and residual labels of these epochs only, before the run goes on after the last of them."""
+        path, lines = self._writable("history.jsonl"), b"".join(json_bytes(line) + b"\n" for line in history)
+        if lines or path.exists():
+            write_bytes(path, lines)
+        arrays.truncate_residual_labels(self.path / "residual_labels.npz", len(history))
+
+    def write_environment(self, command: str | Sequence[str], processes: int = 1) -> None:
+        """Record versions, hardware, processes, command, date and commit; what cannot be found out is null."""
+        found = {**describe_environment(command), "processes": processes}
+        self.write_json("environment.json", {"format": integrity.FORMAT, **found})
+
+    def write_json(self, name: str, data: Any) -> None:
+        """Write a further JSON file into the folder, atomically."""
+        write_json(self._writable(name), data)
+
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """Write a further file into the folder, atomically (``"model.safetensors"``, ``"checkpoint/state.json"``)."""
+        path = self._writable(name)
+        _make_folder(path.parent)
+        write_bytes(path, data)
+
+    def write_npz(self, name: str, /, **given: Any) -> None:
+        """Write further arrays into the folder, atomically."""
+        write_npz(self._writable(name), **given)
+
+    def save_residual_labels(self, epochs: ArrayLike, labels: ArrayLike, classes: Sequence[str]) -> None:
+        """Add later epochs to ``residual_labels.npz``: (E,), (E, K, K) and K names."""
+        arrays.save_residual_labels(self._writable("residual_labels.npz"), epochs, labels, classes)
+
+    def load_residual_labels(self) -> arrays.ResidualLabels | None:
+        """Read ``residual_labels.npz``, or None if the method has none."""
+        path = self.checked("residual_labels.npz")
+        return arrays.load_residual_labels(path) if path.exists() else None
+
+    def save_predictions(self, **given: Any) -> None:
+        """Write ``predictions.npz``: logits and labels by split (see `arrays.save_predictions` for the arguments)."""
+        arrays.save_predictions(self._writable("predictions.npz"), **given)
+
+    def load_predictions(self) -> arrays.Predictions | None:
+        """Read ``predictions.npz``, or None if none were kept."""
+        path = self.checked("predictions.npz")
+        return arrays.load_predictions(path) if path.exists() else None
+
+    def finish(self, result: Mapping[str, Any]) -> None:
+        """Write ``result.json``, after which nothing in the folder may change.
+
+        ``status`` is ``"finished"`` unless given as ``"diverged"``, which needs a ``reason``.
+        """
+        missing = [key for key in _RESULT_TYPES if key not in result]
+        if missing:
+            raise RunError(f"The result of {self.name} has no {', '.join(missing)}.")
+        complete = {**result, "status": result.get("status", "finished"), "reason": result.get("reason")}
+        if complete["status"] not in STATUSES:
+            raise RunError(f"status is {complete['status']!r}; it must be one of {', '.join(STATUSES)}.")
+        if complete["status"] == "diverged" and not complete["reason"]:
+            raise RunError(f"The result of {self.name} is diverged and needs a reason.")
+        if self.finished:
+            self._writable("result.json")
+        written = sorted(path for path in self.path.iterdir() if path.is_file() and not path.name.startswith("."))
+        try:
+            hashes = {path.name: file_hash(path) for path in written}
+        except OSError as error:
+            raise RunError(f"Cannot read {error.filename}: {error.strerror}.") from error
+        self.write_json("result.json", integrity.seal(plain(complete), hashes))
+
+    def _writable(self, name: str) -> Path:
+        if self.finished:
+            raise RunError(f"{self.path} is finished, and finished runs never change; {name} was not written.")
+        return self.path / name
+
+    def _perhaps(self, name: str) -> dict[str, Any] | None:
+        path = self.checked(name)
+        return integrity.read_object(path) if path.exists() else None
+
+    def _verified(self, name: str, hashes: Mapping[str, str] | None) -> Path:
+        if hashes is not None:
+            with self._advice():
+                integrity.verify(self.path / name, hashes.get(name))
+        return self.path / name
+
+    def _sealed(self) -> integrity.Sealed:
+        with self._advice():
+            found = integrity.read_sealed(self.path / "result.json")
+            if found.files is None and self._has_hashes():
+                raise integrity.DamagedError(f"{self.path / 'result.json'} is damaged: its seal is gone.")
+        return found
+
+    def _has_hashes(self) -> bool:
+        """Whether the version that began this run writes hashes at its end."""
+        with contextlib.suppress(RunError):
+            return "format" in integrity.read_object(self.path / "environment.json")
+        return False
+
+    @contextlib.contextmanager
+    def _advice(self) -> Iterator[None]:
+        """A context in which the sentence on a damaged file also says what to do."""
+        try:
+            yield
+        except integrity.DamagedError as error:
+            words = f"Run its command again after `alr runs rm {self.path}`, or put the file back from a copy."
+            raise integrity.DamagedError(f"{error} {words}") from None
+
+
+class RunRecorder:
+    """Writes each epoch into ``run`` as it ends; ``classes`` are the K names for the residual labels."""
+
+    def __init__(self, run: RunFolder, classes: Sequence[str]) -> None:
+        self.run = run
+        self.classes = classes
+
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        """Keep the plain numbers of a finished epoch."""
+        self.run.append_history(record)
+
+    def residual_labels(self, epoch: int, matrix: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+        """Keep the (K, K) residual labels after an epoch."""
+        self.run.save_residual_labels([epoch], matrix[None], self.classes)
+
+    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
+        """The residual labels so far, without the classes' names."""
+        found = self.run.load_residual_labels()
+        every = {} if found is None else vars(found)
+        return {name: array for name, array in every.items() if isinstance(array, np.ndarray)}
+
+    def rewind(self, history: Sequence[Mapping[str, Any]], stored: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Keep these epochs and no others; residual labels as they were ``stored``, if they were."""
+        if stored:
+            self.run.write_npz("residual_labels.npz", **stored, classes=list(self.classes))
+        self.run.rewind(history)
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise write_error(path, error) from error

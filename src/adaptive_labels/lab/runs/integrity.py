@@ -1,0 +1,133 @@
+"""Check that files are unchanged since they were written; hashes of files are made and compared here only.
+
+A *sealed* file is a JSON object that is written after the files it describes. Its key ``seal`` holds the ``format``,
+the SHA-256 of each of those ``files``, and ``sha256``, that of the object's own other content.
+"""
+
+import functools
+import hashlib
+import json
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from adaptive_labels.lab.files import RunError, file_hash, read_json
+
+FORMAT = 2  # of run folders and of checkpoints; 1 had no hashes
+SEAL = "seal"
+_CHECKPOINT = re.compile(r"epoch-([0-9]+)(?:-step-([0-9]+))?")
+# A file changed this shortly before it was hashed may change again within one tick of the file system's clock.
+_UNSETTLED_NANOSECONDS = 50_000_000
+
+
+class DamagedError(RunError):
+    """A file that is not what was written."""
+
+
+class LaterFormatError(RunError):
+    """A file that a later version of this package has written."""
+
+
+class Sealed(NamedTuple):
+    """A sealed file's own content, and the hashes it holds; None if an earlier version wrote it without."""
+
+    content: dict[str, Any]
+    files: dict[str, str] | None
+
+
+def seal(content: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, Any]:
+    """Plain data with a seal that holds the hashes of ``files``."""
+    body = {**content, SEAL: {"format": FORMAT, "files": dict(files)}}
+    return {**content, SEAL: {**body[SEAL], "sha256": digest(body)}}
+
+
+def read_sealed(path: Path) -> Sealed:
+    """Read a sealed file; a `DamagedError` or a `LaterFormatError` if it is not one that this version can trust."""
+    content = read_object(path)
+    if SEAL not in content:
+        return Sealed(content, None)
+    found = content.pop(SEAL)
+    if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
+        raise DamagedError(f"{path} is damaged: its seal cannot be read.")
+    check_format(path, found.get("format"))
+    stored = found.pop("sha256", None)
+    if stored != digest({**content, SEAL: found}):
+        raise DamagedError(f"{path} is damaged: its content is not what was written.")
+    return Sealed(content, found["files"])
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise RunError(f"{path} holds a {type(content).__name__}; it must hold a JSON object.")
+    return content
+
+
+def check_format(path: Path, found: Any) -> None:
+    """Refuse what a later version has written."""
+    if isinstance(found, int) and found > FORMAT:
+        raise LaterFormatError(
+            f"{path} was written by a later version of adaptive-labels (format {found}; this one reads up to "
+            f"{FORMAT}): update it with pip install -U adaptive-labels."
+        )
+
+
+def verify(path: Path, expected: str | None) -> None:
+    """Raise a `DamagedError` unless a file has this hash; None stands for a file that was not written."""
+    try:
+        found = _hash_once(path) if path.exists() else None
+    except OSError as error:
+        raise RunError(f"Cannot read {path}: {error.strerror}.") from None
+    if found == expected:
+        return
+    if found is None:
+        raise DamagedError(f"{path} is missing, although the run is finished.")
+    if expected is None:
+        raise DamagedError(f"{path} was not written by the run: it came later.")
+    raise DamagedError(f"{path} is damaged: its content is not what was written.")
+
+
+def checkpoint_manifests(folder: Path) -> list[Path]:
+    """The sealed files of the checkpoints in a folder, the latest first."""
+    found = [path for path in folder.glob("epoch-*.json") if _CHECKPOINT.fullmatch(path.stem)]
+    return sorted(found, key=checkpoint_place, reverse=True)
+
+
+def checkpoint_place(manifest: Path) -> tuple[int, int]:
+    """After how many epochs a checkpoint was written, and after how many steps of the next one."""
+    found = _CHECKPOINT.fullmatch(manifest.stem)
+    assert found is not None
+    return int(found[1]), int(found[2] or 0)
+
+
+def verify_checkpoint(manifest: Path) -> dict[str, Any]:
+    """The content of a checkpoint's sealed file, once it and the files it speaks for are known to be whole."""
+    content, files = read_sealed(manifest)
+    if files is None:
+        raise DamagedError(f"{manifest} is damaged: it has no seal.")
+    for name, expected in files.items():
+        if not (manifest.parent / name).exists():
+            raise DamagedError(f"{manifest.parent / name} is missing.")
+        verify(manifest.parent / name, expected)
+    return content
+
+
+def digest(values: Mapping[str, Any]) -> str:
+    """SHA-256 of plain data, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode("ascii")).hexdigest()
+
+
+def _hash_once(path: Path) -> str:
+    """The hash of a file, which is read once per process unless it changes."""
+    state = path.stat()
+    if time.time_ns() - state.st_ctime_ns < _UNSETTLED_NANOSECONDS:
+        return file_hash(path)
+    return _hash_of_state(path.absolute(), state.st_ino, state.st_size, state.st_ctime_ns)
+
+
+@functools.lru_cache(maxsize=8192)
+def _hash_of_state(path: Path, *state: int) -> str:
+    return file_hash(path)

@@ -1,0 +1,37 @@
+"""The reference of a comparison: what a plain classifier reaches on the same splits, in a file beside the runs."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from adaptive_labels.lab.files import RunError, plain, write_json
+from adaptive_labels.lab.runs import integrity
+from adaptive_labels.lab.runs.folder import RunFolder
+from adaptive_labels.lab.runs.identity import counted
+
+
+def reference_path(out: str | Path, config: Mapping[str, Any], features: str | None = None) -> Path:
+    """Where the reference for a configuration's data is; ``features`` names the encoder whose features it reads."""
+    key = integrity.digest({"data": counted(config).get("data"), "features": features})[:12]
+    return Path(out) / f"reference-{key}.json"
+
+
+def write_reference(path: Path, reference: Mapping[str, Any]) -> None:
+    """Write a reference, sealed."""
+    write_json(path, integrity.seal(plain(reference), {}))
+
+
+def read_reference(path: Path) -> dict[str, Any] | None:
+    """A reference from its file; None if there is none, or not as it was written: it can be made again in seconds."""
+    try:
+        content, files = integrity.read_sealed(path)
+    except RunError:
+        return None
+    return None if files is None else content
+
+
+def reference_of(run: RunFolder) -> dict[str, Any] | None:
+    """The reference beside a run, for the features that its network reads if there is one for them."""
+    config = run.config
+    paths = [reference_path(run.path.parent, config, name) for name in (run.names.model, None)]
+    return next((found for found in map(read_reference, paths) if found is not None), None)

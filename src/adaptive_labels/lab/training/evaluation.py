@@ -1,0 +1,195 @@
+"""Means over an epoch of training, and predictions and figures for held-out examples."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from adaptive_labels.lab.mapped import let_go, room
+from adaptive_labels.lab.objectives import Inputs
+from adaptive_labels.lab.training import processes
+from adaptive_labels.lab.training.batches import Encoded, Padded, Share, inputs_of, share_of, to_device
+
+LARGE_BATCH = 512
+_PLACES = 2**16  # of a padded batch: 256 words of 256 texts, for which attention needs about as much memory as weights
+# So many logits are kept before the right ones are counted: one large operation costs less than many small ones.
+HELD_LOGITS = 2**18
+
+
+class RunningMeans:
+    """Means of loss, accuracy and loss parts over examples.
+
+    Adding a batch does not wait for the device, and mostly does not compute: `fold` fetches at once what was set aside.
+    The means are those of the batches folded so far.
+    """
+
+    def __init__(self) -> None:
+        self.examples = 0
+        self.loss_sum = 0.0
+        self.correct = 0
+        self.bad_step: int | None = None
+        self.bad_gradient = False  # whether the loss of that step was finite, and its gradient not
+        self._parts: dict[str, tuple[float, int]] = {}
+        self._pending: list[tuple[int, int, Tensor, Mapping[str, Tensor]]] = []  # step, examples, loss, parts
+        self._gradients: list[tuple[int, Tensor]] = []
+        self._logits: list[Tensor] = []
+        self._targets: list[Tensor] = []
+        self._held = 0
+        self._corrects: list[Tensor] = []
+
+    def add(self, step: int, loss: Tensor, logits: Tensor, target: Tensor, parts: Mapping[str, Tensor]) -> None:
+        """Set a batch of a step aside: its mean loss, logits (N, K), labels (N,) and the scalar parts of its loss."""
+        self._pending.append((step, len(target), loss.detach(), parts))
+        self._logits.append(logits.detach())
+        self._targets.append(target)
+        self._held += logits.numel()
+        if self._held >= HELD_LOGITS:
+            self._count_correct()
+
+    def add_gradients(self, step: int, gradients: list[Tensor]) -> None:
+        """Set aside some small gradients of a step as they are; what a step does to them leaves a NaN a NaN."""
+        self._gradients += [(step, gradient) for gradient in gradients]
+
+    def fold(self) -> None:
+        """Fetch what is set aside; `bad_step` becomes the first step with a loss or a gradient that is not finite."""
+        if not self._pending:
+            return
+        losses = torch.stack([loss for _, _, loss, _ in self._pending]).tolist()
+        for (step, count, _, _), loss in zip(self._pending, losses, strict=True):
+            if self.bad_step is None and not math.isfinite(loss):
+                self.bad_step = step
+            self.examples += count
+            self.loss_sum += count * loss
+        gradients = [gradient for _, gradient in self._gradients]
+        sizes = torch.stack(torch._foreach_norm(gradients, ord=math.inf)).tolist() if gradients else []
+        for (step, _), size in zip(self._gradients, sizes, strict=True):
+            if not math.isfinite(size) and (self.bad_step is None or step < self.bad_step):
+                self.bad_step, self.bad_gradient = step, True
+        self._gradients.clear()
+        named = [(name, part, count) for _, count, _, parts in self._pending for name, part in parts.items()]
+        values = torch.stack([part for _, part, _ in named]).tolist() if named else []
+        for (name, _, count), value in zip(named, values, strict=True):
+            total, examples = self._parts.get(name, (0.0, 0))
+            self._parts[name] = (total + count * value, examples + count)
+        self._pending.clear()
+        self._count_correct()
+        self.correct += sum(torch.stack(self._corrects).tolist())
+        self._corrects.clear()
+
+    def _count_correct(self) -> None:
+        if self._logits:
+            logits = self._logits[0] if len(self._logits) == 1 else torch.cat(self._logits)
+            self._corrects.append((logits.argmax(dim=1) == torch.cat(self._targets)).sum())
+            self._logits.clear()
+            self._targets.clear()
+            self._held = 0
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` needs to go on from here, once all is folded."""
+        sums = {"examples": self.examples, "loss_sum": self.loss_sum, "correct": self.correct}
+        return {**sums, "parts": {name: list(both) for name, both in self._parts.items()}}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state`."""
+        self.examples, self.loss_sum, self.correct = state["examples"], state["loss_sum"], state["correct"]
+        self._parts = {name: (total, examples) for name, (total, examples) in state["parts"].items()}
+
+    @property
+    def loss(self) -> float:
+        """Mean loss; NaN or infinite once any loss was."""
+        return self.loss_sum / max(self.examples, 1)
+
+    @property
+    def accuracy(self) -> float:
+        """Fraction of examples whose largest logit was at their label."""
+        return self.correct / max(self.examples, 1)
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """Mean of each part over the examples for which it was named."""
+        return {name: total / examples for name, (total, examples) in self._parts.items()}
+
+
+def evaluate(
+    objective: nn.Module,
+    examples: Encoded,
+    labels: Tensor,
+    *,
+    device: torch.device,
+    batch_size: int = LARGE_BATCH,
+    before_each: Callable[[Share], None] = lambda share: None,
+) -> tuple[float, float]:
+    """Accuracy and mean loss in evaluation mode, where a criterion is plain cross entropy; the mode is put back.
+
+    ``before_each`` is told the share of each batch that this process computes; the loss is that of the whole batch.
+    """
+    means = RunningMeans()
+    with _evaluating(objective):
+        for share, inputs in _shares(examples, batch_size):
+            before_each(share)
+            target = labels[share.piece].to(device)
+            loss, logits = objective(to_device(inputs, device), target)
+            means.add(0, loss, logits, target, {})
+    means.fold()
+    return means.accuracy, means.loss
+
+
+def predicted_batches(
+    model: nn.Module, examples: Encoded, *, batch_size: int = LARGE_BATCH
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the indices (B,) of some examples and their logits (B, K), float32 on the CPU, by a model on any device.
+
+    Several processes compute a share each; the first one gets the whole, the others nothing, (0,) and (0, K).
+    """
+    device = next((tensor.device for tensor in model.state_dict().values()), torch.device("cpu"))
+    with _evaluating(model):
+        for share, inputs in _shares(examples, batch_size):
+            logits = processes.gather(model(to_device(inputs, device)).float().cpu(), share.sizes)
+            yield (share.piece, logits) if processes.rank() == 0 else (share.piece[:0], logits[:0])
+
+
+def predict_logits(
+    model: nn.Module, examples: Encoded, *, batch_size: int = LARGE_BATCH, folder: Path | None = None
+) -> Tensor:
+    """The logits (N, K) of all examples, float32 on the CPU; a great many go to a file without a name in a folder.
+
+    Several processes compute a share each; the first one gets the whole, the others nothing, (0, K).
+    """
+    in_place: Tensor | None = None
+    for indices, logits in predicted_batches(model, examples, batch_size=batch_size):
+        if in_place is None:
+            in_place = torch.from_numpy(room(len(examples) if processes.rank() == 0 else 0, logits.shape[1], folder))
+        in_place[indices] = logits
+        let_go(in_place)
+    assert in_place is not None, "there are no examples"
+    return in_place
+
+
+def _shares(examples: Encoded, batch_size: int) -> Iterator[tuple[Share, Inputs]]:
+    """This process's shares of all examples, with their inputs.
+
+    The examples are in order; those that are padded by their length, in batches that are small where they are long.
+    """
+    order = torch.arange(len(examples))
+    if isinstance(examples, Padded):
+        order = examples.lengths.argsort(stable=True)
+        batch_size = max(1, min(batch_size, _PLACES // max(1, int(examples.lengths.max()))))
+    world, rank, starts = processes.world(), processes.rank(), range(0, len(order), batch_size)
+    shares = [share_of(order[start : start + batch_size], world, rank) for start in starts]
+    return zip(shares, inputs_of(examples, [share.indices for share in shares]), strict=True)
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients, and back to the mode before."""
+    training = module.training
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        module.train(training)

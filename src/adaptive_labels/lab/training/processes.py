@@ -1,0 +1,202 @@
+"""Several processes that train one run: each computes its share of every batch, and the first one writes.
+
+Each process runs the network on its share. Then the logits of all processes are gathered, and every process computes
+the same loss of the whole batch. So methods need not know about processes, and their state is the same everywhere.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+
+from adaptive_labels.errors import UserError
+from adaptive_labels.lab.machine import launched
+
+T = TypeVar("T")
+# A killed process is noticed by its closed connection. Only the first one may work long while the others wait.
+PATIENCE = timedelta(days=1)
+
+
+class LostProcessError(UserError):
+    """Another process of the run has ended; the sentence says how to go on. The first process tells it."""
+
+    told = True
+
+
+def start() -> None:
+    """Join the processes that were started with this one, if there are any."""
+    if launched()[1] > 1 and not dist.is_initialized():
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        store, rank, world = next(rendezvous("env://"))
+        store = _of_this_attempt(store, rank, world)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=PATIENCE)
+
+
+def _of_this_attempt(store: Store, rank: int, world: int) -> Store:
+    """A store without what processes left in it that torchrun has restarted: dead addresses, to which gloo connects.
+
+    The first process names the attempt, and greets every name that is new, until all have answered. Torchrun counts
+    restarts, but on each machine by itself.
+    """
+    attempt = uuid.uuid4().hex
+    if rank > 0:
+        store.set(f"alr/hello/{rank}", attempt)
+        attempt = store.get(f"alr/welcome/{attempt}").decode()
+        store.set(f"alr/joined/{attempt}/{rank}", "")
+    others = range(1, world) if rank == 0 else ()
+    while not all(store.check([f"alr/joined/{attempt}/{other}"]) for other in others):
+        for other in others:
+            if store.check([f"alr/hello/{other}"]):
+                store.set(f"alr/welcome/{store.get(f'alr/hello/{other}').decode()}", attempt)
+        time.sleep(0.02)
+    return PrefixStore(attempt, store)
+
+
+def stop() -> None:
+    """Leave the others, if there are any."""
+    if world() > 1:
+        dist.destroy_process_group()
+
+
+def world() -> int:
+    """How many processes train a run."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Which of them this is, from 0."""
+    return dist.get_rank() if world() > 1 else 0
+
+
+def from_first(make: Callable[[], T]) -> T:
+    """Call ``make`` in the first process, and return its result in all of them; an error there is raised in all."""
+    if world() == 1:
+        return make()
+    box: list[Any] = [None]
+    if rank() == 0:
+        try:
+            box = [(make(), None)]
+        except Exception as error:
+            box = [(None, error)]
+    _together(dist.broadcast_object_list, box, src=0)
+    value, problem = box[0]
+    if problem is not None:
+        problem.told = rank() > 0  # the first process says it
+        raise problem
+    made: T = value
+    return made
+
+
+def gather(rows: Tensor, sizes: Sequence[int]) -> Tensor:
+    """The rows of all processes in their order, as many of each as ``sizes`` says. Only its own have gradients."""
+    own = rows[: sizes[rank()]]
+    if len(sizes) == 1:
+        return own
+    sent = own.new_zeros(max(sizes), *own.shape[1:])
+    sent[: len(own)] = own.detach()
+    received = [torch.empty_like(sent) for _ in sizes]
+    _together(dist.all_gather, received, sent)
+    parts = [part[:size] for part, size in zip(received, sizes, strict=True)]
+    parts[rank()] = own
+    return torch.cat(parts)
+
+
+def share_state(tensors: Iterable[Tensor]) -> None:
+    """Give all processes what the first one has in these tensors."""
+    for tensor in tensors:
+        sent = tensor.contiguous()
+        _together(dist.broadcast, sent, src=0)
+        if sent is not tensor:
+            tensor.copy_(sent)
+
+
+@torch.no_grad()
+def sum_gradients(parameters: Sequence[Tensor], sparse: set[Tensor], notices: Sequence[float]) -> list[float]:
+    """Add up the gradients of all processes in one message, and in two more for each sparse one.
+
+    Returns the sums of ``notices``, a few numbers that travel along.
+    """
+    dense = [parameter for parameter in parameters if parameter not in sparse]
+    given = [float(parameter.grad is not None) for parameter in dense]
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in dense]
+    told = torch.tensor([*given, *notices], device=parameters[0].device)
+    flat = torch.cat([*(gradient.reshape(-1) for gradient in gradients), told])
+    _together(dist.all_reduce, flat)
+    sizes = [gradient.numel() for gradient in gradients]
+    *sums, ends = flat.split([*sizes, len(told)])  # type: ignore[no-untyped-call]
+    found: list[float] = ends.tolist()
+    for parameter, gradient, added, count in zip(dense, gradients, sums, found, strict=False):
+        # A parameter that no process has used keeps no gradient, so that the optimizer leaves it alone.
+        parameter.grad = gradient.copy_(added.view_as(gradient)) if count else None
+    for parameter in parameters:
+        if parameter in sparse:
+            parameter.grad = _summed_rows(parameter)
+    return found[len(given) :]
+
+
+def _summed_rows(parameter: Tensor) -> Tensor:
+    """The sum of a sparse gradient over the processes: the rows of all of them."""
+    own = parameter.grad.coalesce() if parameter.grad is not None else None
+    numbers = parameter.new_zeros(0, dtype=torch.long) if own is None else own.indices()[0]
+    values = parameter.new_zeros(0, *parameter.shape[1:]) if own is None else own.values()
+    counts = [torch.zeros((), dtype=torch.long) for _ in range(world())]
+    _together(dist.all_gather, counts, torch.tensor(len(numbers)))
+    sizes = [int(count) for count in counts]
+    rows = gather(numbers, sizes).unsqueeze(0)
+    return torch.sparse_coo_tensor(rows, gather(values, sizes), parameter.shape).coalesce()
+
+
+class _Sum(torch.autograd.Function):
+    """A sum over the processes; so is its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, own: Tensor) -> Tensor:
+        whole = own.clone()
+        _together(dist.all_reduce, whole)
+        return whole
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return _Sum.forward(ctx, gradients[0].contiguous())
+
+
+def whole_batch_norm(norm: nn.modules.batchnorm._BatchNorm, rows: int, x: Tensor) -> Tensor:
+    """Batch norm in training, by the mean and variance of the first ``rows`` of x (N, C, …) in all processes."""
+    wide, (channels, dims) = x.float(), (x.shape[1], [0, *range(2, x.dim())])
+    own, shape = wide[:rows], (1, channels, *[1] * (x.dim() - 2))
+    sums: Any = _Sum.apply(torch.cat([own.sum(dims), own.new_tensor([own.numel() / channels])]))  # type: ignore[no-untyped-call]
+    count, mean = sums[-1].detach(), sums[:-1] / sums[-1].detach()
+    squares: Any = _Sum.apply((own - mean.view(shape)).square().sum(dims))  # type: ignore[no-untyped-call]
+    variance = squares / count
+    if norm.track_running_stats and norm.num_batches_tracked is not None:
+        norm.num_batches_tracked.add_(1)
+        step = 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        norm.running_mean.lerp_(mean.detach(), step)
+        norm.running_var.lerp_(variance.detach() * (count / (count - 1).clamp_min(1)), step)
+    normal = (wide - mean.view(shape)) * (variance.view(shape) + norm.eps).rsqrt()
+    if norm.weight is not None:
+        normal = normal * norm.weight.view(shape)
+    if norm.bias is not None:
+        normal = normal + norm.bias.view(shape)
+    done: Tensor = normal.to(x.dtype)
+    return done
+
+
+def _together(collective: Callable[..., Any], *given: Any, **options: Any) -> None:
+    """Call something that all processes call; the error says so if one of them has ended."""
+    try:
+        collective(*given, **options)
+    except RuntimeError as error:
+        raise LostProcessError(
+            "another process of this run has ended, or cannot be reached any more: the same command goes on from the "
+            "last checkpoint"
+        ) from error

@@ -1,5 +1,0 @@
-"""The report: one offline page made from finished runs."""
-
-from adaptive_labels.report.report import write_figures, write_report
-
-__all__ = ["write_figures", "write_report"]
