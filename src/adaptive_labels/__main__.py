@@ -4,7 +4,7 @@ import signal
 import sys
 
 # The packages of the extra `lab`, by the names they are imported under.
-NEEDED = ("filelock", "PIL", "rich", "safetensors", "scipy", "sklearn", "typer")
+NEEDED = ("filelock", "jinja2", "pandas", "PIL", "rich", "safetensors", "scipy", "sklearn", "typer")
 
 
 def main() -> None:
