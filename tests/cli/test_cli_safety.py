@@ -196,7 +196,8 @@ def test_a_text_where_a_number_belongs_is_named(alr, texts, option):
 @pytest.mark.parametrize("again", [False, True])
 def test_ctrl_c_outside_of_the_command_is_one_sentence(monkeypatch, capsys, again):
     """Before the command is imported, and while it is ending after an earlier one."""
-    from adaptive_labels import __main__, cli
+    from adaptive_labels import __main__
+    from adaptive_labels.lab import cli
 
     def interrupted():
         try:
@@ -219,7 +220,8 @@ def test_ctrl_c_outside_of_the_command_is_one_sentence(monkeypatch, capsys, agai
 
 
 def test_ctrl_c_while_a_library_in_c_is_loaded_is_one_sentence(monkeypatch, capsys):
-    from adaptive_labels import __main__, cli
+    from adaptive_labels import __main__
+    from adaptive_labels.lab import cli
 
     def interrupted():
         try:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import mmap
-from pathlib import Path
-
 import pytest
 import torch
 from training_parts import Rows
 
-from adaptive_labels import metrics
 from adaptive_labels.lab.data.encoders.text import PaddedIds
 from adaptive_labels.lab.files import RunError
-from adaptive_labels.lab.mapped import let_go, room
 from adaptive_labels.lab.training.batches import arranged, batches
 from adaptive_labels.lab.training.evaluation import predict_logits
 
@@ -96,30 +91,3 @@ def test_many_logits_go_to_a_file_that_leaves_nothing(tmp_path, monkeypatch) -> 
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(RunError, match="Cannot write"):
         predict_logits(model, examples, folder=tmp_path / "nothing")
-
-
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the resident memory is read from /proc")
-def test_what_was_read_of_a_file_does_not_stay_in_memory(tmp_path, monkeypatch) -> None:
-    """Of 64 MB of logits in a file only the rows that are looked at are resident, and they keep their values."""
-
-    def resident() -> int:  # bytes
-        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
-
-    monkeypatch.setattr("adaptive_labels.lab.mapped.LARGEST_HELD", 100)
-    monkeypatch.setattr("adaptive_labels.metrics.rows._AT_ONCE", 2**16)
-    rows, labels = torch.randn(64, 1000), torch.arange(16_000) % 1000
-    logits = torch.from_numpy(room(16_000, 1000, tmp_path))
-    before = resident()
-    for start in range(0, 16_000, 64):
-        logits[start : start + 64] = rows
-        let_go(logits)
-    assert resident() - before < 8e6
-    found = metrics.nll(logits, labels)
-    assert resident() - before < 16e6
-    held = torch.empty(1000, 1000).copy_(logits[:1000])
-    assert resident() - before > 4e6
-    let_go(logits)
-    assert torch.equal(held[:64], rows)
-    assert found == metrics.nll(logits.clone(), labels)
-    let_go(held)  # is in memory, and stays as it is
-    assert torch.equal(held[64:128], rows)
