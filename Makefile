@@ -43,10 +43,8 @@ lint: $(VENV)/.installed-dev ## ruff and mypy
 docs: $(VENV)/.installed-dev ## run every example in the docs and docstrings
 	$(BIN)/python -m pytest -n 2 tests/test_docs.py
 
-bench: $(VENV)/.installed-dev ## time losses, training and data pipelines beside plain ones, as ratios
-	$(BIN)/alr bench loss
-	$(BIN)/alr bench train
-	$(BIN)/alr bench data
+bench: $(VENV)/.installed-dev ## time losses, training and data pipelines, as ratios to plain ones
+	for script in loss train data; do $(BIN)/python benchmarks/$$script.py || exit; done
 
 results: $(VENV)/.installed-dev ## make the tables of results/ from its records
 	$(BIN)/alr study tables --template studies/ablations.md --page docs/ablations.md

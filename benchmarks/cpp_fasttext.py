@@ -24,7 +24,6 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 import torch
 
-from adaptive_labels.lab.benchmarks.measure import as_csv, described
 from adaptive_labels.lab.config import RunConfig
 from adaptive_labels.lab.data import Dataset, Examples
 from adaptive_labels.lab.data.encoders.hashes import Words
@@ -34,6 +33,7 @@ from adaptive_labels.lab.training.evaluation import predict_logits
 from adaptive_labels.lab.training.loop import fit
 from adaptive_labels.lab.training.progress import SilentReporter
 from adaptive_labels.lab.training.recorders import SilentRecorder
+from measure import as_csv, described
 
 TASK = "ag_news-fasttext-short"
 # Those of the C++ program's paper for this data but for more dimensions and epochs, by which it gains.

@@ -21,13 +21,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from adaptive_labels.lab.benchmarks.measure import peak_memory
 from adaptive_labels.lab.config import TrainingConfig
 from adaptive_labels.lab.models import create_model
 from adaptive_labels.lab.objectives import Distilled, Mutual, Supervised
 from adaptive_labels.lab.training import processes
 from adaptive_labels.lab.training.checkpoints import write_checkpoint
 from adaptive_labels.losses import METHODS, create_loss
+from measure import peak_memory
 
 
 def milliseconds(work: Callable[[], Any], rounds: int = 3) -> float:

@@ -38,12 +38,8 @@ ROOMS: dict[str, set[str]] = {
         *("lab/report", "lab/runs", "lab/training"),
     },
     "lab/paper": {"lab/analysis", "lab/config", "lab/data", "lab/experiments", "lab/report", "lab/runs"},
-    "lab/benchmarks": {
-        *("losses", "lab/analysis", "lab/config", "lab/data", "lab/experiments", "lab/models", "lab/objectives"),
-        *("lab/report", "lab/runs", "lab/training"),
-    },
     "lab/cli": {
-        *("losses", "lab/analysis", "lab/benchmarks", "lab/config", "lab/data", "lab/experiments", "lab/models"),
+        *("losses", "lab/analysis", "lab/config", "lab/data", "lab/experiments", "lab/models"),
         *("lab/paper", "lab/report", "lab/runs", "lab/training"),
     },
 }
@@ -72,7 +68,6 @@ OUTSIDE: dict[str, set[str]] = {
         *("mlflow", "wandb"),  # only for the tracker of that name
     },
     "lab/paper": {"numpy", "torch"},
-    "lab/benchmarks": {"torch", "numpy", "PIL", "sklearn"},  # the last two to measure beside
     "lab/cli": {"typer", "rich", "torch"},
 }
 

@@ -3,6 +3,7 @@
 The variants take turns, and medians are compared.
 """
 
+import argparse
 import itertools
 import os
 import statistics
@@ -10,6 +11,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +20,8 @@ from adaptive_labels.lab import tables
 from adaptive_labels.lab.runs.environment import describe_environment
 
 LEAST_REPEATS = 5
+RESULTS = Path(__file__).parent / "results"
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # the profiler warns of memory that it has not seen taken
 
 Step = Callable[[], object]
 Row = dict[str, Any]
@@ -171,3 +175,24 @@ def as_text(result: Mapping[str, Any]) -> str:
 
     head = f"Times of {result['unit']} [p20, p80]; {result['threads']} threads; {result['clock']}."
     return "\n".join([head, *grouped(result["rows"], lambda row: str(row[result["group"]]), cells)])
+
+
+def make_parser(words: str | None) -> argparse.ArgumentParser:
+    """The options that all measurements have."""
+    parser = argparse.ArgumentParser(description=words, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=60.0, help="about how long to measure in all")
+    parser.add_argument("--threads", type=int, default=0, help="threads of torch; 0 leaves them as they are")
+    parser.add_argument("--cpu-time", action="store_true", help="count processor time, for a busy machine")
+    parser.add_argument("--csv", type=Path, help="where the rows go")
+    return parser
+
+
+def measure(bench: Callable[..., dict[str, Any]], options: argparse.Namespace) -> None:
+    """Call ``bench`` with the options that are its own, print the rows, and write them if that is asked for."""
+    settings = dict(vars(options))
+    csv, threads = settings.pop("csv"), settings.pop("threads")
+    torch.set_num_threads(threads or torch.get_num_threads())
+    result = bench(**settings)
+    print(as_text(result))
+    if csv is not None:
+        csv.write_text(as_csv(result), encoding="utf-8")

@@ -1,11 +1,14 @@
-"""`alr bench start`: how long imports and commands take to start, each in its own process."""
+"""How long imports and commands take to start, each in its own process.
+
+python benchmarks/start.py [--seconds 60]
+"""
 
 import subprocess
 import sys
 from collections.abc import Mapping
 from typing import Any
 
-from adaptive_labels.lab.benchmarks.measure import Step, described, ratio_row, turns
+from measure import Step, described, make_parser, measure, ratio_row, turns
 
 REFERENCE = "import torch"
 MAIN = "from adaptive_labels.lab.cli import main; main()"
@@ -35,7 +38,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def bench_start(seconds: float = 60.0, commands: Mapping[str, tuple[str, ...]] = COMMANDS) -> dict[str, Any]:
+def bench_start(
+    seconds: float = 60.0, cpu_time: bool = False, commands: Mapping[str, tuple[str, ...]] = COMMANDS
+) -> dict[str, Any]:
     """Measure every command from its start to its end, as multiples of ``import torch``, which most must wait for."""
     steps = {name: _process(arguments) for name, arguments in commands.items()}
     times = turns(steps, seconds, warm_up=1)
@@ -56,3 +61,7 @@ def _process(arguments: tuple[str, ...]) -> Step:
             raise ValueError(f"{' '.join(arguments[1:]) or arguments[0]!r} ended with {done.returncode}: {last}")
 
     return run
+
+
+if __name__ == "__main__":
+    measure(bench_start, make_parser(__doc__).parse_args())

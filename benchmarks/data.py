@@ -1,4 +1,6 @@
-"""`alr bench data`: images and texts prepared for a network per second, compared with the usual libraries.
+"""Images and texts prepared for a network per second, compared with the usual libraries.
+
+    python benchmarks/data.py [--seconds 60] [--batch 128] [--threads 1]
 
 Images: flip, pad and crop, normalise; from the same uint8 images in memory to a float32 tensor (N, 3, 32, 32). They are
 random noise: none of the operations looks at what they show. Texts: turned into the numbers of their hashed words and
@@ -16,10 +18,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from adaptive_labels.lab.benchmarks.measure import Step, described, peak_of_all, ratio_row, turns
 from adaptive_labels.lab.data.augment import random_crop, random_flip
 from adaptive_labels.lab.data.encoders.images import ImageEncoder, ImageTensors
 from adaptive_labels.lab.data.encoders.ngrams import HashedNgrams
+from measure import Step, described, make_parser, measure, peak_of_all, ratio_row, turns
 
 SIZE, PADDING, IMAGES, BATCHES_PER_TURN = 32, 4, 10_000, 8
 OURS, PILLOW = "whole batches", "Pillow, image by image"
@@ -111,3 +113,15 @@ def text_pipelines(texts: list[str], pieces: bool) -> dict[str, Step]:
     vectorizer = HashingVectorizer(n_features=BUCKETS, **kind)
     found[VECTORIZER] = lambda: vectorizer.transform(texts)
     return found
+
+
+def main() -> None:
+    parser = make_parser(__doc__)
+    parser.add_argument("--batch", type=int, default=128, help="images per batch")
+    parser.add_argument("--images", type=int, default=IMAGES, help="images in memory")
+    parser.add_argument("--texts", type=int, default=5_000, help="texts that are encoded at once")
+    measure(bench_data, parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

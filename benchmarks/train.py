@@ -1,4 +1,6 @@
-"""`alr bench train`: the training loop compared with a bare PyTorch loop, and ALR-S compared with the baseline.
+"""The training loop compared with a bare PyTorch loop, and ALR-S compared with the baseline.
+
+    python benchmarks/train.py [--networks preact-resnet18-w16,fasttext] [--aims-only] [--compiled] [--threads 1]
 
 In a turn each variant makes a new optimizer, trains the same network on the same examples for an epoch (texts: three)
 and evaluates it on held-out ones, a ninth as many, as the project's loop always does. The bare loop counts, checks and
@@ -16,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from adaptive_labels.errors import UserError
-from adaptive_labels.lab.benchmarks.measure import Row, Step, described, peak_memory, ratio_row, turns
 from adaptive_labels.lab.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 from adaptive_labels.lab.data import Examples
 from adaptive_labels.lab.data.augment import random_crop, random_flip
@@ -32,6 +33,7 @@ from adaptive_labels.lab.training.loop import fit
 from adaptive_labels.lab.training.progress import SilentReporter
 from adaptive_labels.lab.training.recorders import SilentRecorder
 from adaptive_labels.losses import create_loss
+from measure import Row, Step, described, make_parser, measure, peak_memory, ratio_row, turns
 
 NETWORKS = ("preact-resnet18-w16", "airbench-w32", "resnet32", "fasttext")
 FULL = "preact-resnet18"
@@ -244,3 +246,17 @@ def rows_of(task: Task, times: dict[str, list[float]], memory: dict[str, int]) -
         what = {"network": task.network, "batch": task.config.batch_size, "examples": examples, "variant": name}
         rows.append({**what, **row, "examples_per_second": rate, "peak_bytes": memory[name]})
     return rows
+
+
+def main() -> None:
+    parser = make_parser(__doc__)
+    parser.add_argument("--networks", type=lambda text: text.split(","), default=NETWORKS, help="NAME,...")
+    parser.add_argument("--aims-only", action="store_true", help="only what has an aim, more often")
+    parser.add_argument("--compiled", action="store_true", help="torch.compile, too; takes minutes")
+    parser.add_argument("--examples", type=int, help="of an epoch")
+    parser.add_argument("--batch", type=int, help="examples of a step")
+    measure(bench_train, parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""`alr bench`: times on this machine, as ratios to a named reference measured in turns with them."""
