@@ -22,7 +22,7 @@ from adaptive_labels import AdaptiveLabelLoss
 from adaptive_labels.lab.analysis.residual_labels import agreement
 from adaptive_labels.lab.data import load_dataset
 from adaptive_labels.lab.data.encoders.ngrams import HashedNgrams
-from adaptive_labels.lab.data.readers import towns
+from adaptive_labels.lab.data.sources import towns
 from adaptive_labels.lab.models import create_model
 
 COUNTRIES, BATCH, RATE = 77, 256, 0.01

@@ -30,7 +30,7 @@ import torch
 from adaptive_labels.lab.data import Dataset, load_dataset
 from adaptive_labels.lab.data.cache import CACHE
 from adaptive_labels.lab.data.encoders import encode, fit_encoder
-from adaptive_labels.lab.data.readers.zhang import YAHOO_ANSWERS
+from adaptive_labels.lab.data.sources.zhang import YAHOO_ANSWERS
 from adaptive_labels.lab.data.splits import assemble
 
 RESULTS = Path(__file__).parent / "results"

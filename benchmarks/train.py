@@ -21,7 +21,7 @@ from adaptive_labels.errors import UserError
 from adaptive_labels.lab.config import DataConfig, ModelConfig, RunConfig, TrainingConfig
 from adaptive_labels.lab.data import Examples
 from adaptive_labels.lab.data.augment import random_crop, random_flip
-from adaptive_labels.lab.data.encoders.features import Features
+from adaptive_labels.lab.data.encoders.embeddings import Vectors
 from adaptive_labels.lab.data.encoders.images import ImageEncoder
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.machine import usable_cores
@@ -121,7 +121,7 @@ def _images(name: str, examples: int | None, batch: int | None) -> Task:
     in_bytes = encoder.encode(raw[:count]), encoder.encode(raw[count:])
     every = [torch.arange(len(images)) for images in in_bytes]
     # As floats already, so that only the loop is measured.
-    train, validation = (Features(images.batch(rows), rows) for images, rows in zip(in_bytes, every, strict=True))
+    train, validation = (Vectors(images.batch(rows), rows) for images, rows in zip(in_bytes, every, strict=True))
     config = TrainingConfig(
         epochs=1,
         batch_size=batch,

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from adaptive_labels.lab.data.readers.cifar import CIFAR10, CIFAR100, Cifar
+from adaptive_labels.lab.data.sources.cifar import CIFAR10, CIFAR100, Cifar
 
 CLASSES = {"cifar10": ["cat", "dog", "ship"], "cifar100": ["apple", "bee", "cloud", "dolphin"]}
 

@@ -10,7 +10,7 @@ import tarfile
 from dataclasses import replace
 from pathlib import Path
 
-from adaptive_labels.lab.data.readers.zhang import ZhangTexts
+from adaptive_labels.lab.data.sources.zhang import ZhangTexts
 
 PER_CLASS = {"train": 12, "test": 3}
 

@@ -25,7 +25,7 @@ from test_cli_integrity import FIXTURES
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab.config import load_toml
 from adaptive_labels.lab.data.dataset import DataError
-from adaptive_labels.lab.data.readers.tables import read_table
+from adaptive_labels.lab.data.sources.tables import read_table
 
 RAISED = "the environment variable {} raises this limit"
 ROWS = [("bread and soup", "food"), ("a song", "music"), ("the match", "sport")] * 4

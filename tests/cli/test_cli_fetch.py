@@ -16,7 +16,7 @@ import pytest
 
 from adaptive_labels.lab import data
 from adaptive_labels.lab.data.downloads import download
-from adaptive_labels.lab.data.readers.cifar import CIFAR100, Cifar
+from adaptive_labels.lab.data.sources.cifar import CIFAR100, Cifar
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
 from cifar_files import make_cifar, write_archive, write_folder

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from adaptive_labels.lab import data
-from adaptive_labels.lab.data.readers.zhang import AG_NEWS, YELP_FULL, ZhangTexts
+from adaptive_labels.lab.data.sources.zhang import AG_NEWS, YELP_FULL, ZhangTexts
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
 from zhang_files import make_zhang, write_archive, write_folder

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab.data import encoder_from_dict, encoder_to_dict
-from adaptive_labels.lab.data.encoders.image_features import HubImageFeatures
-from adaptive_labels.lab.data.encoders.text_features import HubTextFeatures
+from adaptive_labels.lab.data.encoders.image_embeddings import HubImageEmbeddings
+from adaptive_labels.lab.data.encoders.text_embeddings import HubTextEmbeddings
 from adaptive_labels.lab.models import create_model
 from adaptive_labels.lab.models.pretrained import hub
 
@@ -55,7 +55,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # Transfo
 
 def test_texts_become_the_mean_of_their_tokens(transformers, bert):
     texts = ["we like bread", "goal", ""]
-    encoder = HubTextFeatures.fit(texts, name=str(bert))
+    encoder = HubTextEmbeddings.fit(texts, name=str(bert))
     assert encoder.max_tokens == 40
     model = transformers.AutoModel.from_pretrained(bert).eval()
     with torch.no_grad():
@@ -65,12 +65,12 @@ def test_texts_become_the_mean_of_their_tokens(transformers, bert):
     again = encoder_from_dict(encoder_to_dict(encoder)).encode(texts)
     assert torch.equal(again.batch(torch.arange(3)), found)
     with pytest.raises(ValueError, match="max_tokens is 41; it must be from 3 to 40"):
-        HubTextFeatures.fit(texts, name=str(bert), max_tokens=41)
+        HubTextEmbeddings.fit(texts, name=str(bert), max_tokens=41)
 
 
 def test_images_are_normalised_as_the_folder_says(transformers, vit):
     images = torch.randint(256, (2, 3, 20, 20), dtype=torch.uint8)
-    encoder = HubImageFeatures.fit(images, name=str(vit))
+    encoder = HubImageEmbeddings.fit(images, name=str(vit))
     assert (encoder.input_size, encoder.mean, encoder.sizes["in_features"]) == (48, (0.5,) * 3, 12)
     model = transformers.AutoModel.from_pretrained(vit).eval()
     given = F.interpolate((images / 255 - 0.5) / 0.25, (48, 48), mode="bicubic", align_corners=False)
@@ -78,7 +78,7 @@ def test_images_are_normalised_as_the_folder_says(transformers, vit):
         expected = model(pixel_values=given).last_hidden_state.mean(1)
     assert torch.allclose(encoder.encode(images).batch(torch.arange(2)), expected, atol=5e-3)
     with pytest.raises(ValueError, match="input_size is 64; this network reads 48 only"):
-        HubImageFeatures.fit(images, name=str(vit), input_size=64)
+        HubImageEmbeddings.fit(images, name=str(vit), input_size=64)
 
 
 @pytest.mark.parametrize("tune", [False, True])

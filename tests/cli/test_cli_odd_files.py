@@ -93,7 +93,7 @@ def test_a_result_that_lacks_a_field_or_has_it_of_another_kind(alr, run, key):
         [],
         {},
         {"kind": "nope", "settings": {}},
-        {"kind": "text", "settings": {"x": 1}},
+        {"kind": "ngrams", "settings": {"x": 1}},
         {"kind": "words", "settings": []},
     ],
     ids=str,
@@ -189,7 +189,7 @@ def test_odd_initial_labels(alr, tmp_path, odd):
 
 
 def test_an_archive_with_a_huge_member_is_not_read_whole(alr, tmp_path, monkeypatch):
-    from adaptive_labels.lab.data.readers import cifar
+    from adaptive_labels.lab.data.sources import cifar
 
     monkeypatch.setattr(cifar, "LARGEST_MEMBER", 1000)
     with tarfile.open(tmp_path / "cifar-100-python.tar.gz", "w:gz") as archive:

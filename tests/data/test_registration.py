@@ -100,37 +100,3 @@ def test_an_encoder():
     assert encoder_from_dict(encoder_to_dict(encoder)) == encoder
     with pytest.raises(UserError, match=r"no encoder makes 'lenghts', only .*; did you mean lengths"):
         encoder_options("lenghts")
-
-
-@pytest.mark.parametrize(
-    "stored",
-    [
-        {
-            "kind": "text",
-            "settings": {
-                "words": True, "word_ngrams": 2, "char_ngrams": [1, 4], "buckets": 100, "lowercase": True,
-                "normalise": False, "max_length": 4096,
-            },
-        },
-        {
-            "kind": "words",
-            "settings": {
-                "words": ["a", "town"], "lowercase": True, "normalise": False, "max_length": 99, "max_words": 7,
-            },
-        },
-        {
-            "kind": "characters",
-            "settings": {"alphabet": "abc", "length": 20, "lowercase": True, "normalise": False, "reverse": True},
-        },
-        {"kind": "image", "settings": {"mean": [0.5], "std": [0.2], "size": [8, 8], "channels": 1}},
-        {"kind": "image", "settings": {"mean": [0.5], "std": [0.2], "size": [8, 8], "channels": 1, "resize": 9}},
-    ],
-    ids=lambda stored: stored["kind"],
-)  # fmt: skip
-def test_what_earlier_versions_have_stored_is_read_and_written_again(stored):
-    again = encoder_to_dict(encoder_from_dict(stored))
-    assert again["kind"] == stored["kind"]
-    assert list(again["settings"]) == list(stored["settings"])
-    assert {name: list(value) if isinstance(value, tuple) else value for name, value in again["settings"].items()} == (
-        stored["settings"]
-    )

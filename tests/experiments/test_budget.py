@@ -20,8 +20,8 @@ from adaptive_labels.lab.cli.app import began
 from adaptive_labels.lab.cli.compare import at_a_time
 from adaptive_labels.lab.config import ConfigError, RunConfig, from_dict, to_dict
 from adaptive_labels.lab.data import DataError, Dataset, load_dataset, read_once
-from adaptive_labels.lab.data.encoders import features
-from adaptive_labels.lab.data.readers import images
+from adaptive_labels.lab.data.encoders import embeddings
+from adaptive_labels.lab.data.sources import images
 from adaptive_labels.lab.experiments import budget as budgets, comparison, estimate
 from adaptive_labels.lab.experiments.comparison import make_plan, run_plan
 from adaptive_labels.lab.experiments.executors import Event, Job, LateError, Teller
@@ -321,7 +321,7 @@ def test_an_encoder_that_is_slower_than_it_seemed_is_given_up_in_time(
     monkeypatch.setattr(comparison, "seconds_of_encoding", lambda config, *_: float("net-lite" in str(config.model)))
 
     clock = Clock()
-    monkeypatch.setattr(features, "time", SimpleNamespace(time=clock))
+    monkeypatch.setattr(embeddings, "time", SimpleNamespace(time=clock))
 
     class Slow(torch.nn.Module):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ from safetensors.torch import load, load_file
 from torch import Tensor, nn
 
 import adaptive_labels
-from adaptive_labels.lab.data.encoders.features import Features
+from adaptive_labels.lab.data.encoders.embeddings import Vectors
 from adaptive_labels.lab.experiments.half_precision import compact_logits, weights_file
 from adaptive_labels.lab.experiments.prediction import Predictor
 from adaptive_labels.lab.runs import RunFolder, list_runs
@@ -20,9 +20,9 @@ from adaptive_labels.lab.runs.catalogue import check
 from adaptive_labels.lab.training.evaluation import predict_logits
 
 
-def examples_of(count: int = 200, width: int = 6) -> Features:
+def examples_of(count: int = 200, width: int = 6) -> Vectors:
     values = torch.randn(count, width, generator=torch.Generator().manual_seed(0))
-    return Features(values, torch.arange(count))
+    return Vectors(values, torch.arange(count))
 
 
 class Scaled(nn.Module):

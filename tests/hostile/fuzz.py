@@ -61,7 +61,7 @@ def with_atheris(name: str, minutes: float) -> NoReturn:
     import atheris
 
     with atheris.instrument_imports(
-        include=["adaptive_labels.lab.data.readers", "adaptive_labels.lab.files", "csv", "json"]
+        include=["adaptive_labels.lab.data.sources", "adaptive_labels.lab.files", "csv", "json"]
     ):
         from fuzz_targets import LIMITS, TARGETS, seeds
 

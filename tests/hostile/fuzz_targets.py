@@ -19,8 +19,8 @@ from adaptive_labels.errors import UserError
 from adaptive_labels.lab.analysis import group_records, read_records, verdict
 from adaptive_labels.lab.config import load_toml, to_dict
 from adaptive_labels.lab.data import load_dataset
-from adaptive_labels.lab.data.readers.images import decode_files
-from adaptive_labels.lab.data.readers.tables import TABLE_SUFFIXES
+from adaptive_labels.lab.data.sources.images import decode_files
+from adaptive_labels.lab.data.sources.tables import TABLE_SUFFIXES
 from adaptive_labels.lab.runs import RunFolder, check
 from adaptive_labels.lab.training.checkpoints import read_checkpoint
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from adaptive_labels.lab.data import Dataset, Examples
-from adaptive_labels.lab.data.encoders.features import Features
+from adaptive_labels.lab.data.encoders.embeddings import Vectors
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.models.features import FeatureHead, Tuned
 
@@ -73,9 +73,9 @@ def test_a_network_starts_with_the_features_of_the_encoder_as_it_is() -> None:
     class Reader:
         tune: bool = True
 
-        def encode(self, given: Any) -> Features:
+        def encode(self, given: Any) -> Vectors:
             assert not self.tune
-            return Features(inputs.half(), torch.arange(len(given)))
+            return Vectors(inputs.half(), torch.arange(len(given)))
 
     class Model(nn.Module):
         def start(self, *given: Any) -> None:

@@ -82,7 +82,7 @@ class TestEveryModel:
         inputs = inputs_for(name)
         if isinstance(inputs, torch.Tensor):
             single = inputs[2:3]
-        elif MODELS[name].reads == "features":
+        elif MODELS[name].reads == "ngrams":
             single = inputs[0][6:9], torch.tensor([0])
         else:
             single = inputs[0][2:3, :4], inputs[1][2:3]  # without the padding

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from adaptive_labels.lab.data import encoder_from_dict, encoder_to_dict, load_dataset
-from adaptive_labels.lab.data.encoders.image_features import EfficientNetFeatures
+from adaptive_labels.lab.data.encoders.image_embeddings import EfficientNetEmbeddings
 from adaptive_labels.lab.models.pretrained.efficientnet_lite import (
     PACKAGE,
     EfficientNetLite0,
@@ -77,7 +77,7 @@ def test_the_weights_know_their_own_photographs():
 @needs_weights
 def test_small_images_are_enlarged_less():
     sizes = [(32, 32), (128, 500), (129, 129), (224, 224)]
-    seen = [EfficientNetFeatures.fit(torch.zeros(1, 3, *size, dtype=torch.uint8)).input_size for size in sizes]
+    seen = [EfficientNetEmbeddings.fit(torch.zeros(1, 3, *size, dtype=torch.uint8)).input_size for size in sizes]
     assert seen == [160, 160, 224, 224]
 
 
@@ -87,7 +87,7 @@ def test_small_images_are_enlarged_less():
 def test_images_become_features(channels, tmp_path, monkeypatch):
     monkeypatch.setenv("ALR_CACHE", str(tmp_path))
     images = torch.randint(256, (3, channels, 20, 24), dtype=torch.uint8)
-    encoder = EfficientNetFeatures.fit(images, input_size=64)
+    encoder = EfficientNetEmbeddings.fit(images, input_size=64)
     encoded = encoder.encode(images)
     assert encoded.batch(torch.arange(3)).shape == (3, 1280)
     again = encoder_from_dict(encoder_to_dict(encoder)).encode(images[1:])
@@ -99,16 +99,16 @@ def test_images_become_features(channels, tmp_path, monkeypatch):
 def test_options_are_checked():
     mean = (0.5, 0.5, 0.5)
     with pytest.raises(ValueError, match="input_size is 16; it must be from 32 to 1024"):
-        EfficientNetFeatures(mean, mean, (8, 8), 3, input_size=16)
+        EfficientNetEmbeddings(mean, mean, (8, 8), 3, input_size=16)
     with pytest.raises(ValueError, match=r"input_size is 64\.5; it must be a whole number"):
-        EfficientNetFeatures(mean, mean, (8, 8), 3, input_size=64.5)
+        EfficientNetEmbeddings(mean, mean, (8, 8), 3, input_size=64.5)
     with pytest.raises(ValueError, match="is not known here"):
-        EfficientNetFeatures(mean, mean, (8, 8), 3, weights="0" * 64)
+        EfficientNetEmbeddings(mean, mean, (8, 8), 3, weights="0" * 64)
 
 
 def test_features_of_pixels_that_are_normalised_otherwise_are_others():
     low, high = ((value,) * 3 for value in (0.4, 0.5))
-    keys = [EfficientNetFeatures(*how, (8, 8), 3).cache_key() for how in ((low, low), (high, low), (low, high))]
+    keys = [EfficientNetEmbeddings(*how, (8, 8), 3).cache_key() for how in ((low, low), (high, low), (low, high))]
     assert all(keys.count(key) == 1 for key in keys)
 
 

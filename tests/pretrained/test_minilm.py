@@ -9,8 +9,8 @@ import torch
 from torch.nn import functional as F
 
 from adaptive_labels.lab.data import encoder_from_dict, encoder_to_dict
-from adaptive_labels.lab.data.encoders import features
-from adaptive_labels.lab.data.encoders.text_features import MiniLMFeatures
+from adaptive_labels.lab.data.encoders import embeddings
+from adaptive_labels.lab.data.encoders.text_embeddings import MiniLMEmbeddings
 from adaptive_labels.lab.models.pretrained.minilm import PACKAGE, MiniLM, load_minilm, tokenize
 
 try:
@@ -72,10 +72,10 @@ def test_features_are_those_of_transformers():
 def test_texts_become_features_once(tmp_path, monkeypatch):
     pytest.importorskip("tokenizers")
     monkeypatch.setenv("ALR_CACHE", str(tmp_path))
-    monkeypatch.setattr(features, "KEPT_FROM", 2)
-    encoder = MiniLMFeatures.fit(TEXTS)
+    monkeypatch.setattr(embeddings, "KEPT_FROM", 2)
+    encoder = MiniLMEmbeddings.fit(TEXTS)
     told = []
-    with features.encoding_progress(lambda done, total: told.append((done, total))):
+    with embeddings.encoding_progress(lambda done, total: told.append((done, total))):
         encoded = encoder.encode(TEXTS)
     assert told[-1] == (5, 5)  # equal texts are encoded once
     again = encoder_from_dict(encoder_to_dict(encoder)).encode(TEXTS[::-1])
@@ -89,6 +89,6 @@ def test_texts_become_features_once(tmp_path, monkeypatch):
 
 def test_options_are_checked():
     with pytest.raises(ValueError, match="max_tokens is 2; it must be from 3 to 512"):
-        MiniLMFeatures(max_tokens=2)
+        MiniLMEmbeddings(max_tokens=2)
     with pytest.raises(ValueError, match="is not known here"):
-        MiniLMFeatures(weights="0" * 64)
+        MiniLMEmbeddings(weights="0" * 64)

@@ -26,7 +26,7 @@ from adaptive_labels.lab.data.encoders import (
     fit_encoder as fit_encoder,
     register_encoder as register_encoder,
 )
-from adaptive_labels.lab.data.encoders.features import (
+from adaptive_labels.lab.data.encoders.embeddings import (
     OverdueError as OverdueError,
     Pretrained as Pretrained,
     encoding_progress as encoding_progress,
@@ -36,15 +36,15 @@ from adaptive_labels.lab.data.encoders.features import (
 )
 from adaptive_labels.lab.data.encoders.text import length_notes as length_notes
 from adaptive_labels.lab.data.noise import inject_noise as inject_noise
-from adaptive_labels.lab.data.readers import (
+from adaptive_labels.lab.data.rows import TableRows as TableRows
+from adaptive_labels.lab.data.sources import (
     DATASETS as DATASETS,
     READERS as READERS,
     register_dataset as register_dataset,
     register_reader as register_reader,
 )
-from adaptive_labels.lab.data.readers.images import is_image
-from adaptive_labels.lab.data.readers.tables import TABLE_SUFFIXES
-from adaptive_labels.lab.data.rows import TableRows as TableRows
+from adaptive_labels.lab.data.sources.images import is_image
+from adaptive_labels.lab.data.sources.tables import TABLE_SUFFIXES
 from adaptive_labels.lab.data.splits import RawDataset, assemble, in_order, without_rare_classes
 from adaptive_labels.lab.data.stored_texts import StoredTexts as StoredTexts
 from adaptive_labels.lab.files import expanded, refuse_special

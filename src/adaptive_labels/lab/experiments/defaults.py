@@ -10,8 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from adaptive_labels.lab.data import Dataset, ImageFiles, StoredTexts
-from adaptive_labels.lab.data.encoders.image_features import LARGE
-from adaptive_labels.lab.data.readers.images import LARGEST_NATIVE_SIZE
+from adaptive_labels.lab.data.encoders.image_embeddings import LARGE
+from adaptive_labels.lab.data.sources.images import LARGEST_NATIVE_SIZE
 from adaptive_labels.lab.data.stored_texts import text_lengths
 from adaptive_labels.lab.models.features import ENCODER_LR, HEAD_EPOCHS
 from adaptive_labels.lab.models.pretrained import efficientnet_lite, minilm

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from adaptive_labels.lab.config import RunConfig
 from adaptive_labels.lab.data import Dataset, Encoder, Pretrained
-from adaptive_labels.lab.data.encoders.features import Features
+from adaptive_labels.lab.data.encoders.embeddings import Vectors
 from adaptive_labels.lab.experiments import build, teachers
 from adaptive_labels.lab.experiments.plan import cost_key
 from adaptive_labels.lab.training.batches import batches, inputs_of, to_device
@@ -95,8 +95,8 @@ def _seconds_of_step(config: RunConfig, dataset: Dataset, threads: int, measured
     if isinstance(encoder, Pretrained):
         dataset, sizes = _few(dataset), encoder.sizes
 
-        def random(inputs: Any) -> Features:
-            return Features(torch.randn(len(inputs), sizes["in_features"]).half(), torch.arange(len(inputs)))
+        def random(inputs: Any) -> Vectors:
+            return Vectors(torch.randn(len(inputs), sizes["in_features"]).half(), torch.arange(len(inputs)))
 
         if not encoder.tune:  # random features will do, as many as its own
             encoder = cast(Encoder, SimpleNamespace(sizes=sizes, encode=random))

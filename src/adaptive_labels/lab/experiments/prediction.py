@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from adaptive_labels.lab.config import from_dict
 from adaptive_labels.lab.data import TableRows
+from adaptive_labels.lab.data.encoders.columns import ColumnEncoder
 from adaptive_labels.lab.data.encoders.images import ImageEncoder
-from adaptive_labels.lab.data.encoders.rows import RowEncoder
 from adaptive_labels.lab.data.pixels import decode_image, open_rgb, resize_and_cut, why_unreadable
-from adaptive_labels.lab.data.readers.images import is_image
-from adaptive_labels.lab.data.readers.tables import is_table
-from adaptive_labels.lab.data.readers.texts import read_rows, read_texts_only
+from adaptive_labels.lab.data.sources.images import is_image
+from adaptive_labels.lab.data.sources.tables import is_table
+from adaptive_labels.lab.data.sources.texts import read_rows, read_texts_only
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.teachers import finished_run
 from adaptive_labels.lab.files import read_bytes, read_text
@@ -56,7 +56,7 @@ class Predictor:
 
         Of a table each row is an input, empty texts included; of any other text file each line that is not empty.
         """
-        if isinstance(self.encoder, RowEncoder):
+        if isinstance(self.encoder, ColumnEncoder):
             return self._read_rows(inputs, self.encoder)
         if isinstance(self.encoder, ImageEncoder):
             return self._read_images(inputs)
@@ -78,7 +78,7 @@ class Predictor:
                 texts.append(given)
         return texts, texts
 
-    def _read_rows(self, inputs: Sequence[str], encoder: RowEncoder) -> tuple[list[str], TableRows]:
+    def _read_rows(self, inputs: Sequence[str], encoder: ColumnEncoder) -> tuple[list[str], TableRows]:
         names: list[str] = []
         cells = []
         for given in inputs:
@@ -121,7 +121,7 @@ class Predictor:
             inputs = [inputs]
         if len(inputs) == 0:
             return torch.zeros(0, len(self.classes), dtype=torch.float64)
-        if isinstance(self.encoder, RowEncoder) and not isinstance(inputs, TableRows):
+        if isinstance(self.encoder, ColumnEncoder) and not isinstance(inputs, TableRows):
             inputs = TableRows.of_records(self.encoder.names, self.encoder.numeric, inputs)
         encoded = self.encoder.encode(inputs if isinstance(inputs, Tensor | TableRows) else list(inputs))
         return (predict_logits(self.model, encoded).double() / self.temperature).softmax(1)

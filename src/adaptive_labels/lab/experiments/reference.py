@@ -22,7 +22,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from adaptive_labels.lab.config import RunConfig, to_dict
 from adaptive_labels.lab.data import Dataset, Examples, ImageFiles
-from adaptive_labels.lab.data.encoders.features import Features, Pretrained
+from adaptive_labels.lab.data.encoders.embeddings import Pretrained, Vectors
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.plan import Budget
 from adaptive_labels.lab.runs import read_reference, reference_path, write_reference
@@ -63,11 +63,11 @@ def ensure_reference(config: RunConfig, dataset: Dataset, out: Path, seconds: fl
             return "There is no reference row: scikit-learn is not installed (pip install 'adaptive-labels[lab]')."
         encoded = [] if dataset.kind == "text" else [build.encode(encoder, part) for _, part in dataset.splits()]
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_reference(path, _fit(dataset, [one for one in encoded if isinstance(one, Features)], seconds))
+        write_reference(path, _fit(dataset, [one for one in encoded if isinstance(one, Vectors)], seconds))
     return None
 
 
-def _fit(dataset: Dataset, encoded: Sequence[Features], seconds: float) -> dict[str, Any]:
+def _fit(dataset: Dataset, encoded: Sequence[Vectors], seconds: float) -> dict[str, Any]:
     began = time.perf_counter()
     kept = _affordable(dataset, encoded, min(1.0, seconds / SECONDS))
     train = dataset.train.subset(kept)
@@ -106,7 +106,7 @@ def _fit(dataset: Dataset, encoded: Sequence[Features], seconds: float) -> dict[
     }
 
 
-def _affordable(dataset: Dataset, encoded: Sequence[Features], scale: float) -> Tensor:
+def _affordable(dataset: Dataset, encoded: Sequence[Vectors], scale: float) -> Tensor:
     """The training examples that are read: all, or as many of each class as can be afforded, in rising order.
 
     What can be afforded is multiplied by ``scale``.

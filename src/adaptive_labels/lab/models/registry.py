@@ -15,7 +15,7 @@ from adaptive_labels.errors import UserError, check_positive, check_switches, di
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 
-_USUAL = {"text": "features", "image": "pixels", "row": "row"}  # what is read unless a model says something else
+_USUAL = {"text": "ngrams", "image": "pixels", "row": "columns"}  # what is read unless a model says something else
 _WIDTH_SUFFIX = re.compile(r"(?P<base>.+)-w(?P<width>\d+)")
 
 Finder = Callable[[str], "ModelEntry"]
@@ -31,7 +31,7 @@ class ModelEntry:
     kind: str  # what it reads: "text", "image" or "row"
     description: str  # a line for a list of models
     build: Callable[..., nn.Module]  # called with the number of classes and the model's options
-    reads: str  # the name of its encoder: "features" (in no order), "words" or "characters" of a text, "pixels", "row"
+    reads: str  # the name of its encoder: "ngrams", "words" or "characters" of a text, "pixels", "columns"
     pretrained_reads: str | None = None  # the one that it has with the option `pretrained`, if it has that option
 
     @property
@@ -53,7 +53,7 @@ def register_model(name: str, kind: str, description: str, *, reads: str | None 
     """Enter a class or function, called with the number of classes and options, as a model of this name.
 
     One with an option `width` can also be had with the width as a suffix to its name: `name-w16`. See `ModelEntry` for
-    the arguments; `reads` is `"features"` or `"pixels"` unless given.
+    the arguments; `reads` is the usual encoder of the kind unless given.
     """
     if kind not in _USUAL:
         raise UserError(f"kind is {kind!r}; it must be 'text', 'image' or 'row'")

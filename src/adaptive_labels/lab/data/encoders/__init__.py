@@ -60,11 +60,11 @@ ENCODERS: dict[str, type[Encoder]] = {}
 Kind = TypeVar("Kind", bound=Encoder)
 
 
-def register_encoder(reads: str, *, kind: str | None = None) -> Callable[[type[Kind]], type[Kind]]:
-    """Enter a class as the encoder of networks that read this; `kind` is its name in the files of a run, if another."""
+def register_encoder(reads: str) -> Callable[[type[Kind]], type[Kind]]:
+    """Register a class as the encoder of networks that read this."""
 
     def enter(cls: type[Kind]) -> type[Kind]:
-        cls.kind = kind or reads
+        cls.kind = reads
         ENCODERS[reads] = cls
         return cls
 
@@ -81,7 +81,7 @@ def encoder_options(reads: str) -> frozenset[str]:
 
 
 def fit_encoder(reads: str, examples: Examples, settings: Mapping[str, Any]) -> Encoder:
-    """Return the encoder for a network that reads features, words, characters or pixels, fitted on these examples."""
+    """Return the encoder for a network that reads n-grams, words, characters or pixels, fitted on these examples."""
     _, _, name = reads.partition(":")  # of a network of a library: hf-text:NAME
     named = {"name": name} if name else {}
     return _find(reads).fit(examples.inputs, **named, **settings)
@@ -100,11 +100,10 @@ def encoder_to_dict(encoder: Encoder) -> dict[str, Any]:
 def encoder_from_dict(stored: Mapping[str, Any]) -> Encoder:
     """The encoder that a run has stored, as `encoder_to_dict` gave it.
 
-    >>> encoder_from_dict({"kind": "text", "settings": {"buckets": 10}}).sizes
+    >>> encoder_from_dict({"kind": "ngrams", "settings": {"buckets": 10}}).sizes
     {'buckets': 10}
     """
-    kinds = {encoder.kind: encoder for encoder in ENCODERS.values()}
-    return kinds[stored["kind"]].from_dict(stored["settings"])
+    return ENCODERS[stored["kind"]].from_dict(stored["settings"])
 
 
 def _find(reads: str) -> type[Encoder]:

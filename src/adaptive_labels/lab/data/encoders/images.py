@@ -26,7 +26,7 @@ WORKERS = "ALR_DATA_WORKERS"
 """The environment variable with the number of processes that read images; one per core if it is not set, 0 for none."""
 
 
-@register_encoder("pixels", kind="image")
+@register_encoder("pixels")
 @dataclass(frozen=True)
 class ImageEncoder(Encoder):
     """Images of one size to normalised tensors, with the mean and standard deviation of the training images.
@@ -95,13 +95,6 @@ class ImageEncoder(Encoder):
         """Return uint8 images (n, C, H, W) as float32, (pixel / 255 − mean) / std for each channel."""
         centre, scale = (torch.tensor(numbers).view(-1, 1, 1) for numbers in (self.mean, self.std))
         return images.div(255).sub_(centre).div_(scale)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain data."""
-        settings = super().to_dict()
-        if self.resize is None:
-            del settings["resize"]  # as earlier versions wrote it
-        return settings
 
 
 def _refused(images: Tensor, expected: str) -> ValueError:

@@ -23,7 +23,7 @@ _PIECE_SALT = 0x57A5_0000
 _WORD_BEGINS, _WORD_ENDS = 0x110000, 0x110001  # the first two numbers beyond Unicode
 
 
-@register_encoder("features", kind="text")  # the oldest of the text encoders
+@register_encoder("ngrams")
 @dataclass(frozen=True)
 class HashedNgrams(TextEncoder):
     """Texts to numbers of hashed features: words, runs of neighbouring words, and pieces of words.

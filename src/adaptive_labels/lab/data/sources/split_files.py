@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from adaptive_labels.lab.data.dataset import SPLIT_SPELLINGS, DataError, SplitName, find_splits
-from adaptive_labels.lab.data.readers.tables import tables_in
+from adaptive_labels.lab.data.sources.tables import tables_in
 from adaptive_labels.lab.words import listed
 
 _TREC_FILE = re.compile(r"(train|trec)_\d+\.label")  # train_5500.label and TREC_10.label, which is the test split

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from adaptive_labels.lab.data import archives, downloads
 from adaptive_labels.lab.data.cache import CACHE, cache_folder, hash_of, kept, mapped
 from adaptive_labels.lab.data.dataset import DataError, Examples, SplitName
-from adaptive_labels.lab.data.readers import register_dataset
-from adaptive_labels.lab.data.readers.tables import csv_rows
+from adaptive_labels.lab.data.sources import register_dataset
+from adaptive_labels.lab.data.sources.tables import csv_rows
 from adaptive_labels.lab.data.splits import RawDataset, text_digest
 from adaptive_labels.lab.data.stored_texts import LineSources, StoredTexts
 from adaptive_labels.lab.files import open_regular

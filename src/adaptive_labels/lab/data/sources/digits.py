@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from adaptive_labels.lab.data.dataset import DataError, Examples
-from adaptive_labels.lab.data.readers import register_dataset
+from adaptive_labels.lab.data.sources import register_dataset
 from adaptive_labels.lab.data.splits import RawDataset
 
 _LARGEST_VALUE = 16  # the pixels count how many of 4×4 points were inked

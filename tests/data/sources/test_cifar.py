@@ -9,7 +9,7 @@ import torch
 
 from adaptive_labels.lab.data import DATASETS, DataError, load_dataset
 from adaptive_labels.lab.data.archives import ARCHIVE_SUFFIXES
-from adaptive_labels.lab.data.readers.cifar import CIFAR10, CIFAR100, read_pickle
+from adaptive_labels.lab.data.sources.cifar import CIFAR10, CIFAR100, read_pickle
 from adaptive_labels.lab.data.splits import assemble
 from cifar_files import BOTH, CLASSES, make_cifar, python2_pickle, write_archive, write_folder
 
@@ -168,7 +168,7 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("adaptive_labels.lab.data.readers.cifar.read_bytes", refuse)
+    monkeypatch.setattr("adaptive_labels.lab.data.sources.cifar.read_bytes", refuse)
     with pytest.raises(DataError, match="train cannot be read: Permission denied"):
         load_dataset("cifar100", data_dir=tmp_path)
 

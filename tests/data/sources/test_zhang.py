@@ -14,7 +14,7 @@ import torch
 from adaptive_labels.lab.data import DATASETS, DataError, load_dataset
 from adaptive_labels.lab.data.cache import CACHE
 from adaptive_labels.lab.data.dataset import fingerprint
-from adaptive_labels.lab.data.readers.zhang import AG_NEWS, YAHOO_ANSWERS, YELP_FULL, stored_rows
+from adaptive_labels.lab.data.sources.zhang import AG_NEWS, YAHOO_ANSWERS, YELP_FULL, stored_rows
 from adaptive_labels.lab.data.splits import assemble
 from adaptive_labels.lab.data.stored_texts import LineSources, StoredTexts
 from zhang_files import make_zhang, write_archive, write_folder

@@ -2,8 +2,8 @@
 
 Shapes: N inputs, D features, n inputs of a batch.
 
-Features are kept by the content of each input. Another split of the same data or a part of it costs nothing new; where
-data has grown, only the new inputs are encoded.
+Embeddings are kept by the content of each input. Another split of the same data or a part of it costs nothing new;
+where data has grown, only the new inputs are encoded.
 """
 
 import os
@@ -97,8 +97,8 @@ def encoding_progress(tell: Progress) -> AbstractContextManager[None]:
 
 
 @dataclass(frozen=True, eq=False)
-class Features:
-    """Features of N inputs; a batch of them is float32."""
+class Vectors:
+    """One vector for each of N inputs; a batch of them is float32."""
 
     values: Tensor  # (M, D) float16, perhaps memory-mapped
     rows: Tensor  # (N,) int64, where each input's are
@@ -109,8 +109,8 @@ class Features:
     def batch(self, indices: Tensor) -> Tensor:
         """Return the features of these inputs, (n, D).
 
-        >>> features = Features(torch.eye(3, dtype=torch.float16), torch.tensor([2, 0]))
-        >>> features.batch(torch.tensor([0])).tolist()
+        >>> vectors = Vectors(torch.eye(3, dtype=torch.float16), torch.tensor([2, 0]))
+        >>> vectors.batch(torch.tensor([0])).tolist()
         [[0.0, 0.0, 1.0]]
         """
         return self.values[self.rows[indices]].float()
@@ -164,7 +164,7 @@ def pretraining_notes(encoder: object, dataset: str) -> list[str]:
     return [f"{backbone.note} It {training}.", *([backbone.seen[dataset]] if dataset in backbone.seen else [])]
 
 
-def encoded_once(encoder: object, digests: Sequence[bytes], backbone: Backbone, batches: Batches) -> Features:
+def encoded_once(encoder: object, digests: Sequence[bytes], backbone: Backbone, batches: Batches) -> Vectors:
     """Return the features of inputs, encoding only those that no earlier call with this encoder has encoded.
 
     Args:
@@ -184,17 +184,17 @@ def encoded_once(encoder: object, digests: Sequence[bytes], backbone: Backbone, 
         part, row = _find(wanted, parts)
     used = np.unique(part)
     if len(used) == 1:
-        return Features(torch.from_numpy(parts[int(used[0])][1]), torch.from_numpy(row))
+        return Vectors(torch.from_numpy(parts[int(used[0])][1]), torch.from_numpy(row))
     values = np.empty((len(wanted), width), _NUMBER)
     for number in used.tolist():
         here = part == number
         values[here] = parts[number][1][row[here]]
-    return Features(torch.from_numpy(values), torch.arange(len(wanted)))
+    return Vectors(torch.from_numpy(values), torch.arange(len(wanted)))
 
 
 def _parts(encoder: object, width: int) -> tuple[str, list[tuple[Digests, NDArray[np.float16]]]]:
     """The kind of entry in the cache, and what of it is there."""
-    kind = f"features/{hash_of([_FORMAT, encoder])}"
+    kind = f"embeddings/{hash_of([_FORMAT, encoder])}"
     return kind, [_read(folder, width) for folder in sorted((cache_folder() / kind).glob("[!.]*"))]
 
 

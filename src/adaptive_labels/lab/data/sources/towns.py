@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from adaptive_labels.lab.data.dataset import DataError, Examples
-from adaptive_labels.lab.data.readers import register_dataset
+from adaptive_labels.lab.data.sources import register_dataset
 from adaptive_labels.lab.data.splits import RawDataset, content_digest
 
 NUM_COUNTRIES = 30

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from adaptive_labels.lab.data.dataset import DataError, Examples, Kind, SplitName
-from adaptive_labels.lab.data.readers import register_reader
-from adaptive_labels.lab.data.readers.features import (
+from adaptive_labels.lab.data.rows import TableRows, holds_numbers
+from adaptive_labels.lab.data.sources import register_reader
+from adaptive_labels.lab.data.sources.columns import (
     FeatureColumns,
     feature_columns,
     features_note,
@@ -22,8 +23,8 @@ from adaptive_labels.lab.data.readers.features import (
     measures,
     sampled,
 )
-from adaptive_labels.lab.data.readers.split_files import find_files, tables_of
-from adaptive_labels.lab.data.readers.tables import (
+from adaptive_labels.lab.data.sources.split_files import find_files, tables_of
+from adaptive_labels.lab.data.sources.tables import (
     LABEL_NAMES,
     PART_TEXT_NAMES,
     WHOLE_TEXT_NAMES,
@@ -33,7 +34,6 @@ from adaptive_labels.lab.data.readers.tables import (
     read_parts,
     read_table,
 )
-from adaptive_labels.lab.data.rows import TableRows, holds_numbers
 from adaptive_labels.lab.data.splits import RawDataset
 from adaptive_labels.lab.data.stored_texts import LineSources
 from adaptive_labels.lab.files import read_text

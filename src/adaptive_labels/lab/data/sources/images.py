@@ -13,8 +13,8 @@ from PIL import Image
 
 from adaptive_labels.lab.data.dataset import DataError, Examples, SplitName, find_splits
 from adaptive_labels.lab.data.pixels import decode_image, why_unreadable
-from adaptive_labels.lab.data.readers import register_reader
-from adaptive_labels.lab.data.readers.tables import tables_in
+from adaptive_labels.lab.data.sources import register_reader
+from adaptive_labels.lab.data.sources.tables import tables_in
 from adaptive_labels.lab.data.splits import RawDataset, content_digest, digest_array
 from adaptive_labels.lab.files import open_regular, read_bytes
 from adaptive_labels.lab.machine import usable_cores

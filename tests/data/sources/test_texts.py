@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from adaptive_labels.lab.data import DataError, Dataset, load_dataset
-from adaptive_labels.lab.data.readers.tables import looks_like_header
-from adaptive_labels.lab.data.readers.texts import read_texts_only
+from adaptive_labels.lab.data.sources.tables import looks_like_header
+from adaptive_labels.lab.data.sources.texts import read_texts_only
 
 ROWS = [(f"a good film number {i}", "good") for i in range(10)] + [(f"a bad film number {i}", "bad") for i in range(10)]
 

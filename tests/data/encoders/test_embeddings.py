@@ -1,4 +1,4 @@
-"""Features are made once, by content, and found again whatever is asked for beside them."""
+"""Embeddings are made once, by content, and found again whatever is asked for beside them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import torch
 
 from adaptive_labels.lab.data import DataError, pretraining_notes
 from adaptive_labels.lab.data.dataset import ImageFiles
-from adaptive_labels.lab.data.encoders import features
-from adaptive_labels.lab.data.encoders.image_features import ImageFeatures
-from adaptive_labels.lab.data.encoders.text_features import MiniLMFeatures
+from adaptive_labels.lab.data.encoders import embeddings
+from adaptive_labels.lab.data.encoders.image_embeddings import ImageEmbeddings
+from adaptive_labels.lab.data.encoders.text_embeddings import MiniLMEmbeddings
 from adaptive_labels.lab.models.pretrained.backbones import Backbone
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("ALR_CACHE", str(tmp_path))
-    monkeypatch.setattr(features, "KEPT_FROM", 3)
+    monkeypatch.setattr(embeddings, "KEPT_FROM", 3)
 
 
 class Squares:
@@ -41,7 +41,7 @@ class Squares:
 
         digests = [hashlib.blake2b(str(n).encode(), digest_size=16).digest() for n in numbers]
         squares = Backbone("", 2, lambda: lambda batch: torch.stack([batch, batch**2], 1), "")
-        return features.encoded_once({"key": key}, digests, squares, batches)
+        return embeddings.encoded_once({"key": key}, digests, squares, batches)
 
 
 def whole(encoded):
@@ -81,7 +81,7 @@ def test_a_failure_keeps_nothing(tmp_path):
 
     column = Backbone("", 1, lambda: lambda batch: batch[:, None], "")
     with pytest.raises(ZeroDivisionError):
-        features.encoded_once("x", [bytes([i + 1]) * 16 for i in range(4)], column, batches)
+        embeddings.encoded_once("x", [bytes([i + 1]) * 16 for i in range(4)], column, batches)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
@@ -98,14 +98,14 @@ def test_a_full_disk_is_a_sentence_and_not_a_bus_error(tmp_path, monkeypatch):
 
 def test_what_would_come_too_late_is_given_up_and_what_is_done_is_kept(monkeypatch):
     now = iter(range(1000, 2000))
-    monkeypatch.setattr(features, "time", SimpleNamespace(time=lambda: next(now)))  # each look takes a second
+    monkeypatch.setattr(embeddings, "time", SimpleNamespace(time=lambda: next(now)))  # each look takes a second
     numbers = list(range(100))
-    with features.encoding_until(1000 + 60, 100), pytest.raises(features.OverdueError, match="of 100 inputs"):
+    with embeddings.encoding_until(1000 + 60, 100), pytest.raises(embeddings.OverdueError, match="of 100 inputs"):
         Squares().encode(numbers)
     again = Squares()
     assert whole(again.encode(numbers)) == numbers
     assert 0 < len(again.asked) < 100  # without those that were done
-    with features.encoding_until(1e9, 100):
+    with embeddings.encoding_until(1e9, 100):
         assert whole(Squares().encode(numbers, key="in time")) == numbers
     Squares().encode(numbers, key="no limit")
 
@@ -117,9 +117,9 @@ def test_the_number_of_threads_is_as_before():
 
 
 def test_what_an_encoder_has_seen_is_said():
-    (usual,) = pretraining_notes(MiniLMFeatures(), "banking77")
+    (usual,) = pretraining_notes(MiniLMEmbeddings(), "banking77")
     assert "Yahoo! Answers" in usual
-    assert "flatter" in pretraining_notes(MiniLMFeatures(), "yahoo_answers")[1]
+    assert "flatter" in pretraining_notes(MiniLMEmbeddings(), "yahoo_answers")[1]
     assert pretraining_notes(object(), "yahoo_answers") == []
 
 
@@ -128,7 +128,7 @@ def test_another_image_of_the_same_name_and_size_is_encoded_again(tmp_path):
     for name in ("a.png", "b.png"):
         (tmp_path / name).write_bytes(b"old")
     names, sizes = np.array([b"a.png", b"b.png", b"gone.png"]), np.array([3, 3, 3])
-    images, encoder = ImageFiles(tmp_path, names, sizes, 32), ImageFeatures((0.0,) * 3, (1.0,) * 3, (32, 32), 3)
+    images, encoder = ImageFiles(tmp_path, names, sizes, 32), ImageEmbeddings((0.0,) * 3, (1.0,) * 3, (32, 32), 3)
     before = encoder.digests(images)
     assert before == encoder.digests(images)
     assert len(set(before)) == 3

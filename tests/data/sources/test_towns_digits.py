@@ -9,7 +9,7 @@ import torch
 from sklearn.datasets import load_digits as sklearn_digits
 
 from adaptive_labels.lab.data import DATASETS, DataError, load_dataset
-from adaptive_labels.lab.data.readers import towns
+from adaptive_labels.lab.data.sources import towns
 
 
 @pytest.fixture(scope="module")

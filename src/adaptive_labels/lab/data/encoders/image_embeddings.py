@@ -17,8 +17,8 @@ from torch.nn import functional as F
 
 from adaptive_labels.errors import check_positive
 from adaptive_labels.lab.data.dataset import ImageFiles
-from adaptive_labels.lab.data.encoders import Encoder, register_encoder
-from adaptive_labels.lab.data.encoders.features import Batches, Features, Pretrained, encoded_once
+from adaptive_labels.lab.data.encoders import register_encoder
+from adaptive_labels.lab.data.encoders.embeddings import Batches, Pretrained, Vectors, encoded_once
 from adaptive_labels.lab.data.encoders.images import EncodedFiles, ImageEncoder, ImageTensors
 from adaptive_labels.lab.data.pixels import resize_for
 from adaptive_labels.lab.data.splits import content_digest
@@ -31,7 +31,7 @@ _BATCH = 16
 
 
 @dataclass(frozen=True)
-class ImageFeatures(Pretrained[ImageBackbone], ImageEncoder):
+class ImageEmbeddings(Pretrained[ImageBackbone], ImageEncoder):
     """Images to the features of a pretrained network, or to what it reads.
 
     Args:
@@ -84,7 +84,7 @@ class ImageFeatures(Pretrained[ImageBackbone], ImageEncoder):
             contents = (image.numpy().tobytes() + shape for image in inputs)
         return list(map(content_digest, contents))
 
-    def encode(self, inputs: Tensor | ImageFiles) -> Features | ImageTensors | EncodedFiles:  # type: ignore[override]
+    def encode(self, inputs: Tensor | ImageFiles) -> Vectors | ImageTensors | EncodedFiles:  # type: ignore[override]
         """Return the features of every image, from the cache where they were made before; or the pixels."""
         pixels = super().encode(inputs)  # refuses what has another shape
         if self.tune:
@@ -98,8 +98,6 @@ class ImageFeatures(Pretrained[ImageBackbone], ImageEncoder):
         if colour.shape[2:] == size:
             return colour
         return F.interpolate(colour, size, mode="bicubic", align_corners=False, antialias=min(self.size) > size[0])
-
-    to_dict = Encoder.to_dict
 
 
 def _state(path: Path) -> bytes:
@@ -126,7 +124,7 @@ def _batches_of(pixels: ImageTensors | EncodedFiles) -> Batches:
 
 @register_encoder("efficientnet-lite0")
 @dataclass(frozen=True)
-class EfficientNetFeatures(ImageFeatures):
+class EfficientNetEmbeddings(ImageEmbeddings):
     """Images to 1,280 features each: the last layer but one of a network for ImageNet."""
 
     find = staticmethod(lambda name: efficientnet_lite.BACKBONE)
@@ -139,7 +137,7 @@ class EfficientNetFeatures(ImageFeatures):
 
 @register_encoder("hf-image")
 @dataclass(frozen=True)
-class HubImageFeatures(ImageFeatures):
+class HubImageEmbeddings(ImageEmbeddings):
     """Images to the features of a network of Transformers."""
 
     find = staticmethod(hub.image_backbone)
@@ -147,7 +145,7 @@ class HubImageFeatures(ImageFeatures):
 
 @register_encoder("timm")
 @dataclass(frozen=True)
-class TimmFeatures(ImageFeatures):
+class TimmEmbeddings(ImageEmbeddings):
     """Images to the features of a network of timm with its pretrained weights."""
 
     find = staticmethod(hub.timm_backbone)

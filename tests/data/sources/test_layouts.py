@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from adaptive_labels.lab.data import DataError, load_dataset
-from adaptive_labels.lab.data.readers.excel import read_sheet
+from adaptive_labels.lab.data.sources.excel import read_sheet
 
 ROWS = [(f"a {'good' if n % 2 else 'bad'} film, number {n}", n % 2) for n in range(60)]
 

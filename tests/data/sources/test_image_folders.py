@@ -5,7 +5,7 @@ from PIL import Image
 
 from adaptive_labels.lab.data import DataError, load_dataset
 from adaptive_labels.lab.data.pixels import decode_image
-from adaptive_labels.lab.data.readers.images import decode_files
+from adaptive_labels.lab.data.sources.images import decode_files
 
 RED, GREEN, WHITE = (255, 0, 0), (0, 255, 0), (255, 255, 255)
 

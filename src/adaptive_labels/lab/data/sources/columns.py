@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from adaptive_labels.lab.data.readers.tables import PART_TEXT_NAMES, WHOLE_TEXT_NAMES, Table, normalise_name
 from adaptive_labels.lab.data.rows import TableRows, clean, holds_numbers, to_number
+from adaptive_labels.lab.data.sources.tables import PART_TEXT_NAMES, WHOLE_TEXT_NAMES, Table, normalise_name
 from adaptive_labels.lab.words import counted, few
 
 MOST_CATEGORIES = 50  # distinct values of a column of categories, or a tenth of the rows if that is more

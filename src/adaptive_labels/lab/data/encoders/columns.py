@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from adaptive_labels.errors import UserError, check_positive
 from adaptive_labels.lab.data.encoders import Encoder, register_encoder
-from adaptive_labels.lab.data.encoders.features import Features
+from adaptive_labels.lab.data.encoders.embeddings import Vectors
 from adaptive_labels.lab.data.rows import TableRows, to_number
 
 FURTHEST = 10.0  # standard deviations: what is beyond, a mistyped number perhaps, is drawn in
 
 
-@register_encoder("row")
+@register_encoder("columns")
 @dataclass(frozen=True)
-class RowEncoder(Encoder):
+class ColumnEncoder(Encoder):
     """Columns to features.
 
     A number becomes (x − mean) / std; a missing one 0, and 1 in a feature of its own if training rows lack it, too. A
@@ -37,7 +37,7 @@ class RowEncoder(Encoder):
     columns: Sequence[Mapping[str, Any]]
 
     @classmethod
-    def fit(cls, inputs: TableRows, **options: Any) -> "RowEncoder":
+    def fit(cls, inputs: TableRows, **options: Any) -> "ColumnEncoder":
         """Return the encoder for rows like these, the training rows; at most 50 categories, or `max_categories`."""
         max_categories = options.get("max_categories", 50)
         check_positive(max_categories=max_categories)
@@ -71,7 +71,7 @@ class RowEncoder(Encoder):
         """Whether each column holds numbers."""
         return ["mean" in column for column in self.columns]
 
-    def encode(self, inputs: TableRows) -> Features:
+    def encode(self, inputs: TableRows) -> Vectors:
         """Return the rows as features (N, D)."""
         lacking = [name for name in self.names if name not in inputs.names]
         if lacking:
@@ -86,7 +86,7 @@ class RowEncoder(Encoder):
             missing = np.isnan(values)
             parts.append(np.clip(np.where(missing, 0.0, values), -FURTHEST, FURTHEST).astype(np.float32))
             parts += [missing.astype(np.float32)] if column["missing"] else []
-        return Features(torch.from_numpy(np.concatenate(parts, axis=1)), torch.arange(len(inputs)))
+        return Vectors(torch.from_numpy(np.concatenate(parts, axis=1)), torch.arange(len(inputs)))
 
 
 def _numbers(cells: NDArray[np.object_]) -> NDArray[np.float64]:

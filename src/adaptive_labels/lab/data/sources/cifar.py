@@ -13,7 +13,7 @@ import torch
 
 from adaptive_labels.lab.data import archives, downloads
 from adaptive_labels.lab.data.dataset import DataError, Examples, SplitName
-from adaptive_labels.lab.data.readers import register_dataset
+from adaptive_labels.lab.data.sources import register_dataset
 from adaptive_labels.lab.data.splits import RawDataset
 from adaptive_labels.lab.files import read_bytes, write_bytes
 

@@ -11,8 +11,8 @@ import torch
 from adaptive_labels.lab.data.dataset import DataError, Examples, ImageFiles, SplitName
 from adaptive_labels.lab.data.downloads import place_of
 from adaptive_labels.lab.data.pixels import resize_for
-from adaptive_labels.lab.data.readers import register_dataset
-from adaptive_labels.lab.data.readers.images import is_image
+from adaptive_labels.lab.data.sources import register_dataset
+from adaptive_labels.lab.data.sources.images import is_image
 from adaptive_labels.lab.data.splits import RawDataset, content_digests
 from adaptive_labels.lab.files import parse_json, read_text
 

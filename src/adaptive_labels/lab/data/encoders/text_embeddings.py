@@ -11,7 +11,7 @@ from torch import Tensor
 
 from adaptive_labels.errors import check_positive
 from adaptive_labels.lab.data.encoders import register_encoder
-from adaptive_labels.lab.data.encoders.features import Features, Pretrained, encoded_once
+from adaptive_labels.lab.data.encoders.embeddings import Pretrained, Vectors, encoded_once
 from adaptive_labels.lab.data.encoders.text import PaddedIds
 from adaptive_labels.lab.data.splits import content_digest
 from adaptive_labels.lab.data.stored_texts import text_lengths
@@ -23,7 +23,7 @@ COUNTED = 2_000  # of more long texts than this in a split, only so many are tok
 
 
 @dataclass(frozen=True)
-class TextFeatures(Pretrained[TextBackbone]):
+class TextEmbeddings(Pretrained[TextBackbone]):
     """Texts to the features of a pretrained encoder, or to its tokens.
 
     Args:
@@ -64,7 +64,7 @@ class TextFeatures(Pretrained[TextBackbone]):
         """Return 16 bytes for each text, equal only for equal texts."""
         return [content_digest(text.encode("utf-8", "surrogatepass")) for text in inputs]
 
-    def encode(self, inputs: Sequence[str]) -> Features | PaddedIds:
+    def encode(self, inputs: Sequence[str]) -> Vectors | PaddedIds:
         """Return the features of every text, from the cache where they were made before; or the tokens."""
         backbone = self.backbone
 
@@ -100,7 +100,7 @@ class TextFeatures(Pretrained[TextBackbone]):
 
 @register_encoder("minilm")
 @dataclass(frozen=True)
-class MiniLMFeatures(TextFeatures):
+class MiniLMEmbeddings(TextEmbeddings):
     """Texts to 384 features each: the mean of all-MiniLM-L6-v2's outputs over the text's tokens, of length 1."""
 
     find = staticmethod(lambda name: minilm.BACKBONE)
@@ -113,7 +113,7 @@ class MiniLMFeatures(TextFeatures):
 
 @register_encoder("hf-text")
 @dataclass(frozen=True)
-class HubTextFeatures(TextFeatures):
+class HubTextEmbeddings(TextEmbeddings):
     """Texts to the features of an encoder of Transformers: the mean of its outputs over the text's tokens."""
 
     find = staticmethod(hub.text_backbone)

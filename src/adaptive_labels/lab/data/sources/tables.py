@@ -15,8 +15,8 @@ from typing import Any
 
 from adaptive_labels.lab import limits
 from adaptive_labels.lab.data.dataset import DataError
-from adaptive_labels.lab.data.readers.excel import read_sheet
-from adaptive_labels.lab.data.readers.parquet import read_parquet
+from adaptive_labels.lab.data.sources.excel import read_sheet
+from adaptive_labels.lab.data.sources.parquet import read_parquet
 from adaptive_labels.lab.files import open_regular, parse_json, read_bytes
 from adaptive_labels.lab.words import counted
 

@@ -18,7 +18,7 @@ from adaptive_labels.lab.data import (
     encoder_to_dict,
     load_dataset,
 )
-from adaptive_labels.lab.data.encoders.rows import RowEncoder
+from adaptive_labels.lab.data.encoders.columns import ColumnEncoder
 
 
 def write_people(path: Path, count: int = 120) -> Path:
@@ -110,7 +110,7 @@ def test_a_table_with_nothing_but_labels_is_refused(tmp_path: Path) -> None:
 def test_features_are_standardised_and_one_hot_as_in_training() -> None:
     cells = np.array([["1", "a"], ["3", "b"], ["", "a"], ["odd", ""]], dtype=object)
     rows = TableRows(("x", "kind"), (True, False), cells)
-    encoder = RowEncoder.fit(rows)
+    encoder = ColumnEncoder.fit(rows)
     assert encoder.sizes == {"in_features": 1 + 1 + 3}
     features = encoder.encode(rows).batch(torch.arange(4))
     assert features[:, 0].tolist() == [-1, 1, 0, 0]  # mean 2, standard deviation 1
@@ -119,7 +119,7 @@ def test_features_are_standardised_and_one_hot_as_in_training() -> None:
     again = encoder_from_dict(encoder_to_dict(encoder))
     other = TableRows(("kind", "x"), (False, True), np.array([["c", "1e9"]], dtype=object))
     assert encode_row(again, other) == [10, 0, 0, 0, 0]  # an outlier is drawn in, an unknown category is none
-    assert RowEncoder.fit(rows, max_categories=1).sizes == {"in_features": 3}
+    assert ColumnEncoder.fit(rows, max_categories=1).sizes == {"in_features": 3}
 
 
 def encode_row(encoder: object, rows: TableRows) -> list[float]:
@@ -135,7 +135,7 @@ def test_rows_in_two_splits_are_counted(tmp_path: Path) -> None:
     dataset = load_dataset(str(folder))
     assert "1 of 2 test rows also occurs in train." in dataset.notes
     assert dataset.test.inputs.cells[0].tolist() == ["0.0", "0"]  # type: ignore[union-attr]
-    assert encode(RowEncoder.fit(dataset.train.inputs), dataset.test).batch(torch.tensor([0])).shape == (1, 2)
+    assert encode(ColumnEncoder.fit(dataset.train.inputs), dataset.test).batch(torch.tensor([0])).shape == (1, 2)
 
 
 def _loaded(folder: Path, header: str, rows: list[str], **options: str) -> Dataset:
@@ -160,7 +160,7 @@ def test_columns_of_one_name_or_none_stay_apart(tmp_path: Path, header: str) -> 
     assert isinstance(train.inputs, TableRows)
     first = header.split(",")[1]
     assert train.inputs.names == (first, f"{first} (3)".strip())
-    features = encode(RowEncoder.fit(train.inputs), train).batch(torch.arange(len(train)))
+    features = encode(ColumnEncoder.fit(train.inputs), train).batch(torch.arange(len(train)))
     assert torch.allclose(features.mean(0), torch.zeros(2), atol=1e-5)
 
 
