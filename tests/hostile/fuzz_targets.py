@@ -11,7 +11,6 @@ import random
 import shutil
 import tempfile
 import warnings
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,19 +27,7 @@ FIXTURES = Path(__file__).parents[1] / "runs" / "fixtures"
 OLD_RUN = next((FIXTURES / "second").iterdir())  # without hashes, so that a damaged file is parsed, not refused
 RUN_FILES = tuple(sorted(path.name for path in OLD_RUN.iterdir()))
 OLD_CHECKPOINT = next((FIXTURES / "unfinished").iterdir()) / "checkpoint"
-KINDS = (*TABLE_SUFFIXES, ".zip")
 IMAGE_KINDS = ("png", "jpeg", "gif", "bmp", "webp", "tiff")
-SHEET = (
-    b'<worksheet xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"><dimension ref="A1:B9"/><sheetData>'
-    b'<row r="1"><c r="A1" t="inlineStr"><is><t>text</t></is></c>'
-    b'<c r="B1" t="inlineStr"><is><t>label</t></is></c></row>'
-    + b"".join(
-        b'<row r="%d"><c r="A%d" t="inlineStr"><is><t>some words</t></is></c><c r="B%d" t="n"><v>%d</v></c></row>'
-        % (row, row, row, row % 2)
-        for row in range(2, 10)
-    )
-    + b"</sheetData></worksheet>"
-)
 # A mutated header may claim more than is worth the time.
 LIMITS = {"ALR_MAX_PIXELS": "4000000", "ALR_MAX_FILE": "50000000"}
 
@@ -54,9 +41,8 @@ def _folder() -> Path:
 
 def read_table(data: bytes) -> None:
     """A table; the first byte says of which kind."""
-    path = _folder() / f"table{KINDS[data[0] % len(KINDS)] if data else '.csv'}"
-    whole = path.suffix != ".xlsx" or data[1:3] == b"PK"
-    path.write_bytes(data[1:] if whole else _workbook(data[1:]))  # a damaged zip would hide its damaged content
+    path = _folder() / f"table{TABLE_SUFFIXES[data[0] % len(TABLE_SUFFIXES)] if data else '.csv'}"
+    path.write_bytes(data[1:])
     try:
         load_dataset(str(path), min_per_class=1)
     except UserError:
@@ -157,30 +143,9 @@ def _tables() -> list[bytes]:
     content = {".csv": delimited, ".tsv": tabs, ".jsonl": lines, ".ndjson": lines, ".label": labels}
     found = []
     for number, suffix in enumerate(TABLE_SUFFIXES):
-        if suffix == ".xlsx":
-            found += [bytes([number]) + some for some in (_workbook(SHEET), SHEET)]
-            continue
         plain = content.get(suffix.removesuffix(".gz"), "").encode() or file.getvalue()
         found.append(bytes([number]) + (gzip.compress(plain, mtime=0) if suffix.endswith(".gz") else plain))
-    return [*found, bytes([len(TABLE_SUFFIXES)]) + _zipped({"data/films.csv": delimited.encode()})]
-
-
-def _workbook(sheet: bytes) -> bytes:
-    """An Excel file with this as the XML of its sheet."""
-    import openpyxl
-
-    file = io.BytesIO()
-    openpyxl.Workbook().save(file)
-    with zipfile.ZipFile(file) as book:
-        return _zipped({name: sheet if name.endswith("sheet1.xml") else book.read(name) for name in book.namelist()})
-
-
-def _zipped(members: dict[str, bytes]) -> bytes:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(zipfile.ZipInfo(name), content)
-    return file.getvalue()
+    return found
 
 
 def _images() -> list[bytes]:

@@ -1,12 +1,8 @@
-"""The forms in which data is handed around: parts, names that end in a split, archives, marked lines, Excel, scales."""
+"""The forms in which data is handed around: parts, names that end in a split, marked lines."""
 
 from __future__ import annotations
 
 import json
-import re
-import sys
-import tracemalloc
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +10,6 @@ import pytest
 from PIL import Image
 
 from adaptive_labels.lab.data import DataError, load_dataset
-from adaptive_labels.lab.data.sources.excel import read_sheet
 
 ROWS = [(f"a {'good' if n % 2 else 'bad'} film, number {n}", n % 2) for n in range(60)]
 
@@ -66,31 +61,6 @@ def test_names_may_end_in_their_split(tmp_path: Path) -> None:
         load_dataset(str(tmp_path / "data"))
 
 
-@pytest.mark.parametrize("inside", ["", "films/"])
-def test_an_archive_of_tables_is_read_once(tmp_path: Path, inside: str) -> None:
-    path = tmp_path / "films.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.write(write_csv(tmp_path / "a.csv", ROWS[:50]), f"{inside}films_train.csv")
-        archive.write(write_csv(tmp_path / "b.csv", ROWS[50:]), f"{inside}films_test.csv")
-        archive.writestr("__MACOSX/films/._films_train.csv", b"\0")
-    dataset = load_dataset(str(path))
-    assert (dataset.name, len(dataset.test)) == ("films", 10)
-    (unpacked,) = (tmp_path / "cache" / "unzipped").iterdir()
-    before = unpacked.stat().st_mtime_ns
-    assert load_dataset(str(path)).fingerprint == dataset.fingerprint
-    assert unpacked.stat().st_mtime_ns == before
-
-
-def test_an_archive_of_images_is_read(tmp_path: Path) -> None:
-    draw = np.random.default_rng(0)
-    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
-        for name in ("cat", "dog"):
-            for number in range(6):
-                Image.fromarray(draw.integers(0, 255, (8, 8, 3), dtype=np.uint8)).save(tmp_path / "one.png")
-                archive.write(tmp_path / "one.png", f"photos/{name}/{number}.png")
-    assert load_dataset(str(tmp_path / "photos.zip")).classes == ("cat", "dog")
-
-
 def test_pictures_of_trains_are_a_class(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     for name in ("bus", "train", "tram"):
@@ -99,21 +69,6 @@ def test_pictures_of_trains_are_a_class(tmp_path: Path) -> None:
             pixels = draw.integers(0, 255, (8, 8, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{number}.png")
     assert load_dataset(str(tmp_path / "photos")).classes == ("bus", "train", "tram")
-
-
-@pytest.mark.parametrize("content", [b"no archive", b""])
-def test_an_archive_that_cannot_be_unpacked_is_a_sentence(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "films.zip"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"films\.zip cannot be unpacked"):
-        load_dataset(str(path))
-
-
-def test_names_in_an_archive_stay_inside(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "films.zip", "w") as archive:
-        archive.write(write_csv(tmp_path / "a.csv"), "../../../../escaped.csv")
-    load_dataset(str(tmp_path / "films.zip"))
-    assert [path for path in tmp_path.rglob("escaped.csv") if "unzipped" not in path.parts] == []
 
 
 @pytest.mark.parametrize(
@@ -133,97 +88,3 @@ def test_the_marked_lines_of_fasttext_are_read(tmp_path: Path, names: tuple[str,
     plain.write_text("a text\n")
     with pytest.raises(DataError, match="its lines do not begin with __label__"):
         load_dataset(str(plain))
-
-
-def test_the_first_sheet_of_an_excel_file_is_read(tmp_path: Path) -> None:
-    openpyxl = pytest.importorskip("openpyxl")
-    book = openpyxl.Workbook()
-    book.active.append(["text", "label"])
-    for text, label in ROWS:
-        book.active.append([text, label])
-    book.create_sheet("other")
-    book.save(tmp_path / "films.xlsx")
-    dataset = load_dataset(str(tmp_path / "films.xlsx"))
-    assert dataset.classes == ("0", "1")
-    assert any("the first sheet, 'Sheet', is read; 1 other sheet not." in note for note in dataset.notes)
-    assert ROWS[3][0] in dataset.train.inputs + dataset.validation.inputs + dataset.test.inputs  # type: ignore[operator]
-
-
-def with_a_last_row(tmp_path: Path, number: int) -> Path:
-    """An Excel file whose last row has this number, after many that are not there."""
-    openpyxl = pytest.importorskip("openpyxl")
-    book = openpyxl.Workbook()
-    book.active.append(["text", "label"])
-    for text, label in ROWS:
-        book.active.append([text, label])
-    book.save(tmp_path / "films.xlsx")
-    with zipfile.ZipFile(tmp_path / "films.xlsx") as old, zipfile.ZipFile(tmp_path / "huge.xlsx", "w") as new:
-        for name in old.namelist():
-            data = old.read(name)
-            if name.endswith("sheet1.xml"):
-                data = re.sub(rb'<dimension ref="[^"]*"', b'<dimension ref="A1:XFD%d"' % number, data)
-                last = b'<row r="%d"><c r="A%d"><v>1</v></c><c r="B%d"><v>1</v></c></row></sheetData>'
-                data = data.replace(b"</sheetData>", last % (number, number, number))
-            new.writestr(name, data)
-    return tmp_path / "huge.xlsx"
-
-
-def test_an_excel_file_with_an_impossible_row_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="has a row after number 1,048,576, the last of a sheet"):
-        read_sheet(with_a_last_row(tmp_path, 10**12))
-
-
-def test_a_small_excel_file_that_claims_to_be_huge_takes_no_more(tmp_path: Path) -> None:
-    huge = with_a_last_row(tmp_path, 300_000)
-    tracemalloc.start()
-    try:
-        rows, numbers, _ = read_sheet(huge)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert (len(rows), len(rows[0]), numbers[-1]) == (len(ROWS) + 2, 2, 300_000)
-    assert peak < 50e6
-
-
-def test_excel_without_its_extra_and_older_sheets_say_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "films.xlsx").write_bytes(b"PK")
-    (tmp_path / "films.xls").write_bytes(b"\xd0\xcf")
-    monkeypatch.setitem(sys.modules, "openpyxl", None)  # so that importing it fails
-    with pytest.raises(DataError, match=r"adaptive-labels\[excel\]"):
-        load_dataset(str(tmp_path / "films.xlsx"))
-    with pytest.raises(DataError, match=r"save it as \.csv or \.xlsx"):
-        load_dataset(str(tmp_path / "films.xls"))
-
-
-def test_ordered_classes_go_by_their_numbers_or_by_a_list(tmp_path: Path) -> None:
-    path = tmp_path / "stars.csv"
-    stars = ["10 stars", "2 stars", "1.5 stars"]
-    path.write_text("\n".join(["text,label", *(f"text {n} {n},{stars[n % 3]}" for n in range(60))]) + "\n")
-    assert load_dataset(str(path)).classes == ("1.5 stars", "10 stars", "2 stars")
-    ordered = load_dataset(str(path), ordered=True)
-    assert ordered.classes == ("1.5 stars", "2 stars", "10 stars")
-    plain = load_dataset(str(path))
-    named = [
-        {
-            str(source): data.classes[k]
-            for source, k in zip(data.test.sources or [], data.test.labels.tolist(), strict=True)
-        }
-        for data in (plain, ordered)
-    ]
-    assert named[0] == named[1]
-    hyphens = tmp_path / "hyphens.csv"
-    hyphens.write_text(path.read_text().replace("10 stars", "level-10").replace("2 stars", "level-2"))
-    assert load_dataset(str(hyphens), ordered=True).classes == ("1.5 stars", "level-2", "level-10")
-    for number, word in enumerate(("high", "low", "medium")):
-        path.write_text(path.read_text().replace(stars[number], word))
-    with pytest.raises(DataError, match=r"have no numbers to be ordered by; list their names in a file classes\.txt"):
-        load_dataset(str(path), ordered=True)
-    (tmp_path / "classes.txt").write_text("low\nmedium\nhigh\n")
-    assert load_dataset(str(path), ordered=True).classes == ("low", "medium", "high")
-    with zipfile.ZipFile(tmp_path / "elsewhere.zip", "w") as archive:
-        for file in (path, tmp_path / "classes.txt"):
-            archive.write(file, f"data/{file.name}")
-    (tmp_path / "classes.txt").unlink()
-    assert load_dataset(str(tmp_path / "elsewhere.zip"), ordered=True).classes == ("low", "medium", "high")

@@ -207,11 +207,6 @@ def test_a_number_is_not_guessed_to_be_the_text(tmp_path):
     people = [(10**8 + 7 * i, f"{'aeiou'[i % 5]}{chr(97 + i % 26)}{chr(97 + i % 19)}", "mf"[i % 2]) for i in range(300)]
     path = write_csv(tmp_path / "f.csv", people, header=("id", "firstname", "gender"))
     assert load_dataset(str(path)).notes[0].startswith("Text is read from column 'firstname', the label from")
-    book = pytest.importorskip("openpyxl").Workbook()
-    for number, name, label in people:
-        book.active.append([number, f"{name} is the name", label])
-    book.save(tmp_path / "f.xlsx")
-    assert "text is read from column '2', the label from column '3'" in load_dataset(str(tmp_path / "f.xlsx")).notes[0]
 
 
 def test_columns_are_given_by_name_or_number(tmp_path):

@@ -55,7 +55,6 @@ class DataConfig(Section, prefix="data."):
     """Which examples a run sees: a data set's name or a path, how to read it, how to split and disturb it.
 
     train_fraction: the share of each class that is kept in train, once validation and test are split off.
-    ordered: whether the classes are steps of a scale; residual labels then start at a class's neighbours.
     fingerprint: a hash of the content, filled in when the data is read, so that changed data is another run.
     """
 
@@ -69,7 +68,6 @@ class DataConfig(Section, prefix="data."):
     skip_unreadable: bool = False
     drop_unlabelled: bool = False
     min_per_class: int | None = _setting(None, _AT_LEAST_ONE)
-    ordered: bool = _setting(False, later=True)
     label_noise: float = _setting(0.0, _FRACTION)
     noise_seed: int = _setting(0, _SEED)
     fingerprint: str | None = _setting(None, chosen=True)

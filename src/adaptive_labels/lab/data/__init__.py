@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from adaptive_labels.errors import did_you_mean
-from adaptive_labels.lab.data.archives import unzipped
 from adaptive_labels.lab.data.dataset import (
     DataError as DataError,
     Dataset as Dataset,
@@ -45,7 +44,7 @@ from adaptive_labels.lab.data.sources import (
 )
 from adaptive_labels.lab.data.sources.images import is_image
 from adaptive_labels.lab.data.sources.tables import TABLE_SUFFIXES
-from adaptive_labels.lab.data.splits import RawDataset, assemble, in_order, without_rare_classes
+from adaptive_labels.lab.data.splits import RawDataset, assemble, without_rare_classes
 from adaptive_labels.lab.data.stored_texts import StoredTexts as StoredTexts
 from adaptive_labels.lab.files import expanded, refuse_special
 
@@ -70,7 +69,6 @@ def load_dataset(
     skip_unreadable: bool = False,
     drop_unlabelled: bool = False,
     min_per_class: int | None = None,
-    ordered: bool = False,
 ) -> Dataset:
     """Load a data set by its name in `DATASETS`, or the user's own by its path.
 
@@ -89,7 +87,6 @@ def load_dataset(
         skip_unreadable: whether images that cannot be read are left out, and counted, instead of refused.
         drop_unlabelled: whether rows without a label are left out, and counted, instead of refused.
         min_per_class: classes with fewer training examples are left out of all splits, and counted.
-        ordered: whether the classes are steps of a scale: they are put in their order.
 
     Returns:
         The data set, with notes on what was guessed, made and counted.
@@ -111,9 +108,6 @@ def load_dataset(
         raw = _read_once(name_or_path, data_dir, options)
         if min_per_class is not None:
             raw = without_rare_classes(raw, min_per_class)
-        if ordered:
-            path = None if name_or_path in DATASETS else _find_path(name_or_path, data_dir)
-            raw = in_order(raw, [] if path is None else [path, _unpacked(path)])
         return assemble(raw, split_seed=split_seed, train_fraction=train_fraction)
     except OSError as error:
         raise DataError(f"{error.filename or name_or_path} cannot be read: {error.strerror or error}.") from error
@@ -137,7 +131,7 @@ def _read(name_or_path: str, data_dir: Path | None, options: dict[str, Any]) -> 
     if named is not None:
         what, given, read = f"The data set {name_or_path}", data_dir, named.read
     else:
-        given = _unpacked(_find_path(name_or_path, data_dir))
+        given = _find_path(name_or_path, data_dir)
         reader = next((reader for reader in READERS if reader.can_read(given)), None)
         if reader is None:
             raise DataError(_why_unreadable(given))
@@ -159,17 +153,13 @@ def _find_path(name_or_path: str, data_dir: Path | None) -> Path:
     raise DataError(f"{name_or_path!r} is no data set's name, and no such path exists{where}{hint}")
 
 
-def _unpacked(path: Path) -> Path:
-    return unzipped(path) if path.suffix.lower() == ".zip" and path.is_file() else path
-
-
 def _why_unreadable(path: Path) -> str:
     if path.is_file():
-        if path.suffix.lower() in (".xls", ".xlsb", ".ods", ".numbers"):
-            return f"{path} is a spreadsheet that cannot be read; save it as .csv or .xlsx."
+        if path.suffix.lower() in (".xls", ".xlsx", ".xlsb", ".ods", ".numbers"):
+            return f"{path} is a spreadsheet; save its sheet as CSV UTF-8."
         if path.suffix.lower() == ".txt":
             return f"{path} is no table: its lines do not begin with __label__ and a label, as fastText's do."
-        return f"{path} is no table that can be read; its name must end in {', '.join((*TABLE_SUFFIXES, '.zip'))}."
+        return f"{path} is no table that can be read; its name must end in {', '.join(TABLE_SUFFIXES)}."
     paths = list(path.iterdir())
     if not paths:
         return f"The folder {path} is empty."

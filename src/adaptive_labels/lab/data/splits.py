@@ -7,10 +7,8 @@ Shapes: N examples; digests are uint8 (N, 16), or (N, 32) for texts.
 
 import hashlib
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,13 +16,11 @@ from torch import Tensor
 
 from adaptive_labels.lab.data.dataset import DataError, Dataset, Examples, Kind, SplitName, fingerprint
 from adaptive_labels.lab.data.rows import TableRows
-from adaptive_labels.lab.files import read_text
 from adaptive_labels.lab.words import counted, few
 
 TEST_FRACTION = 0.2
 VALIDATION_FRACTION = 0.1
 _HASHED_AT_A_TIME = 65_536
-_NUMBER = re.compile(r"((?<!\w)-)?\d+(\.\d+)?")  # the hyphen of level-2 is no minus
 
 
 @dataclass(frozen=True)
@@ -151,34 +147,6 @@ def without_rare_classes(raw: RawDataset, least: int) -> RawDataset:
         f"({few(map(repr, rare))}): {counted(dropped, raw.kind)} in all."
     )
     return replace(raw, classes=classes, splits=splits, digests=digests, notes=[*raw.notes, note])
-
-
-def in_order(raw: RawDataset, paths: Sequence[Path]) -> RawDataset:
-    """The data set with its classes as steps of a scale: by the number in each name, or as a classes.txt lists them.
-
-    The file is in one of the paths, or beside it.
-    """
-    numbers = [found[0] for name in raw.classes if (found := _NUMBER.search(name)) is not None]
-    places: list[float]
-    files = ((path if path.is_dir() else path.parent) / "classes.txt" for path in paths)
-    texts = (read_text(file, "utf-8-sig", "replace") for file in files if file.is_file())
-    lines = [line.strip() for line in next(texts, "").splitlines()]
-    if set(lines) >= set(raw.classes):
-        places = [float(lines.index(name)) for name in raw.classes]
-    elif len(set(numbers)) == len(raw.classes):
-        places = list(map(float, numbers))
-    else:
-        raise DataError(
-            f"data.ordered is true, but the classes ({', '.join(map(repr, raw.classes[:3]))}, …) have no numbers to be "
-            "ordered by; list their names in a file classes.txt beside the data, one per line, from low to high."
-        )
-    order = np.argsort(places, kind="stable")
-    place = torch.from_numpy(np.argsort(order))  # of each class among the ordered ones
-    splits = {name: replace(part, labels=place[part.labels]) for name, part in raw.splits.items()}
-    classes = [raw.classes[k] for k in order.tolist()]
-    shown = " < ".join(classes if len(classes) <= 8 else [*classes[:4], "…", classes[-1]])
-    note = f"The classes are ordered: {shown}; residual labels start at a class's neighbours."
-    return replace(raw, classes=classes, splits=splits, notes=[*raw.notes, note])
 
 
 def _similar_names(classes: Sequence[str]) -> list[str]:

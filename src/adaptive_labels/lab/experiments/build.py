@@ -49,9 +49,7 @@ from adaptive_labels.lab.runs import RunError, RunFolder
 from adaptive_labels.lab.runs.arrays import load_residual_labels
 from adaptive_labels.lab.training.batches import Augment, Share
 from adaptive_labels.lab.words import counted
-from adaptive_labels.losses import Criterion, create_loss, find_method
-from adaptive_labels.losses.base import options_of
-from adaptive_labels.losses.residual import labels_of_neighbours
+from adaptive_labels.losses import Criterion, create_loss
 
 _LABELS, _WEIGHTS = "method.options.initial_labels", "model.weights"
 _READING = inspect.signature(load_dataset).parameters  # the settings of data that say how it is read and split
@@ -305,10 +303,6 @@ def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
     if isinstance(path := options.get("initial_labels"), str):
         _checked_hash(_LABELS, path, config.method.options.get("initial_labels_hash"))  # it may have changed meanwhile
         options["initial_labels"] = _read_labels(path)
-    elif config.data.ordered:
-        is_given = options.get("initial_labels") is not None or options.get("rank") is not None
-        if not is_given and "initial_labels" in options_of(find_method(config.method.name).criterion):
-            options["initial_labels"] = labels_of_neighbours(dataset.num_classes)
     with _from_user("method", options):
         criterion = create_loss(config.method.name, dataset.num_classes, **options)
     if criterion.reduction != "mean":

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from adaptive_labels.lab.files import RunError, plain, read_json
 from adaptive_labels.lab.runs.integrity import digest
 
-_DATA_SUFFIXES = {".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt", ".gz", ".xlsx", ".zip"}
+_DATA_SUFFIXES = {".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt", ".gz"}
 _LONGEST_PART = 40
 # Threads and devices round differently, but the experiment is the same. How a table is read shows in its content.
 _NOT_COUNTED = {

@@ -1,4 +1,4 @@
-"""Reading a table from a file: CSV, TSV, JSON Lines, Parquet, Excel, TREC's or fastText's lines; text also gzipped."""
+"""Reading a table from a file: CSV, TSV, JSON Lines, Parquet, TREC's or fastText's lines; text also gzipped."""
 
 import csv
 import gzip
@@ -15,14 +15,13 @@ from typing import Any
 
 from adaptive_labels.lab import limits
 from adaptive_labels.lab.data.dataset import DataError
-from adaptive_labels.lab.data.sources.excel import read_sheet
 from adaptive_labels.lab.data.sources.parquet import read_parquet
 from adaptive_labels.lab.files import open_regular, parse_json, read_bytes
 from adaptive_labels.lab.words import counted
 
 JSON_SUFFIXES = (".jsonl", ".ndjson")
 _TEXT_SUFFIXES = (".csv", ".tsv", *JSON_SUFFIXES, ".label")
-TABLE_SUFFIXES = (*_TEXT_SUFFIXES, *(suffix + ".gz" for suffix in _TEXT_SUFFIXES), ".parquet", ".xlsx")
+TABLE_SUFFIXES = (*_TEXT_SUFFIXES, *(suffix + ".gz" for suffix in _TEXT_SUFFIXES), ".parquet")
 LABEL_MARK = "__label__"  # fastText's, at the beginning of a line; such files may have any of these names
 _MARKED_SUFFIXES = (".txt", ".train", ".valid", ".test", ".dev", ".val")
 
@@ -139,8 +138,6 @@ def read_table(
     if name.endswith(".parquet"):
         names, columns = read_parquet(path)
         table = Table(path, names, columns, list(range(1, len(columns[0]) + 1)), unit="row")
-    elif name.endswith(".xlsx"):
-        table = _with_names(path, *read_sheet(path), header, known_names, unit="row")
     elif is_marked(path):
         table = _parse_marked_lines(path, *_read_text(path, "cp1252"))
     elif name.endswith(".label"):
