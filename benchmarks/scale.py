@@ -177,7 +177,7 @@ def rows() -> None:
 def runs() -> None:
     """What a run costs beside its training: a folder, its bytes, and reading it again."""
     import adaptive_labels
-    from adaptive_labels.lab.analysis import read_records
+    from adaptive_labels.lab.analysis import read_run_records
     from adaptive_labels.lab.runs import list_runs
 
     with tempfile.TemporaryDirectory() as folder:
@@ -192,7 +192,7 @@ def runs() -> None:
         each = (times[1] - times[0]) / (counts[1] - counts[0])
         found = list_runs(Path(folder) / "runs13")
         size = sum(path.stat().st_size for run in found for path in run.path.iterdir()) / len(found)
-        read = milliseconds(lambda: read_records(list_runs(Path(folder) / "runs13"))) / len(found)
+        read = milliseconds(lambda: read_run_records(list_runs(Path(folder) / "runs13"))) / len(found)
         print(f"a run of 300 texts, 1 epoch: {1000 * each:.0f} ms of the processor, {size / 1000:.0f} kB")
         print(f"read again for a table: {read:.1f} ms")
 

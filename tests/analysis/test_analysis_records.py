@@ -3,14 +3,14 @@ from typing import Any
 
 import pytest
 
-from adaptive_labels.lab.analysis.records import describe, flatten, group_records, read_records
+from adaptive_labels.lab.analysis.records import describe_settings, flatten, group_records, read_run_records
 from adaptive_labels.lab.analysis.verdict import verdict
 from adaptive_labels.lab.runs import RunFolder, RunLock
 from run_maker import Maker
 
 
 def only_group(runs: list[RunFolder]) -> Any:
-    (group,) = group_records(read_records(runs))
+    (group,) = group_records(read_run_records(runs))
     return group
 
 
@@ -40,7 +40,7 @@ def test_another_recipe_is_another_group_and_another_device_is_not(maker: Any) -
         maker.figures("baseline", 0, 0.5, lr=0.1),
         maker.figures("baseline", 0, 0.5, model="charcnn"),
     ]
-    groups = group_records(read_records(runs))
+    groups = group_records(read_run_records(runs))
     assert [group.title for group in groups] == [
         "towns, charcnn",
         "towns, fasttext (lr=0.1)",
@@ -55,7 +55,7 @@ def test_the_title_of_a_group_has_no_settings_of_other_data_and_little_of_a_fing
         config = maker.config("baseline", 0, dataset=name)
         config["data"]["fingerprint"] = letter * 64
         runs.append(maker.finish(RunFolder.create(maker.out, config), {"test": {"top1": 0.5}}))
-    titles = [group.title for group in group_records(read_records(runs))]
+    titles = [group.title for group in group_records(read_run_records(runs))]
     shown = [f"towns, fasttext (fingerprint={letter * 8})" for letter in "ab"]
     assert titles == ["digits, fasttext", *shown]
 
@@ -90,7 +90,9 @@ def test_a_student_of_another_teacher_is_not_said_to_be_the_same_run(maker: Any)
 def test_flatten_and_describe() -> None:
     flat = flatten({"a": {"b": 1.5, "c": {"d": "x"}}, "e": [1, 2], "f": {}, "g": None})
     assert flat == {"a.b": 1.5, "a.c.d": "x", "e": [1, 2], "g": None}
-    assert describe(flat, ["a.b", "a.c.d", "e", "g", "missing"]) == "b=1.5, d=x, e=[1, 2], g=none, missing=none"
+    assert (
+        describe_settings(flat, ["a.b", "a.c.d", "e", "g", "missing"]) == "b=1.5, d=x, e=[1, 2], g=none, missing=none"
+    )
 
 
 def figures(maker: Any, **by_method: tuple[list[float], float | None]) -> str:
@@ -132,7 +134,7 @@ def test_the_verdict_warns_of_a_class_that_is_never_found_and_of_two_classes(mak
         run = RunFolder.create(maker.out, maker.config(method, 0))
         metrics = {"test": {"top1": top1, "worst_class": 0.0}, "validation": {"top1": top1}}
         runs.append(maker.finish(run, metrics, parameters={"network": 1000, "criterion": 2}))
-    (group,) = group_records(read_records(runs))
+    (group,) = group_records(read_run_records(runs))
     assert "alr never finds at least one of the classes." in verdict(group)
     assert "With two classes ALR is its L_hard" in verdict(group)
 

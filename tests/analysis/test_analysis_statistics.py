@@ -7,11 +7,11 @@ from hypothesis import given, strategies as st
 from scipy import stats
 
 from adaptive_labels.lab.analysis.statistics import (
-    Comparison,
+    PairedDifference,
     Summary,
     bootstrap_difference,
-    compare,
     compare_all,
+    compare_paired,
     holm,
     sign_flip_p,
     summarise,
@@ -32,7 +32,7 @@ def test_mean_and_sample_standard_deviation() -> None:
 def test_interval_and_test_by_the_formula(n: int) -> None:
     generator = np.random.default_rng(n)
     method, baseline = generator.normal(0.57, 0.01, n), generator.normal(0.55, 0.01, n)
-    found = compare(by_seed(method), by_seed(baseline))
+    found = compare_paired(by_seed(method), by_seed(baseline))
     differences = method - baseline
     mean, error = differences.mean(), differences.std(ddof=1) / n**0.5
     reach = stats.t.ppf(0.975, n - 1) * error
@@ -45,7 +45,7 @@ def test_interval_and_test_by_the_formula(n: int) -> None:
 
 def test_a_worked_example() -> None:
     # Differences 1, 2, 3: mean 2, std 1, error 1/√3; t = 2√3 with 2 degrees of freedom, t(0.975, 2) = 4.3027.
-    found = compare({0: 11, 1: 12, 2: 13}, {0: 10, 1: 10, 2: 10})
+    found = compare_paired({0: 11, 1: 12, 2: 13}, {0: 10, 1: 10, 2: 10})
     assert found.difference == pytest.approx(2)
     assert found.low == pytest.approx(2 - 4.302652730 / 3**0.5)
     assert found.p == pytest.approx(0.0741799, abs=1e-6)
@@ -54,16 +54,18 @@ def test_a_worked_example() -> None:
 
 def test_only_shared_seeds_are_paired() -> None:
     method, baseline = {0: 0.5, 1: 0.6, 2: 0.9, 7: 0.1}, {2: 0.8, 1: 0.4, 3: 0.0, 0: 0.45}
-    assert compare(method, baseline) == compare({0: 0.5, 1: 0.6, 2: 0.9}, {0: 0.45, 1: 0.4, 2: 0.8})
-    assert compare({1: 0.5}, {2: 0.5}) == Comparison(0, note="no seed in common with the baseline: no test possible")
+    assert compare_paired(method, baseline) == compare_paired({0: 0.5, 1: 0.6, 2: 0.9}, {0: 0.45, 1: 0.4, 2: 0.8})
+    assert compare_paired({1: 0.5}, {2: 0.5}) == PairedDifference(
+        0, note="no seed in common with the baseline: no test possible"
+    )
 
 
 def test_one_seed_and_no_variation_give_no_nan() -> None:
-    assert compare({0: 0.75}, {0: 0.5}) == Comparison(1, 0.25, note="one seed: no test possible")
-    same = compare({0: 0.5, 1: 0.6}, {0: 0.5, 1: 0.6})
+    assert compare_paired({0: 0.75}, {0: 0.5}) == PairedDifference(1, 0.25, note="one seed: no test possible")
+    same = compare_paired({0: 0.5, 1: 0.6}, {0: 0.5, 1: 0.6})
     assert (same.difference, same.low, same.high, same.p, same.p_flip) == (0, 0, 0, 1, 1)
     # 0.1 + 0.2 − 0.2 and 0.7 − 0.6 differ in the last bit only.
-    shifted = compare({0: 0.3, 1: 0.7, 2: 0.2}, {0: 0.2, 1: 0.6, 2: 0.1})
+    shifted = compare_paired({0: 0.3, 1: 0.7, 2: 0.2}, {0: 0.2, 1: 0.6, 2: 0.1})
     assert shifted.difference == pytest.approx(0.1)
     assert (shifted.low, shifted.p, shifted.p_flip) == (None, None, 0.25)
     assert shifted.note == "the same difference on every seed: no t test possible"

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from adaptive_labels.lab.analysis.format import parameters, short_count
-from adaptive_labels.lab.analysis.records import read_records
-from adaptive_labels.lab.analysis.table import FORMATS, table
+from adaptive_labels.lab.analysis.records import read_run_records
+from adaptive_labels.lab.analysis.table import FORMATS, format_table
 from adaptive_labels.lab.runs import RunFolder
 
 
@@ -22,7 +22,7 @@ def small(maker: Any) -> list[RunFolder]:
 def test_the_text_table_to_the_letter(small: list[RunFolder]) -> None:
     # slr by hand: differences 1.0, −0.4, 1.3; mean 0.633, std 0.907; reach 4.3027 · 0.907 / √3 = 2.25; t = 1.21 and
     # with two degrees of freedom p = 1 − t / √(2 + t²) = 0.35, the larger of two, which Holm leaves as it is.
-    assert table(read_records(small), "text").splitlines() == [
+    assert format_table(read_run_records(small), "text").splitlines() == [
         "towns, fasttext",
         "method    n  test top-1 %   difference [95%]        p  beside slr  val top-1 %  seconds  parameters",
         "--------  -  ------------  -----------------  -------  ----------  -----------  -------  ----------",
@@ -42,23 +42,23 @@ def test_unbalanced_classes_bring_their_means_over_classes(maker: Any) -> None:
     uneven = {"top1": 0.9, "balanced_accuracy": 0.5, "macro_f1": 0.45}
     for metrics, shown in ((even, False), (uneven, True)):
         run = RunFolder.create(maker.out, maker.config("baseline", 0, dataset=str(shown)))
-        text = table(read_records([maker.finish(run, {"test": metrics})]))
+        text = format_table(read_run_records([maker.finish(run, {"test": metrics})]))
         assert ("balanced %" in text, "macro F1 %" in text) == (shown, shown)
     assert " 50.0 " in text
     assert " 45.0 " in text
 
 
 def test_whole_runs_show_every_column(comparison: list[RunFolder]) -> None:
-    heading = table(read_records(comparison)).splitlines()[1]
+    heading = format_table(read_run_records(comparison)).splitlines()[1]
     for column in ("top-5 %", "NLL", "ECE % → scaled", "AURC", "seconds", "parameters"):
         assert column in heading
-    assert "8.0 → 2.0" in table(read_records(comparison))
-    assert "ECE with 15 bins" in table(read_records(comparison))
+    assert "8.0 → 2.0" in format_table(read_run_records(comparison))
+    assert "ECE with 15 bins" in format_table(read_run_records(comparison))
 
 
 def test_markdown_keeps_its_columns(maker: Any, small: list[RunFolder]) -> None:
     odd = maker.figures("a|b*c", 0, 0.5, 0.5, dataset="_x_")
-    text = table(read_records([*small, odd]), "markdown")
+    text = format_table(read_run_records([*small, odd]), "markdown")
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert all(line.replace("\\|", "").count("|") in (7, 10) for line in rows)
     assert "a\\|b\\*c" in text
@@ -67,7 +67,7 @@ def test_markdown_keeps_its_columns(maker: Any, small: list[RunFolder]) -> None:
 
 
 def test_latex_is_escaped_and_whole(maker: Any, small: list[RunFolder]) -> None:
-    text = table(read_records([*small, maker.figures("a_b%&#$", 0, 0.5, 0.5)]), "latex")
+    text = format_table(read_run_records([*small, maker.figures("a_b%&#$", 0, 0.5, 0.5)]), "latex")
     for words in ("\\toprule", "\\midrule", "\\bottomrule", r"a\_b\%\&\#\$", r"57.4 $\pm$ 0.3", r"$<$ 0.001", "$-$1.6"):
         assert words in text
     assert r"test top-1 \%" in text
@@ -77,8 +77,8 @@ def test_latex_is_escaped_and_whole(maker: Any, small: list[RunFolder]) -> None:
 
 
 def test_csv_and_json_give_the_figures_unrounded(small: list[RunFolder]) -> None:
-    rows = {row["method"]: row for row in csv.DictReader(io.StringIO(table(read_records(small), "csv")))}
-    (group,) = json.loads(table(read_records(small), "json"))
+    rows = {row["method"]: row for row in csv.DictReader(io.StringIO(format_table(read_run_records(small), "csv")))}
+    (group,) = json.loads(format_table(read_run_records(small), "json"))
     alr = next(row for row in group["rows"] if row["label"] == "alr")
     mean = np.mean([0.571, 0.576, 0.574])
     assert float(rows["alr"]["test_top1_mean"]) == pytest.approx(mean, rel=1e-12)
@@ -94,7 +94,7 @@ def test_csv_and_json_give_the_figures_unrounded(small: list[RunFolder]) -> None
 @pytest.mark.parametrize("format", FORMATS)
 def test_few_runs_print_no_nan_and_say_so(maker: Any, format: str) -> None:
     runs = [maker.figures("baseline", 0, 0.5), maker.figures("alr", 0, 0.6), maker.figures("slr", 1, 0.6)]
-    text = table(read_records(runs), format)
+    text = format_table(read_run_records(runs), format)
     assert "nan" not in text.lower()
     if format in ("text", "markdown", "latex"):
         assert "alr: one seed: no test possible." in text
@@ -103,20 +103,20 @@ def test_few_runs_print_no_nan_and_say_so(maker: Any, format: str) -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_nothing_finished_is_said(maker: Any, format: str) -> None:
-    text = table(read_records([maker.diverged("alr", 0, "why not")]), format)
+    text = format_table(read_run_records([maker.diverged("alr", 0, "why not")]), format)
     assert "why not" in text
 
 
 def test_groups_have_a_table_each(maker: Any) -> None:
     runs = [maker.figures("alr", 0, 0.5, dataset=name) for name in ("towns", "digits")]
-    text = table(read_records(runs))
+    text = format_table(read_run_records(runs))
     assert text.index("digits, fasttext") < text.index("towns, fasttext")
     assert "No baseline among these runs." in text
 
 
 def test_an_unknown_format_is_refused(maker: Any) -> None:
     with pytest.raises(ValueError, match="format is 'xml'; it must be one of text, markdown, csv, latex, json"):
-        table([], "xml")
+        format_table([], "xml")
 
 
 def test_parameters_stand_as_papers_write_them() -> None:

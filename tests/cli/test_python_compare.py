@@ -12,7 +12,7 @@ import pytest
 from cli_parts import SOURCE, metrics
 
 import adaptive_labels
-from adaptive_labels.lab.analysis import read_records
+from adaptive_labels.lab.analysis import read_run_records
 from adaptive_labels.lab.config import ConfigError
 from adaptive_labels.lab.experiments import comparison
 
@@ -36,7 +36,7 @@ def test_it_returns_the_runs(texts, tmp_path):
         ("alr", 5),
     ]
     assert runs[2].config["method"]["options"] == {"attraction": -2.0}
-    assert len(read_records(runs)) == 4
+    assert len(read_run_records(runs)) == 4
     before = metrics(tmp_path)
     again = adaptive_labels.compare(texts, methods, seeds=[3, 5], out=tmp_path, settings=QUICK)
     assert [run.path for run in again] == [run.path for run in runs]

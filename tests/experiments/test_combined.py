@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from adaptive_labels.lab.analysis.pooled import pool, rank
-from adaptive_labels.lab.analysis.statistics import Comparison, compare
+from adaptive_labels.lab.analysis.pooled import pool, rank_variants
+from adaptive_labels.lab.analysis.statistics import PairedDifference, compare_paired
 from adaptive_labels.lab.experiments.studies.combined import combined_tables, draw_combined, gains_over, whole_variants
 from adaptive_labels.lab.experiments.studies.study import StudyError, load_study
 
@@ -61,8 +61,8 @@ def test_the_interval_holds_the_true_gain_as_often_as_it_says() -> None:
 
 
 def test_tasks_with_one_seed_do_not_count_and_two_tasks_are_not_pooled() -> None:
-    one = compare({0: 0.7}, {0: 0.6})
-    several = Comparison(5, 0.01, 0.0, 0.02)
+    one = compare_paired({0: 0.7}, {0: 0.6})
+    several = PairedDifference(5, 0.01, 0.0, 0.02)
     assert pool([one, several, several]).difference is None
     assert pool([one, several, several, several]).n == 3
 
@@ -71,7 +71,7 @@ def test_the_critical_difference_is_the_published_one() -> None:
     # Four classifiers on 14 data sets at 0.05: 1.25, the example of Demšar (2006).
     random = np.random.default_rng(0)
     tasks = {str(t): {name: {0: float(random.random())} for name in "abcd"} for t in range(14)}
-    found = rank(tasks, list("abcd"))
+    found = rank_variants(tasks, list("abcd"))
     assert found is not None
     assert found.critical == pytest.approx(1.25, abs=0.005)
     assert sum(found.mean.values()) == pytest.approx(10)
@@ -80,25 +80,27 @@ def test_the_critical_difference_is_the_published_one() -> None:
 def test_ranks_share_ties_and_need_all_variants_of_a_task() -> None:
     tasks = {t: {"a": {0: 0.9}, "b": {0: 0.8}, "c": {0: 0.8}} for t in ("one", "two", "three")}
     tasks["four"] = {"a": {0: 0.1}, "b": {0: 0.2}}
-    found = rank(tasks, ["a", "b", "c"])
+    found = rank_variants(tasks, ["a", "b", "c"])
     assert found is not None
     assert found.tasks == ("one", "two", "three")
     assert found.mean == {"a": 1.0, "b": 2.5, "c": 2.5}
-    assert rank({"one": tasks["one"]}, ["a", "b", "c"]) is None
+    assert rank_variants({"one": tasks["one"]}, ["a", "b", "c"]) is None
 
 
 def test_ranks_compare_the_same_seeds() -> None:
     easy, hard = {0: 0.9}, {1: 0.1}  # a seed that is hard for every variant, and that one has not been run with
     values = {"a": easy | hard, "b": {0: 0.8}, "c": {0: 0.7, 1: 0.1}}
-    found = rank(dict.fromkeys(("one", "two", "three"), values), ["a", "b", "c"])
+    found = rank_variants(dict.fromkeys(("one", "two", "three"), values), ["a", "b", "c"])
     assert found is not None
     assert found.mean == {"a": 1.0, "b": 2.0, "c": 3.0}
-    assert rank(dict.fromkeys(("one", "two", "three"), values | {"b": {2: 0.8}}), ["a", "b", "c"]) is None
+    assert rank_variants(dict.fromkeys(("one", "two", "three"), values | {"b": {2: 0.8}}), ["a", "b", "c"]) is None
 
 
 def test_variants_that_tie_everywhere_do_not_differ() -> None:
     same = {"a": {0: 0.1, 1: 0.2, 2: 0.3}, "b": {0: 0.3, 1: 0.2, 2: 0.1}, "c": {0: 0.2, 1: 0.3, 2: 0.1}}
-    found = rank(dict.fromkeys(("one", "two", "three"), same), ["a", "b", "c"])  # their sums differ by rounding
+    found = rank_variants(
+        dict.fromkeys(("one", "two", "three"), same), ["a", "b", "c"]
+    )  # their sums differ by rounding
     assert found is not None
     assert (found.mean, found.p) == ({"a": 2.0, "b": 2.0, "c": 2.0}, 1.0)
 

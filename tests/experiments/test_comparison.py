@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import adaptive_labels
-from adaptive_labels.lab.analysis import read_records
+from adaptive_labels.lab.analysis import read_run_records
 from adaptive_labels.lab.config import ConfigError, TrainingConfig, from_dict
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.budget import shortened
@@ -71,7 +71,7 @@ def test_an_option_that_a_method_does_not_have_is_a_sentence(table: Path, tmp_pa
 def test_one_method_with_several_options_is_several_rows(table: Path, tmp_path: Path) -> None:
     methods = "alr,alr:attraction=-2,slr:label_smoothing=0.3"
     runs = adaptive_labels.compare(table, methods, 1, out=tmp_path / "runs", settings=QUICK)
-    labels = {record.label for record in read_records(runs)}
+    labels = {record.label for record in read_run_records(runs)}
     assert labels == {"alr", "alr (attraction=-2)", "slr"}
 
 

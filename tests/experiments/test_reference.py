@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 import adaptive_labels
-from adaptive_labels.lab.analysis import group_records, read_records, table, verdict
+from adaptive_labels.lab.analysis import format_table, group_records, read_run_records, verdict
 from adaptive_labels.lab.config import from_dict
 from adaptive_labels.lab.experiments import build, reference
 from adaptive_labels.lab.experiments.comparison import make_plan
@@ -73,7 +73,7 @@ def test_names_are_read_in_pieces(tmp_path: Path) -> None:
 
 def test_a_reference_that_is_behind_stands_at_the_end(texts: Path, tmp_path: Path) -> None:
     adaptive_labels.compare(texts, ["baseline"], 1, out=tmp_path, settings=UNTRAINED)
-    records = read_records(list_runs(tmp_path))
+    records = read_run_records(list_runs(tmp_path))
     (group,) = group_records(records)
     group.reference["validation"]["top1"] = 0.1  # type: ignore[index]
     assert verdict(group).endswith("reaches 100.0%.")
@@ -146,7 +146,7 @@ def test_text_tables_without_a_word_twice_are_read_in_pieces(tmp_path: Path) -> 
     out = tmp_path / "runs"
     adaptive_labels.compare(path, ["baseline"], 1, out=out, settings=UNTRAINED)
     assert found_in(out)["test"]["top1"] == 1.0
-    assert "reference" in table(read_records(list_runs(out)))
+    assert "reference" in format_table(read_run_records(list_runs(out)))
 
 
 def test_a_fit_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from adaptive_labels.errors import UserError
-from adaptive_labels.lab.analysis import group_records, read_records, verdict
+from adaptive_labels.lab.analysis import group_records, read_run_records, verdict
 from adaptive_labels.lab.config import load_toml, to_dict
 from adaptive_labels.lab.data import load_dataset
 from adaptive_labels.lab.data.sources.images import decode_files
@@ -73,7 +73,7 @@ def read_run(data: bytes) -> None:
     (run / name).write_bytes(data[1:])
     try:
         check(RunFolder(run))
-        for group in group_records(read_records([RunFolder(run)])):
+        for group in group_records(read_run_records([RunFolder(run)])):
             verdict(group)
     except UserError:
         pass

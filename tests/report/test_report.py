@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaptive_labels.lab.analysis import bootstrap_runs, group_records, read_records
+from adaptive_labels.lab.analysis import bootstrap_runs, group_records, read_run_records
 from adaptive_labels.lab.analysis.suspects import Suspect, Suspects
 from adaptive_labels.lab.report import sections, write_report
 from adaptive_labels.lab.report.charts import (
@@ -390,7 +390,7 @@ def test_a_run_that_stopped_early_ends_with_its_own_last_labels(maker: Any) -> N
     (runs[1].path / "residual_labels.npz").unlink()
     save_residual_labels(runs[1].path / "residual_labels.npz", [1, 2], stored.labels[:2], stored.classes)
     sealed_again(runs[1].path)
-    residuals = read_group(group_records(read_records(runs))[0]).methods[0].residuals
+    residuals = read_group(group_records(read_run_records(runs))[0]).methods[0].residuals
     assert residuals is not None
     assert residuals.epochs.tolist() == [1, 2, 4]
     expected = (runs[0].load_residual_labels().matrix(-1).astype(float) + stored.labels[1]) / 2

@@ -15,9 +15,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from adaptive_labels.metrics.rows import Array, Predictions, own_values, softmax
+from adaptive_labels.metrics.rows import Array, CheckedLogits, own_values, softmax
 
-Logits: TypeAlias = "ArrayLike | Predictions"
+Logits: TypeAlias = "ArrayLike | CheckedLogits"
 
 BINS = 15  # of every calibration error
 TEMPERATURE_RANGE = (0.1, 100.0)  # of `fit_temperature`
@@ -294,14 +294,14 @@ def evaluate(logits: Logits, labels: ArrayLike, temperature: float | None = None
     if temperature is not None:
         if not (temperature > 0 and math.isfinite(temperature)):
             raise ValueError(f"temperature is {temperature}; it must be a positive, finite number")
-        scaled = Predictions(found.scores, found.labels, temperature)
+        scaled = CheckedLogits(found.scores, found.labels, temperature)
         metrics["temperature"] = float(temperature)
         metrics |= {f"{name}_scaled": metric(scaled, labels) for name, metric in scaled_too.items()}
     return metrics
 
 
-def _checked(logits: Logits, labels: ArrayLike) -> Predictions:
-    return logits if isinstance(logits, Predictions) else Predictions(logits, labels)
+def _checked(logits: Logits, labels: ArrayLike) -> CheckedLogits:
+    return logits if isinstance(logits, CheckedLogits) else CheckedLogits(logits, labels)
 
 
 def _class_accuracies(logits: Logits, labels: ArrayLike) -> Array:
@@ -328,7 +328,7 @@ def _bin_of(values: Array, edges: Array) -> NDArray[np.intp]:
     return np.clip(np.searchsorted(edges, values) - 1, 0, len(edges) - 2)
 
 
-def _slope(found: Predictions, log_beta: float) -> tuple[float, float]:
+def _slope(found: CheckedLogits, log_beta: float) -> tuple[float, float]:
     """f(β) = mean (E_p[z] − z_y) at β = e^log_beta, and its derivative by log β."""
     beta = math.exp(log_beta)
 

@@ -14,7 +14,7 @@ Array = NDArray[np.float64]
 _AT_ONCE = 2**22  # logits that are looked at together: their float64 copies take 32 MB each
 
 
-class Predictions:
+class CheckedLogits:
     """Checked logits and labels, and what several metrics share of their rows, computed once."""
 
     def __init__(self, logits: ArrayLike, labels: ArrayLike, temperature: float | None = None) -> None:

@@ -18,14 +18,14 @@ from adaptive_labels.lab.analysis.frames import (
     predictions_of,
     residuals_of,
 )
-from adaptive_labels.lab.analysis.records import Group, Record, group_records, read_records
+from adaptive_labels.lab.analysis.records import RunGroup, RunRecord, group_records, read_run_records
 from adaptive_labels.lab.analysis.residual_labels import agreement, consistency, row_entropy, top_confusions
 from adaptive_labels.lab.analysis.statistics import (
     Summary,
     bootstrap_difference,
     bootstrap_runs,
-    compare,
     compare_all,
+    compare_paired,
     holm,
     sign_flip_p,
     summarise,
@@ -42,17 +42,17 @@ from adaptive_labels.lab.analysis.suspects import (
     suspects_to_dict,
     write_suspects,
 )
-from adaptive_labels.lab.analysis.table import summarise_group, table
+from adaptive_labels.lab.analysis.table import format_table, summarise_group
 from adaptive_labels.lab.analysis.verdict import verdict
 from adaptive_labels.metrics import confidence_and_correct, risk_coverage
 
 __all__ = [
-    "SCORES", "Columns", "Confusions", "Group", "Record", "Summary", "Suspect", "Suspects", "agreement",
-    "asymmetric_pairs", "average_precision", "bootstrap_difference", "bootstrap_runs", "compare", "compare_all",
-    "confidence_and_correct", "confused_groups", "consistency", "format_confusions", "group_records", "histories_of",
-    "holm", "label_scores", "mean_residual_labels", "metrics_of", "named_groups", "one_way_pairs", "open_runs",
-    "order_by_similarity", "pairs_of", "predictions_of", "read_confusions", "read_records", "read_suspects",
-    "residuals_of", "risk_coverage", "row_entropy", "sign_flip_p", "suggested_labels", "summarise",
-    "summarise_confusions", "summarise_group", "suspects_to_dict", "table", "top_confusions", "verdict",
-    "write_suspects",
+    "SCORES", "Columns", "Confusions", "RunGroup", "RunRecord", "Summary", "Suspect", "Suspects", "agreement",
+    "asymmetric_pairs", "average_precision", "bootstrap_difference", "bootstrap_runs", "compare_all",
+    "compare_paired", "confidence_and_correct", "confused_groups", "consistency", "format_confusions", "format_table",
+    "group_records", "histories_of", "holm", "label_scores", "mean_residual_labels", "metrics_of", "named_groups",
+    "one_way_pairs", "open_runs", "order_by_similarity", "pairs_of", "predictions_of", "read_confusions",
+    "read_run_records", "read_suspects", "residuals_of", "risk_coverage", "row_entropy", "sign_flip_p",
+    "suggested_labels", "summarise", "summarise_confusions", "summarise_group", "suspects_to_dict", "top_confusions",
+    "verdict", "write_suspects",
 ]  # fmt: skip

@@ -97,7 +97,7 @@ class Confusions:
 
 
 @dataclass(frozen=True)
-class Pair:
+class ConfusedPair:
     """``true`` is taken for ``taken_for``: the figures of both directions, None for a view that is not there."""
 
     true: str
@@ -165,7 +165,7 @@ def count_confusions(run: RunFolder, predictions: Predictions) -> Matrix:
         raise RunError(f"{run.path / 'predictions.npz'} holds no usable predictions: {error}.") from None
 
 
-def top_pairs(confusions: Confusions, top: int = 10, by: str | None = None) -> list[Pair]:
+def top_pairs(confusions: Confusions, top: int = 10, by: str | None = None) -> list[ConfusedPair]:
     """The pairs with most confusion by `Confusions.ranking`, largest first; pairs with none are left out."""
     ranking = without_diagonal(confusions.ranking(by))
     views = [confusions.residual, confusions.rates, confusions.counts]
@@ -174,7 +174,7 @@ def top_pairs(confusions: Confusions, top: int = 10, by: str | None = None) -> l
         i, j = divmod(cell, len(ranking))
         if ranking[i, j] > 0:
             figures = [_cell(view, *place) for place in ((i, j), (j, i)) for view in views]
-            pairs.append(Pair(confusions.classes[i], confusions.classes[j], *figures))
+            pairs.append(ConfusedPair(confusions.classes[i], confusions.classes[j], *figures))
     return pairs
 
 
@@ -277,7 +277,7 @@ def format_confusions(
 
 
 def pair_cells(
-    confusions: Confusions, pairs: Sequence[Pair], *, for_terminal: bool = False
+    confusions: Confusions, pairs: Sequence[ConfusedPair], *, for_terminal: bool = False
 ) -> tuple[list[str], list[list[str]]]:
     """Headings and cells of the pairs; views that are not there have no column.
 
@@ -309,7 +309,9 @@ def one_way_cells(
     return ["class", "taken for", f"test rate{unit}", f"reverse{unit}", "test examples", p], rows
 
 
-def _data(confusions: Confusions, pairs: Sequence[Pair], top: int, by: str | None, only: str | None) -> dict[str, Any]:
+def _data(
+    confusions: Confusions, pairs: Sequence[ConfusedPair], top: int, by: str | None, only: str | None
+) -> dict[str, Any]:
     data: dict[str, Any] = {"residual_runs": confusions.residual_runs, "test_runs": confusions.test_runs}
     if only in (None, "pairs"):
         found, names = confusions.agreement(top), confusions.classes
@@ -331,7 +333,7 @@ def _data(confusions: Confusions, pairs: Sequence[Pair], top: int, by: str | Non
     return data
 
 
-def _csv(confusions: Confusions, pairs: Sequence[Pair], top: int, by: str | None, only: str) -> str:
+def _csv(confusions: Confusions, pairs: Sequence[ConfusedPair], top: int, by: str | None, only: str) -> str:
     if only == "pairs":
         views = ["residual_label", "test_rate", "test_count"]
         headings = ["class", "taken_for", *views, *(f"reverse_{view}" for view in views)]
@@ -349,7 +351,7 @@ def _csv(confusions: Confusions, pairs: Sequence[Pair], top: int, by: str | None
     return tables.as_csv(["group", "by", "class", "mass", "within", "weakest"], rows)
 
 
-def _pair_lines(confusions: Confusions, pairs: Sequence[Pair]) -> list[str]:
+def _pair_lines(confusions: Confusions, pairs: Sequence[ConfusedPair]) -> list[str]:
     lines = tables.aligned(*pair_cells(confusions, pairs, for_terminal=True), left=(0, 1))
     one = max(confusions.residual_runs, confusions.test_runs) == 1
     lines.append(f"{'One run' if one else confusions.averaged.capitalize()}; last stored epoch.")

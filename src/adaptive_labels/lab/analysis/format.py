@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from adaptive_labels.lab.analysis.statistics import Comparison, Summary
+from adaptive_labels.lab.analysis.statistics import PairedDifference, Summary
 
 
 def percent(fraction: float, digits: int = 1) -> str:
@@ -40,7 +40,7 @@ def p_phrase(p: float) -> str:
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
-def difference(comparison: Comparison | None, digits: int = 1) -> str:
+def difference(comparison: PairedDifference | None, digits: int = 1) -> str:
     """A signed difference in points with its interval: "+2.1 [+1.6, +2.6]"; empty without one."""
     text = points(comparison, digits)
     if comparison is None or comparison.low is None or comparison.high is None:
@@ -48,7 +48,7 @@ def difference(comparison: Comparison | None, digits: int = 1) -> str:
     return f"{text} [{signed(comparison.low, digits)}, {signed(comparison.high, digits)}]"
 
 
-def points(comparison: Comparison | None, digits: int = 1) -> str:
+def points(comparison: PairedDifference | None, digits: int = 1) -> str:
     """A signed difference in points; empty without one."""
     return "" if comparison is None or comparison.difference is None else signed(comparison.difference, digits)
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from adaptive_labels.lab.analysis.confusions import read_confusions
-from adaptive_labels.lab.analysis.records import Record, read_records
+from adaptive_labels.lab.analysis.records import RunRecord, read_run_records
 from adaptive_labels.lab.analysis.residual_labels import consistency, row_entropy
 from adaptive_labels.lab.runs import RunError, RunFolder, list_runs
 from adaptive_labels.metrics import confidence_and_correct
@@ -68,7 +68,7 @@ class Columns(dict[str, NDArray[Any]]):
 
 def metrics_of(runs: Runs) -> Columns:
     """One row per run: names, status, every figure of its ``result.json`` as ``split_metric`` (test_top1)."""
-    records = read_records(open_runs(runs))
+    records = read_run_records(open_runs(runs))
     figures = [
         {f"{split}_{name}": value for split, named in record.metrics.items() for name, value in named.items()}
         for record in records
@@ -81,7 +81,7 @@ def metrics_of(runs: Runs) -> Columns:
 
 def histories_of(runs: Runs) -> Columns:
     """One row per epoch of every run: number, losses, accuracies, rate, seconds, and loss parts as ``part_…``."""
-    records = read_records(open_runs(runs))
+    records = read_run_records(open_runs(runs))
     lines = [(record, _flat(line)) for record in records for line in record.run.history()]
     keys = list(dict.fromkeys(key for _, line in lines for key in line))
     names = _names([record for record, _ in lines], "dataset", "model", "method", "label", "seed")
@@ -158,7 +158,7 @@ def _one_run(run: str | Path | RunFolder, caller: str) -> RunFolder:
     return found[0]
 
 
-def _names(records: Sequence[Record], *names: str) -> dict[str, list[Any]]:
+def _names(records: Sequence[RunRecord], *names: str) -> dict[str, list[Any]]:
     columns = {"run": [str(record.run.path) for record in records]}
     return columns | {name: [getattr(record, name) for record in records] for name in names}
 

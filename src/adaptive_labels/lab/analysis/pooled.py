@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from adaptive_labels.lab.analysis.statistics import LEVEL, Comparison
+from adaptive_labels.lab.analysis.statistics import LEVEL, PairedDifference
 
 Values = Mapping[str, Mapping[int, float]]  # variant → seed → test accuracy
 MIN_TASKS, MIN_SEEDS = 3, 2
@@ -22,13 +22,13 @@ class Ranks:
     critical: float  # Nemenyi's critical difference: mean ranks that are closer do not differ beyond noise
 
 
-def pool(gains: Sequence[Comparison]) -> Comparison:
+def pool(gains: Sequence[PairedDifference]) -> PairedDifference:
     """The mean gain over tasks that differ in their true gain (random effects), and its interval.
 
     DerSimonian and Laird's variance between tasks, Hartung and Knapp's interval with t of k − 1 degrees of freedom,
     never narrower than the one without their factor. A gain needs its interval, so tasks with one seed do not count.
 
-    >>> one = Comparison(5, 0.01, 0.0, 0.02)
+    >>> one = PairedDifference(5, 0.01, 0.0, 0.02)
     >>> found = pool([one, one, one])
     >>> round(found.difference, 4), found.n
     (0.01, 3)
@@ -40,7 +40,7 @@ def pool(gains: Sequence[Comparison]) -> Comparison:
     ]
     k = len(known)
     if k < MIN_TASKS:
-        return Comparison(k, note=f"fewer than {MIN_TASKS} tasks with {MIN_SEEDS} seeds")
+        return PairedDifference(k, note=f"fewer than {MIN_TASKS} tasks with {MIN_SEEDS} seeds")
     y = np.array([gain for gain, _, _ in known])
     variance = np.array([(width / 2 / stats.t.ppf((1 + LEVEL) / 2, n - 1)) ** 2 for _, width, n in known])
     weight = 1 / variance
@@ -52,10 +52,10 @@ def pool(gains: Sequence[Comparison]) -> Comparison:
     error = float(np.sqrt(factor / weight.sum()))
     reach = float(stats.t.ppf((1 + LEVEL) / 2, k - 1)) * error
     p = 2 * float(stats.t.sf(abs(mean) / error, k - 1))
-    return Comparison(k, mean, mean - reach, mean + reach, p=p)
+    return PairedDifference(k, mean, mean - reach, mean + reach, p=p)
 
 
-def rank(tasks: Mapping[str, Values], variants: Sequence[str]) -> Ranks | None:
+def rank_variants(tasks: Mapping[str, Values], variants: Sequence[str]) -> Ranks | None:
     """Rank the variants by mean accuracy over the seeds that all have, on each task; None for too few of either."""
     shared = {
         task: set.intersection(*(set(values.get(name, ())) for name in variants)) for task, values in tasks.items()

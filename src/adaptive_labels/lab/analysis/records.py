@@ -16,7 +16,7 @@ _IGNORED_KEYS = ("seed", "method.options.teacher", "method.options.teacher_hash"
 
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """One run in a few words and figures."""
 
     run: RunFolder
@@ -41,21 +41,21 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     """Runs that differ in method and seed only, so that their figures can be compared."""
 
     title: str
     dataset: str
     model: str
-    records: tuple[Record, ...]
+    records: tuple[RunRecord, ...]
 
     @property
-    def counted(self) -> tuple[Record, ...]:
+    def counted(self) -> tuple[RunRecord, ...]:
         """The records whose figures count."""
         return tuple(record for record in self.records if record.status == "finished")
 
     @property
-    def left_out(self) -> tuple[Record, ...]:
+    def left_out(self) -> tuple[RunRecord, ...]:
         """The records that are not counted, each with its reason."""
         return tuple(record for record in self.records if record.status != "finished")
 
@@ -64,20 +64,20 @@ class Group:
         """What a plain classifier reaches on the same data, if that was asked for."""
         return next((record.reference for record in self.records if record.reference is not None), None)
 
-    def by_label(self) -> dict[str, list[Record]]:
+    def by_label(self) -> dict[str, list[RunRecord]]:
         """The counted records by method, the baseline first."""
-        return grouped(self.counted, lambda record: record.label)
+        return group_by(self.counted, lambda record: record.label)
 
 
-def grouped(records: Iterable[Record], key: Callable[[Record], str]) -> dict[str, list[Record]]:
+def group_by(records: Iterable[RunRecord], key: Callable[[RunRecord], str]) -> dict[str, list[RunRecord]]:
     """The records by their key, in the order of the first of each."""
-    found: dict[str, list[Record]] = {}
+    found: dict[str, list[RunRecord]] = {}
     for record in records:
         found.setdefault(key(record), []).append(record)
     return found
 
 
-def read_records(runs: Iterable[RunFolder], *, references: bool = True) -> list[Record]:
+def read_run_records(runs: Iterable[RunFolder], *, references: bool = True) -> list[RunRecord]:
     """A record for each run, in a fixed order; runs that cannot be counted carry a status and a reason.
 
     A run without a readable configuration belongs to no data set and raises a `RunError`. ``references`` says whether
@@ -86,9 +86,9 @@ def read_records(runs: Iterable[RunFolder], *, references: bool = True) -> list[
     return _mark_duplicates(sorted(_with_labels([_read(run, references) for run in runs]), key=_order))
 
 
-def group_records(records: Sequence[Record]) -> list[Group]:
+def group_records(records: Sequence[RunRecord]) -> list[RunGroup]:
     """Put together the runs that may be compared; titles name what tells apart groups of the same data and model."""
-    by_settings = list(grouped(records, lambda record: _text(record.settings)).values())
+    by_settings = list(group_by(records, lambda record: _text(record.settings)).values())
     named = ("data.name", "dataset", "model.name", "model")
     groups = []
     for members in by_settings:
@@ -96,8 +96,8 @@ def group_records(records: Sequence[Record]) -> list[Group]:
         title = f"{first.dataset}, {first.model}"
         alike = [one.settings for one, *_ in by_settings if f"{one.dataset}, {one.model}" == title]
         extra = [key for key in differing(alike) if key not in named]
-        title += f" ({describe(first.settings, extra)})" if extra else ""
-        groups.append(Group(title, first.dataset, first.model, tuple(members)))
+        title += f" ({describe_settings(first.settings, extra)})" if extra else ""
+        groups.append(RunGroup(title, first.dataset, first.model, tuple(members)))
     return sorted(groups, key=lambda group: group.title)
 
 
@@ -107,7 +107,7 @@ def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     return [key for key in keys if len({_text(one.get(key)) for one in settings}) > 1]
 
 
-def describe(settings: Mapping[str, Any], keys: Iterable[str]) -> str:
+def describe_settings(settings: Mapping[str, Any], keys: Iterable[str]) -> str:
     """Write settings as ``name=value`` pairs, each by the last part of its key; of a fingerprint the beginning."""
     values = {key: "none" if settings.get(key) is None else settings[key] for key in keys}
     if "data.fingerprint" in values:
@@ -133,7 +133,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "", joint: str = ".") -> di
     return flat
 
 
-def _read(run: RunFolder, reference: bool) -> Record:
+def _read(run: RunFolder, reference: bool) -> RunRecord:
     config = run.config
     names = names_of(config)
     flat = {key: value for key, value in flatten(counted(config)).items() if key not in _IGNORED_KEYS}
@@ -145,7 +145,7 @@ def _read(run: RunFolder, reference: bool) -> Record:
     }
     if status == "finished" and "top1" not in metrics.get("test", {}):
         status, reason = "unreadable", "result.json has no test top1"
-    return Record(
+    return RunRecord(
         run=run,
         dataset=result.get("dataset", names.dataset),
         model=result.get("model", names.model),
@@ -176,8 +176,8 @@ def _status(run: RunFolder) -> tuple[str, str | None, dict[str, Any]]:
     return "finished", None, result
 
 
-def _mark_duplicates(records: list[Record]) -> list[Record]:
-    first: dict[str, Record] = {}
+def _mark_duplicates(records: list[RunRecord]) -> list[RunRecord]:
+    first: dict[str, RunRecord] = {}
     marked = []
     for record in records:
         if record.status == "finished":
@@ -191,19 +191,19 @@ def _mark_duplicates(records: list[Record]) -> list[Record]:
     return marked
 
 
-def _with_labels(records: list[Record]) -> list[Record]:
+def _with_labels(records: list[RunRecord]) -> list[RunRecord]:
     """Put into the label the options in which the runs of one method and one group differ."""
     labelled = []
-    for members in grouped(records, lambda record: _text([record.settings, record.method])).values():
+    for members in group_by(records, lambda record: _text([record.settings, record.method])).values():
         keys = differing([record.options for record in members])
         for record in members:
             given = [key for key in keys if record.options.get(key) is not None]
-            label = f"{record.method} ({describe(record.options, given)})" if given else record.method
+            label = f"{record.method} ({describe_settings(record.options, given)})" if given else record.method
             labelled.append(replace(record, label=label))
     return labelled
 
 
-def _order(record: Record) -> tuple[Any, ...]:
+def _order(record: RunRecord) -> tuple[Any, ...]:
     """By data and model; baseline, slr, alr, alr-s, then the other methods by name; then options and seed."""
     place = METHOD_ORDER.index(record.method) if record.method in METHOD_ORDER else len(METHOD_ORDER)
     options = _text(record.options)

@@ -24,7 +24,7 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairedDifference:
     """A method against the baseline, on the seeds both have; ``note`` says why a figure is None."""
 
     n: int  # the number of shared seeds
@@ -59,7 +59,7 @@ def summarise(values: Sequence[float]) -> Summary | None:
     return Summary(len(values), mean, float(np.std(values, ddof=1)) if len(values) > 1 else None)
 
 
-def compare(method: Mapping[int, float], baseline: Mapping[int, float]) -> Comparison:
+def compare_paired(method: Mapping[int, float], baseline: Mapping[int, float]) -> PairedDifference:
     """Compare two methods, each given as seed → figure.
 
     The t interval and test assume that the differences vary normally from seed to seed. If they do not vary at all,
@@ -69,21 +69,21 @@ def compare(method: Mapping[int, float], baseline: Mapping[int, float]) -> Compa
     first, second = (np.array([side[seed] for seed in seeds], dtype=np.float64) for side in (method, baseline))
     n = len(seeds)
     if n == 0:
-        return Comparison(0, note="no seed in common with the baseline: no test possible")
+        return PairedDifference(0, note="no seed in common with the baseline: no test possible")
     differences = first - second
     mean = float(differences.mean())
     if n == 1:
-        return Comparison(1, mean, note="one seed: no test possible")
+        return PairedDifference(1, mean, note="one seed: no test possible")
     # Subtracting decimal fractions leaves rounding errors of this size, which are no variation.
     rounding = 1e-12 * max(np.abs([first, second]).max(), 1e-300)
     if differences.std(ddof=1) <= rounding:
         if abs(mean) <= rounding:
-            return Comparison(n, 0.0, 0.0, 0.0, p=1.0, p_flip=1.0, note="the same figures on every seed")
+            return PairedDifference(n, 0.0, 0.0, 0.0, p=1.0, p_flip=1.0, note="the same figures on every seed")
         note = "the same difference on every seed: no t test possible"
-        return Comparison(n, mean, p_flip=sign_flip_p(differences), note=note)
+        return PairedDifference(n, mean, p_flip=sign_flip_p(differences), note=note)
     test = stats.ttest_rel(first, second)
     low, high = test.confidence_interval(LEVEL)
-    return Comparison(n, mean, float(low), float(high), p=float(test.pvalue), p_flip=sign_flip_p(differences))
+    return PairedDifference(n, mean, float(low), float(high), p=float(test.pvalue), p_flip=sign_flip_p(differences))
 
 
 def holm(ps: Sequence[float | None]) -> list[float | None]:
@@ -101,9 +101,9 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-def compare_all(methods: Mapping[str, Mapping[int, float]], baseline: str) -> dict[str, Comparison]:
+def compare_all(methods: Mapping[str, Mapping[int, float]], baseline: str) -> dict[str, PairedDifference]:
     """Compare every method with ``baseline`` (method → seed → figure), Holm-corrected over all of them."""
-    found = {name: compare(values, methods[baseline]) for name, values in methods.items() if name != baseline}
+    found = {name: compare_paired(values, methods[baseline]) for name, values in methods.items() if name != baseline}
     corrected = holm([comparison.p for comparison in found.values()])
     return {name: replace(comparison, p_holm=p) for (name, comparison), p in zip(found.items(), corrected, strict=True)}
 

@@ -8,8 +8,8 @@ from typing import Any
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab import tables
 from adaptive_labels.lab.analysis.format import difference, digits_for, p_value, parameters, percent_summary, points
-from adaptive_labels.lab.analysis.records import Group, Record, flatten, group_records
-from adaptive_labels.lab.analysis.statistics import Comparison, Summary, compare_all, summarise
+from adaptive_labels.lab.analysis.records import RunGroup, RunRecord, flatten, group_records
+from adaptive_labels.lab.analysis.statistics import PairedDifference, Summary, compare_all, summarise
 from adaptive_labels.lab.words import joined
 from adaptive_labels.metrics import BINS
 
@@ -21,7 +21,7 @@ _SPLITS = ("validation", "test")
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One method of a group."""
 
     label: str
@@ -29,20 +29,20 @@ class Row:
     n: int
     test: Mapping[str, Summary | None]  # metric → summary over the seeds that have it, for `METRICS`
     validation: Summary | None  # of top-1
-    comparison: Comparison | None  # of test top-1 with the baseline, if this is another method and there is one
-    beside_smoothing: Comparison | None  # the same with label smoothing as it comes
+    comparison: PairedDifference | None  # of test top-1 with the baseline, if this is another method and there is one
+    beside_smoothing: PairedDifference | None  # the same with label smoothing as it comes
     seconds: Summary | None
     epochs: tuple[int, ...]  # the last epochs of its runs, sorted
-    parameters: Mapping[str, int]  # of its first run, see `Record`
+    parameters: Mapping[str, int]  # of its first run, see `RunRecord`
     notes: tuple[str, ...] = ()  # sentences on a reference
 
 
-def label_of(method: str, group: Group) -> str | None:
+def label_of(method: str, group: RunGroup) -> str | None:
     """The label of a method in the group, or None; of several variants of it, the first."""
     return next((record.label for record in group.counted if record.method == method), None)
 
 
-def top1_by_seed(group: Group) -> dict[str, dict[int, float]]:
+def top1_by_seed(group: RunGroup) -> dict[str, dict[int, float]]:
     """Label → seed → test top-1 of the counted runs."""
     return {
         label: {record.seed: record.metrics["test"]["top1"] for record in records}
@@ -50,13 +50,13 @@ def top1_by_seed(group: Group) -> dict[str, dict[int, float]]:
     }
 
 
-def summarise_group(group: Group) -> list[Row]:
+def summarise_group(group: RunGroup) -> list[TableRow]:
     """A row for each method with finished runs, the baseline first."""
     top1, baseline, smoothing = top1_by_seed(group), label_of("baseline", group), label_of("slr", group)
     comparisons = {} if baseline is None else compare_all(top1, baseline)
     beside = {} if smoothing is None else compare_all(top1, smoothing)
     return [
-        Row(
+        TableRow(
             label=label,
             method=records[0].method,
             n=len(records),
@@ -72,13 +72,13 @@ def summarise_group(group: Group) -> list[Row]:
     ]
 
 
-def reference_row(group: Group) -> Row | None:
+def reference_row(group: RunGroup) -> TableRow | None:
     """The row of the group's reference, a plain classifier; None if it has none."""
     found = group.reference
     if found is None:
         return None
     splits = {split: {name: summarise([value]) for name, value in found[split].items()} for split in _SPLITS}
-    return Row(
+    return TableRow(
         label=found["name"],
         method=REFERENCE,
         n=1,
@@ -93,19 +93,19 @@ def reference_row(group: Group) -> Row | None:
     )
 
 
-def shown_rows(group: Group) -> list[Row]:
+def shown_rows(group: RunGroup) -> list[TableRow]:
     """The rows of the table: the methods, then the reference if there is one."""
     rows, reference = summarise_group(group), reference_row(group)
     return [*rows, reference] if rows and reference is not None else rows
 
 
-def over_seeds(records: Sequence[Record], split: str, metric: str) -> Summary | None:
+def over_seeds(records: Sequence[RunRecord], split: str, metric: str) -> Summary | None:
     """The summary of a figure over the records that have it."""
     values = [record.value(split, metric) for record in records]
     return summarise([value for value in values if value is not None])
 
 
-def tested_methods(rows: Sequence[Row]) -> int:
+def tested_methods(rows: Sequence[TableRow]) -> int:
     """How many methods were tested against the baseline, which Holm corrects for."""
     return sum(row.comparison is not None and row.comparison.p is not None for row in rows)
 
@@ -113,7 +113,7 @@ def tested_methods(rows: Sequence[Row]) -> int:
 # --------------------------------------------------------------------------------------------------------- the table
 
 
-def table(records: Sequence[Record], format: str = "text") -> str:
+def format_table(records: Sequence[RunRecord], format: str = "text") -> str:
     """Write the comparison of ``records`` as text, Markdown, CSV, LaTeX (booktabs) or JSON.
 
     There is one table for each group of runs that may be compared. Text, Markdown and LaTeX are for reading, in
@@ -130,7 +130,7 @@ def table(records: Sequence[Record], format: str = "text") -> str:
     return "\n".join(write(group, shown_rows(group)) for group in groups)
 
 
-def columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+def table_cells(rows: Sequence[TableRow]) -> tuple[list[str], list[list[str]]]:
     """Headings and cells for reading; columns for which no method has a figure are left out."""
     digits = digits_for([row.test["top1"] for row in rows])
     both = [(row.test["top1"], row.test["balanced_accuracy"]) for row in rows]
@@ -161,12 +161,12 @@ def _mean(summary: Summary | None, digits: int, scale: float = 1) -> str:
     return "" if summary is None else f"{scale * summary.mean:.{digits}f}"
 
 
-def _calibration(row: Row) -> str:
+def _calibration(row: TableRow) -> str:
     before, after = (_mean(row.test[metric], 1, 100) for metric in ("ece", "ece_scaled"))
     return f"{before} → {after}" if before and after else before
 
 
-def caption(rows: Sequence[Row]) -> list[str]:
+def caption(rows: Sequence[TableRow]) -> list[str]:
     """What the figures are, in sentences: split, seeds, epoch, tests and bins."""
     epochs = sorted({epoch for row in rows for epoch in row.epochs})
     last = f" ({joined([str(epoch) for epoch in epochs])})" if epochs else ""
@@ -191,7 +191,7 @@ def caption(rows: Sequence[Row]) -> list[str]:
     return sentences
 
 
-def left_out(group: Group) -> list[str]:
+def left_out(group: RunGroup) -> list[str]:
     """A sentence for each run that is not counted."""
     return [
         f"{record.label}, seed {record.seed}: {record.status}: {(record.reason or '').rstrip('.')}."
@@ -199,30 +199,30 @@ def left_out(group: Group) -> list[str]:
     ]
 
 
-def _text(group: Group, rows: Sequence[Row]) -> str:
-    shown = [*tables.aligned(*columns(rows), rule=True), *caption(rows)] if rows else [NOTHING]
+def _text(group: RunGroup, rows: Sequence[TableRow]) -> str:
+    shown = [*tables.aligned(*table_cells(rows), rule=True), *caption(rows)] if rows else [NOTHING]
     return "\n".join([group.title, *shown, *(f"Left out: {sentence}" for sentence in left_out(group))]) + "\n"
 
 
-def _markdown(group: Group, rows: Sequence[Row]) -> str:
+def _markdown(group: RunGroup, rows: Sequence[TableRow]) -> str:
     escape = tables.markdown_escape
     lines = [f"**{escape(group.title)}**", "", NOTHING]
     if rows:
-        headings, cells = columns(rows)
+        headings, cells = table_cells(rows)
         headings, *cells = [[escape(cell) for cell in row] for row in (headings, *cells)]
         lines[2:] = [*tables.markdown(headings, cells), "", escape(" ".join(caption(rows)))]
     reasons = [f"- {escape(sentence)}" for sentence in left_out(group)]
     return "\n".join([*lines, *(["", "Left out:", "", *reasons] if reasons else [])]) + "\n"
 
 
-def _latex(group: Group, rows: Sequence[Row]) -> str:
+def _latex(group: RunGroup, rows: Sequence[TableRow]) -> str:
     text = f"% {tables.one_line(group.title)}: no run has finished yet.\n"
     if rows:
-        text = tables.latex(*columns(rows), " ".join([f"{group.title}.", *caption(rows)]))
+        text = tables.latex(*table_cells(rows), " ".join([f"{group.title}.", *caption(rows)]))
     return text + "".join(f"% left out: {tables.one_line(sentence)}\n" for sentence in left_out(group))
 
 
-def _data(group: Group) -> dict[str, Any]:
+def _data(group: RunGroup) -> dict[str, Any]:
     return {
         "title": group.title,
         "dataset": group.dataset,
@@ -254,7 +254,7 @@ _CSV_COLUMNS = {
 }  # fmt: skip
 
 
-def _csv(groups: Sequence[Group]) -> str:
+def _csv(groups: Sequence[RunGroup]) -> str:
     lines = []
     for data in map(_data, groups):
         reference = data.pop("reference")

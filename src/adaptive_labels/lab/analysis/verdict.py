@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from adaptive_labels.lab.analysis.format import p_phrase, percent, percent_summary, signed
-from adaptive_labels.lab.analysis.records import Group
-from adaptive_labels.lab.analysis.statistics import SIGNIFICANCE, Comparison
-from adaptive_labels.lab.analysis.table import Row, label_of, reference_row, summarise_group, tested_methods
+from adaptive_labels.lab.analysis.records import RunGroup
+from adaptive_labels.lab.analysis.statistics import SIGNIFICANCE, PairedDifference
+from adaptive_labels.lab.analysis.table import TableRow, label_of, reference_row, summarise_group, tested_methods
 from adaptive_labels.lab.words import counted, joined
 
 # Means over seeds that agree to this are equal: validation accuracies are counts divided by counts.
 _SAME = 1e-9
 
 
-def verdict(group: Group) -> str:
+def verdict(group: RunGroup) -> str:
     """Say which method is best here, by how much, and whether that is more than noise.
 
     The method is chosen by its mean validation accuracy alone; its test figure is then shown, never searched. A
@@ -38,7 +38,7 @@ def verdict(group: Group) -> str:
     return f"{words} For reference, {reference.label}, fitted in {time}, reaches {reached}%."
 
 
-def _of_methods(group: Group, rows: Sequence[Row], best: Sequence[Row]) -> str:
+def _of_methods(group: RunGroup, rows: Sequence[TableRow], best: Sequence[TableRow]) -> str:
     if not rows:
         return "No run has finished yet, so there is nothing to compare."
     if not best:
@@ -76,7 +76,7 @@ def _of_methods(group: Group, rows: Sequence[Row], best: Sequence[Row]) -> str:
     return " ".join(sentences)
 
 
-def _tied_gains(best: Sequence[Row], baseline: str | None, tested: int) -> list[str]:
+def _tied_gains(best: Sequence[TableRow], baseline: str | None, tested: int) -> list[str]:
     """Where the methods of a tie stand beside the baseline, which may be one of them."""
     if baseline in {row.label for row in best}:
         return [f"Nothing is gained over {baseline} by that measure."]
@@ -84,7 +84,7 @@ def _tied_gains(best: Sequence[Row], baseline: str | None, tested: int) -> list[
     return [f"{row.label} is {_gain(found, row.n, baseline or '', tested)}" for row, found in compared]
 
 
-def _warnings(row: Row) -> list[str]:
+def _warnings(row: TableRow) -> list[str]:
     """What a user should know before acting on the verdict."""
     found = []
     shared = 0 if row.comparison is None else row.comparison.n  # without one there is no p to doubt
@@ -101,13 +101,13 @@ def _warnings(row: Row) -> list[str]:
     return found
 
 
-def chosen(rows: Sequence[Row]) -> Row | None:
+def chosen(rows: Sequence[TableRow]) -> TableRow | None:
     """The one row that is best by mean validation accuracy; None for a tie or where a row has none."""
     best = _best(rows)
     return best[0] if len(best) == 1 else None
 
 
-def _best(rows: Sequence[Row]) -> list[Row]:
+def _best(rows: Sequence[TableRow]) -> list[TableRow]:
     """The rows with the largest mean validation accuracy; none if a row has none."""
     if not rows or any(row.validation is None for row in rows):
         return []
@@ -115,12 +115,12 @@ def _best(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if _validation(row) >= largest - _SAME]
 
 
-def _validation(row: Row) -> float:
+def _validation(row: TableRow) -> float:
     assert row.validation is not None
     return row.validation.mean
 
 
-def _gain(comparison: Comparison, n: int, baseline: str, tested: int) -> str:
+def _gain(comparison: PairedDifference, n: int, baseline: str, tested: int) -> str:
     found, low, high, p = comparison.difference, comparison.low, comparison.high, comparison.p_holm
     if found is None:
         return f"but has no seed in common with {baseline}: no test possible."

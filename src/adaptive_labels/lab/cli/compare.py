@@ -186,16 +186,16 @@ def _show(runs: list["RunFolder"], report: Path, as_json: bool, references: bool
         if as_json:
             show_json([])
         return
-    records = analysis.read_records(runs, references=references)
+    records = analysis.read_run_records(runs, references=references)
     if as_json:
-        block(analysis.table(records, "json"))
+        block(analysis.format_table(records, "json"))
         write_report(runs, report, references=references)
         return
     typer.echo("")
     for group in analysis.group_records(records):
         prose(analysis.verdict(group))
     typer.echo("")
-    block(analysis.table(records, "text"))
+    block(analysis.format_table(records, "text"))
     whole = [run for run in runs if (run.result or {}).get("status") == "finished"]
     learned = [run for run in whole if (run.path / "residual_labels.npz").exists()]
     if whole:

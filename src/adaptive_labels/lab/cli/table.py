@@ -15,10 +15,10 @@ def table(
     format: Annotated[str, option("text|markdown|csv|latex|json", "How to print it.")] = "text",
 ) -> None:
     """Mean ± std over seeds, and the difference from the baseline. With a paired test."""
-    from adaptive_labels.lab.analysis import group_records, read_records, table, verdict
+    from adaptive_labels.lab.analysis import format_table, group_records, read_run_records, verdict
 
-    records = read_records(find_runs(runs))
-    block(table(records, format))
+    records = read_run_records(find_runs(runs))
+    block(format_table(records, format))
     if format == "text":
         for group in group_records(records):
             typer.echo("")

@@ -305,13 +305,13 @@ class Compared(list[RunFolder]):
         self._references = references
 
     @property
-    def records(self) -> Sequence[analysis.Record]:
+    def records(self) -> Sequence[analysis.RunRecord]:
         """The runs with their metrics, for tables and statistics."""
-        return analysis.read_records(self, references=self._references)
+        return analysis.read_run_records(self, references=self._references)
 
     def table(self, format: str = "text") -> str:
         """One row per method, as ``alr table`` prints it: text, markdown, latex, csv or json."""
-        return analysis.table(self.records, format)
+        return analysis.format_table(self.records, format)
 
     @property
     def verdict(self) -> str:

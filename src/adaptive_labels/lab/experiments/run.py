@@ -32,7 +32,7 @@ from adaptive_labels.lab.training.progress import Reporter, SilentReporter
 from adaptive_labels.lab.training.recorders import Recorder, SilentRecorder
 from adaptive_labels.lab.training.session import contained
 from adaptive_labels.metrics import evaluate, fit_temperature
-from adaptive_labels.metrics.rows import Predictions
+from adaptive_labels.metrics.rows import CheckedLogits
 
 # Torch's random state is one per process: two threads that trained at once would draw from each other's.
 _ONE_AT_A_TIME = threading.Lock()
@@ -235,7 +235,7 @@ def _train_metrics(model: torch.nn.Module, prepared: build.Prepared) -> dict[str
     for indices, logits in predicted_batches(model, prepared.train):
         if processes.rank() > 0:
             continue
-        rows = Predictions(logits, examples.labels[indices])
+        rows = CheckedLogits(logits, examples.labels[indices])
         predicted[indices], ranks[indices] = torch.from_numpy(rows.predicted), torch.from_numpy(rows.ranks)
         losses[indices] = torch.from_numpy(rows.losses)
     found = {"top1": float((ranks < 1).numpy().mean()), "nll": float(losses.numpy().mean())}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from adaptive_labels.lab import tables
 from adaptive_labels.lab.analysis.format import difference, p_value, parameters, percent_summary, signed
-from adaptive_labels.lab.analysis.statistics import Summary, compare, holm, summarise, welch_p
+from adaptive_labels.lab.analysis.statistics import Summary, compare_paired, holm, summarise, welch_p
 from adaptive_labels.lab.config import RunConfig
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.studies.records import Records, read_records
@@ -119,7 +119,7 @@ def _cell(row: Row, baseline: Row, column: Column) -> Cell:
         top1=top1,
         top5=row.values("test", "top5"),
         parameters="" if first is None else parameters(first["parameters"]),
-        gain=difference(None if is_baseline else compare(top1, baseline.values("test", "top1")), 2),
+        gain=difference(None if is_baseline else compare_paired(top1, baseline.values("test", "top1")), 2),
         printed_gain=own.top1 - base.top1 if own and base and not is_baseline else None,
         diverged=sum(run["status"] == "diverged" for run in row.runs.values()),
     )

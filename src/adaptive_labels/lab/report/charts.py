@@ -9,17 +9,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from adaptive_labels.lab.analysis.format import difference
-from adaptive_labels.lab.analysis.statistics import Comparison
+from adaptive_labels.lab.analysis.statistics import PairedDifference
 from adaptive_labels.lab.report.svg import (
     LETTER,
     STYLES,
+    coordinates,
     figure,
     labelled,
     legend,
     line,
     marker,
     nice_ticks,
-    points,
     stroke,
     text,
     window,
@@ -188,7 +188,7 @@ def _drawn_line(one: Curve, style: int, name: str, places: Sequence[float], up: 
         ends = zip(lower, upper, strict=True)
         parts += [line(*low, *high, f"spread {css}") for low, high in ends if low != high]
     elif (one.high > one.low).any():
-        parts.append(f'<polygon class="band {css}" points="{points([*upper, *reversed(lower)])}"/>')
+        parts.append(f'<polygon class="band {css}" points="{coordinates([*upper, *reversed(lower)])}"/>')
     parts.append(stroke(style, middle, name))
     marked = middle if bars or len(middle) <= 8 else middle[style % 3 :: max(1, len(middle) // 7)]
     return "".join([*parts, *(marker(style, *point) for point in marked)])
@@ -248,7 +248,11 @@ def fitting_range(lines: Sequence[Curve], y: Axis, skip: int = 0) -> tuple[float
 
 
 def difference_chart(
-    found: Mapping[str, Comparison], by_seed: Mapping[str, Sequence[float]], title: str, baseline: str, best: str | None
+    found: Mapping[str, PairedDifference],
+    by_seed: Mapping[str, Sequence[float]],
+    title: str,
+    baseline: str,
+    best: str | None,
 ) -> str:
     """Each method's difference from the baseline in points: seeds as rings, the mean as a bar, its 95% interval.
 
@@ -352,7 +356,7 @@ def reliability_diagram(before: ReliabilityTable, after: ReliabilityTable | None
         filled = after.count > 0
         means = zip(after.confidence[filled].tolist(), after.accuracy[filled].tolist(), strict=True)
         places = [(left + confidence * side, y(accuracy)) for confidence, accuracy in means]
-        parts.append(f'<polyline class="after" points="{points(places)}"/>')
+        parts.append(f'<polyline class="after" points="{coordinates(places)}"/>')
         parts += [f'<circle class="after" cx="{a:.1f}" cy="{b:.1f}" r="2.5"/>' for a, b in places]
         description += f", and {100 * after.ece:.1f} after temperature scaling"
     parts += [text(left + tick * side, top + side + 15, words, "middle") for tick, words in ticks.items()]

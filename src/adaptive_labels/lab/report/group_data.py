@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaptive_labels.lab.analysis.confusions import Confusions, count_confusions
-from adaptive_labels.lab.analysis.records import Group, Record
-from adaptive_labels.lab.analysis.table import Row, label_of, summarise_group
+from adaptive_labels.lab.analysis.records import RunGroup, RunRecord
+from adaptive_labels.lab.analysis.table import TableRow, label_of, summarise_group
 from adaptive_labels.lab.analysis.verdict import chosen
 from adaptive_labels.lab.runs import ResidualLabels, RunError
 
@@ -59,7 +59,7 @@ class MethodData:
     """The files of one method's counted runs; a run without a file is left out of that list."""
 
     label: str
-    records: tuple[Record, ...]
+    records: tuple[RunRecord, ...]
     histories: tuple[list[dict[str, Any]], ...]  # the epochs of each run
     residuals: Residuals | None
     predictions: tuple[RunPredictions, ...]
@@ -85,17 +85,17 @@ class MethodData:
 class GroupData:
     """A group with its methods' files, and a sentence for each file that could not be read."""
 
-    group: Group
+    group: RunGroup
     methods: tuple[MethodData, ...]
     problems: tuple[str, ...]
 
     @cached_property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[TableRow]:
         """The table of the group."""
         return summarise_group(self.group)
 
     @cached_property
-    def best(self) -> Row | None:
+    def best(self) -> TableRow | None:
         """The row that is best by validation accuracy, if one is."""
         return chosen(self.rows)
 
@@ -124,7 +124,7 @@ class GroupData:
         return next((method for method in self.methods if method.residuals is not None), self.main)
 
 
-def read_group(group: Group) -> GroupData:
+def read_group(group: RunGroup) -> GroupData:
     """Read the files of a group's counted runs."""
     problems: list[str] = []
     methods = tuple(_method(label, records, problems) for label, records in group.by_label().items())
@@ -134,8 +134,8 @@ def read_group(group: Group) -> GroupData:
     return GroupData(group, methods, tuple(problems))
 
 
-def _method(label: str, records: Sequence[Record], problems: list[str]) -> MethodData:
-    def read(load: Callable[[Record], T | None]) -> list[T]:
+def _method(label: str, records: Sequence[RunRecord], problems: list[str]) -> MethodData:
+    def read(load: Callable[[RunRecord], T | None]) -> list[T]:
         """What the runs have; a missing or damaged file costs its figure, not the whole report."""
         found = []
         for record in records:
@@ -157,7 +157,7 @@ def _method(label: str, records: Sequence[Record], problems: list[str]) -> Metho
     return MethodData(label, tuple(records), tuple(histories), residuals, predictions, examples)
 
 
-def _predictions(record: Record) -> RunPredictions | None:
+def _predictions(record: RunRecord) -> RunPredictions | None:
     found = record.run.load_predictions()
     if found is None:
         return None
@@ -167,7 +167,7 @@ def _predictions(record: Record) -> RunPredictions | None:
     return RunPredictions(record.seed, found.test_logits, found.test_labels, names, temperature, counts)
 
 
-def _examples(record: Record) -> dict[str, Any] | None:
+def _examples(record: RunRecord) -> dict[str, Any] | None:
     content = record.run.examples
     if content is not None and not isinstance(content.get("pairs"), list):
         raise RunError(f"{record.run.path / 'examples.json'} has no list of pairs.")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from html import escape
 from pathlib import Path
 
-from adaptive_labels.lab.analysis.records import group_records, read_records
+from adaptive_labels.lab.analysis.records import group_records, read_run_records
 from adaptive_labels.lab.analysis.suspects import Suspects
 from adaptive_labels.lab.report.figures import Figures
 from adaptive_labels.lab.report.group_data import read_group
@@ -55,7 +55,7 @@ def write_figures(
 def _compose(
     runs: Iterable[RunFolder], examples: bool, suspects: Sequence[Suspects], references: bool = True
 ) -> tuple[str, str, Figures]:
-    groups = group_records(read_records(runs, references=references))
+    groups = group_records(read_run_records(runs, references=references))
     if not groups:
         raise RunError("There are no runs to report on, so nothing was written.")
     members = [{record.run.name for record in group.records} for group in groups]

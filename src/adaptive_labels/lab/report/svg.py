@@ -42,7 +42,7 @@ def line(x1: float, y1: float, x2: float, y2: float, css: str) -> str:
     return f'<line class="{css}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
-def points(places: Sequence[tuple[float, float]]) -> str:
+def coordinates(places: Sequence[tuple[float, float]]) -> str:
     """Coordinates as ``points`` attributes have them."""
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
 
@@ -52,7 +52,7 @@ def stroke(position: int, places: Sequence[tuple[float, float]], name: str = "")
     label = f"<title>{escape(name)}</title>" if name else ""
     dash = DASHES[position % STYLES]
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
-    return f'<polyline class="curve line{position % STYLES}"{dashes} points="{points(places)}">{label}</polyline>'
+    return f'<polyline class="curve line{position % STYLES}"{dashes} points="{coordinates(places)}">{label}</polyline>'
 
 
 def marker(position: int, x: float, y: float) -> str:
@@ -66,7 +66,7 @@ def marker(position: int, x: float, y: float) -> str:
     corners = [(x, y - 4), (x + 4, y + 3), (x - 4, y + 3)]
     if shape == 3:
         corners = [(x, y - 4), (x + 4, y), (x, y + 4), (x - 4, y)]
-    return f'<polygon class="{style}" points="{points(corners)}"/>'
+    return f'<polygon class="{style}" points="{coordinates(corners)}"/>'
 
 
 def legend(names: Mapping[str, int], left: float, top: float, width: float) -> tuple[str, float]:

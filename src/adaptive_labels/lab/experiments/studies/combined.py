@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from adaptive_labels.lab import tables
 from adaptive_labels.lab.analysis.format import difference, p_phrase, p_value, points
-from adaptive_labels.lab.analysis.pooled import Values, pool, rank
-from adaptive_labels.lab.analysis.statistics import Comparison, compare, holm
+from adaptive_labels.lab.analysis.pooled import Values, pool, rank_variants
+from adaptive_labels.lab.analysis.statistics import PairedDifference, compare_paired, holm
 from adaptive_labels.lab.report.charts import difference_chart, panels, rank_chart
 
 
@@ -14,8 +14,8 @@ from adaptive_labels.lab.report.charts import difference_chart, panels, rank_cha
 class Gain:
     """A variant against a reference: its gain on each task, and the pooled one."""
 
-    by_task: Mapping[str, Comparison]
-    pooled: Comparison
+    by_task: Mapping[str, PairedDifference]
+    pooled: PairedDifference
 
 
 def gains_over(reference: str, tasks: Mapping[str, Values]) -> dict[str, Gain]:
@@ -24,7 +24,7 @@ def gains_over(reference: str, tasks: Mapping[str, Values]) -> dict[str, Gain]:
     found = {}
     for name in names:
         compared = {
-            task: compare(values[name], values[reference])
+            task: compare_paired(values[name], values[reference])
             for task, values in tasks.items()
             if name in values and reference in values
         }
@@ -54,7 +54,7 @@ def combined_tables(tasks: Mapping[str, Values], references: Sequence[str]) -> l
             if any(shown):
                 lines.append([task, *map(points, shown)])
         parts.append("\n".join(tables.markdown([f"gain over {reference}, points", *gains], lines, left=None)))
-    if (found := rank(tasks, whole_variants(tasks, references))) is not None:
+    if (found := rank_variants(tasks, whole_variants(tasks, references))) is not None:
         listed = ", ".join(f"{name} {value:.1f}" for name, value in found.mean.items())
         parts.append(
             f"Mean ranks by test accuracy over {len(found.tasks)} tasks (1 is best): {listed}. Friedman's test: "
@@ -89,7 +89,7 @@ def draw_combined(tasks: Mapping[str, Values], references: Sequence[str], title:
             found = {name: gain.pooled for name, gain in gains.items()}
             rings = {n: [one.difference or 0.0 for one in gain.by_task.values()] for n, gain in gains.items()}
             drawings.append(difference_chart(found, rings, f"Gains over {reference}", reference, None))
-    if (ranks := rank(tasks, whole_variants(tasks, references))) is not None:
+    if (ranks := rank_variants(tasks, whole_variants(tasks, references))) is not None:
         drawings.append(rank_chart(ranks.mean, ranks.critical, "Mean ranks"))
     words = "Each ring is a task; the bar is the pooled mean with its 95% interval. Ranks: 1 is best."
     return panels(drawings, title, words, columns=len(drawings)) if drawings else ""

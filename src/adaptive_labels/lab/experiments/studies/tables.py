@@ -10,7 +10,7 @@ import numpy as np
 
 from adaptive_labels.lab import tables
 from adaptive_labels.lab.analysis.format import difference, p_value, percent_summary, signed
-from adaptive_labels.lab.analysis.statistics import compare, compare_all, summarise
+from adaptive_labels.lab.analysis.statistics import compare_all, compare_paired, summarise
 from adaptive_labels.lab.experiments.studies.combined import combined_tables, draw_combined
 from adaptive_labels.lab.experiments.studies.records import Record, Records, read_records
 from adaptive_labels.lab.experiments.studies.study import COLUMNS, Figure, Study, StudyError, Variant, load_study
@@ -195,7 +195,7 @@ def curves_of(study: Study, figure: Figure, records: Records) -> dict[str, Curve
         points = []
         for place, value in enumerate(figure.values):
             variant = Variant("", figure.method, {} if value == figure.default else {figure.option: value})
-            found = compare(_row(study, task, variant, records).values("test", "top1"), baseline)
+            found = compare_paired(_row(study, task, variant, records).values("test", "top1"), baseline)
             if variant.key in wanted and found.difference is not None:
                 ends = [found.difference if end is None else end for end in (found.low, found.high)]
                 points.append((place, 100 * found.difference, *(100 * end for end in ends)))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from adaptive_labels.lab.analysis.records import Record, describe, differing, flatten, grouped
+from adaptive_labels.lab.analysis.records import RunRecord, describe_settings, differing, flatten, group_by
 from adaptive_labels.lab.report.page import folded, html_table
 from adaptive_labels.lab.report.sections import Context, section
 from adaptive_labels.lab.runs import RunError
@@ -31,17 +31,17 @@ def making_section(context: Context) -> str:
     return "".join(parts)
 
 
-def _methods(records: Sequence[Record], differing: Sequence[str]) -> str:
+def _methods(records: Sequence[RunRecord], differing: Sequence[str]) -> str:
     rows = []
-    for label, members in grouped(records, lambda record: record.label).items():
+    for label, members in group_by(records, lambda record: record.label).items():
         own = [key for key in differing if key in members[0].options]
         seeds = ", ".join(str(seed) for seed in sorted({record.seed for record in members}))
-        rows.append([label, seeds, describe(members[0].options, own) or "–"])
+        rows.append([label, seeds, describe_settings(members[0].options, own) or "–"])
     caption = "The methods, their seeds and their own options."
     return html_table(["method", "seeds", "options"], rows, caption=caption, words=(0, 1, 2))
 
 
-def _environment(record: Record) -> dict[str, Any] | None:
+def _environment(record: RunRecord) -> dict[str, Any] | None:
     try:
         return record.run.environment
     except RunError:

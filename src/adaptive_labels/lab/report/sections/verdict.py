@@ -6,8 +6,8 @@ import numpy as np
 
 from adaptive_labels.lab.analysis.confusions import top_pairs
 from adaptive_labels.lab.analysis.format import difference, p_value, percent, signed
-from adaptive_labels.lab.analysis.statistics import Comparison, bootstrap_difference
-from adaptive_labels.lab.analysis.table import caption, columns as table_columns, left_out, shown_rows, top1_by_seed
+from adaptive_labels.lab.analysis.statistics import PairedDifference, bootstrap_difference
+from adaptive_labels.lab.analysis.table import caption, left_out, shown_rows, table_cells, top1_by_seed
 from adaptive_labels.lab.analysis.verdict import verdict
 from adaptive_labels.lab.report.charts import difference_chart
 from adaptive_labels.lab.report.group_data import GroupData
@@ -27,7 +27,7 @@ def answer_section(context: Context) -> str:
     parts.append(columns(_differences(context, compared), _first_pairs(found)))
     if found.rows:
         shown = shown_rows(found.group)
-        headings, cells = table_columns(shown)
+        headings, cells = table_cells(shown)
         text, best = " ".join(caption(shown)), found.best.label if found.best else None
         if best is not None and len(found.rows) > 1:
             text += f" The marked row, {best}, is best by validation accuracy."
@@ -38,7 +38,7 @@ def answer_section(context: Context) -> str:
     return "".join(parts)
 
 
-def _differences(context: Context, compared: dict[str, Comparison]) -> str:
+def _differences(context: Context, compared: dict[str, PairedDifference]) -> str:
     found, baseline = context.data, context.data.baseline
     if baseline is None or not compared:
         return ""
@@ -72,7 +72,7 @@ def _first_pairs(found: GroupData) -> str:
     return framed(f'<ol class="pairs">{items}</ol>', note, "Most confused on the test split", level=_LEVEL)
 
 
-def _tests(context: Context, compared: dict[str, Comparison]) -> str:
+def _tests(context: Context, compared: dict[str, PairedDifference]) -> str:
     """Every test of every method against the baseline, over seeds and over test examples."""
     baseline = context.data.baseline
     if baseline is None or not compared:
