@@ -271,8 +271,10 @@ def test_a_model_of_ones_own_joins_by_name():
 
         assert create_model("constant-w5", 3).width == 5
         assert MODELS["constant"].options == {"width": 2}
-        with pytest.raises(ValueError, match="name is 'constant'; there is a model of that name already"):
-            register_model("constant", "image", "again")(Constant)
+        register_model("constant", "image", "again")(Constant)  # as a notebook's cell does that is run twice
+        assert MODELS["constant"].description == "again"
+        with pytest.raises(ValueError, match="model 'resnet32' is built in: register your own under another name"):
+            register_model("resnet32", "image", "another")(Constant)
     finally:
         del MODELS["constant"]
     with pytest.raises(ValueError, match="kind is 'sound'; it must be 'text', 'image' or 'row'"):

@@ -1,14 +1,19 @@
 """The methods by name, as commands and configurations use them."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar, final
+
+from torch import Tensor
 
 from adaptive_labels.errors import UserError, check_switches, did_you_mean
-from adaptive_labels.losses.base import Criterion, options_of
+from adaptive_labels.losses.base import Criterion, Terms, options_of
+from adaptive_labels.losses.batch import Batch
+from adaptive_labels.plugins import source_hash
 
 Guide = Literal["teacher", "peers", "generations"]
-C = TypeVar("C", bound=Criterion)
+Registered = TypeVar("Registered", bound=Callable[..., Any])
 
 _NETWORK_OPTIONS = {
     "teacher": ("teacher", "teacher_run", "teacher_model", "teacher_options"),
@@ -22,7 +27,8 @@ class Method:
     """A criterion, the options that its name implies, and its main option to tune.
 
     ``search``: the lowest and highest value of the main option; steps are logarithmic if the lowest is above 0.
-    ``guide``: what the network learns from besides the labels.
+    ``guide``: what the network learns from besides the labels. ``registered``: what was registered, a criterion or a
+    function; ``source_hash`` tells versions of the user's own apart, and is None for the package's.
     """
 
     name: str
@@ -32,6 +38,8 @@ class Method:
     main_option: str | None = None
     search: tuple[float, ...] = ()
     guide: Guide | None = None
+    registered: Any = None
+    source_hash: str | None = None
 
     @property
     def network_options(self) -> tuple[str, ...]:
@@ -58,14 +66,71 @@ class Method:
 METHODS: dict[str, Method] = {}
 
 
-def register_method(name: str, description: str, **details: Any) -> Callable[[type[C]], type[C]]:
-    """A decorator that registers a criterion as ``name``; the arguments are those of :class:`Method`."""
+def register_method(name: str, description: str = "", **details: Any) -> Callable[[Registered], Registered]:
+    """A decorator that registers a :class:`Criterion`, or a function, as the method called ``name``.
 
-    def register(criterion: type[C]) -> type[C]:
-        METHODS[name] = Method(name, description, criterion, **details)
-        return criterion
+    The function is called as ``function(logits, target, **options)`` with logits (N, K) and class indices (N,) or
+    probabilities (N, K), and returns the loss of each sample, (N,). Its other parameters are the method's options.
+
+    Args:
+        name: of a method that is not built in; registering it again replaces the earlier one.
+        description: a line for a list of methods.
+        details: ``main_option`` and ``search``, for `alr tune`, and the others of :class:`Method`.
+
+    ::
+
+        @register_method("squared", "the squared distance to the label")
+        def squared(logits, target, scale=1.0):
+            return scale * (logits.softmax(1) - F.one_hot(target, logits.shape[1])).square().sum(1)
+    """
+
+    def register(registered: Registered) -> Registered:
+        found = source_hash(registered)
+        if found is not None and name in METHODS and METHODS[name].source_hash is None:
+            raise UserError(f"method {name!r} is built in: register your own under another name")
+        is_class = inspect.isclass(registered)
+        criterion: Any = registered if is_class else _criterion_of(name, registered)
+        METHODS[name] = Method(name, description, criterion, registered=registered, source_hash=found, **details)
+        return registered
 
     return register
+
+
+class _OwnLoss(Criterion):
+    """A criterion made of a function of the user's own."""
+
+    function: ClassVar[Callable[..., Tensor]]
+
+    def __init__(self, num_classes: int, **options: Any) -> None:
+        common = inspect.signature(Criterion).parameters
+        super().__init__(num_classes, **{key: value for key, value in options.items() if key in common})
+        self.options = {key: value for key, value in options.items() if key not in common}
+
+    @final
+    def _terms(self, batch: Batch, world: int) -> Terms:
+        loss = self.function(batch.logits, batch.target, **self.options)
+        if not isinstance(loss, Tensor) or loss.shape != batch.logits.shape[:1]:
+            what = tuple(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+            raise UserError(
+                f"method {self.method!r} must return one loss per sample, {tuple(batch.logits.shape[:1])}, not {what}"
+            )
+        return Terms(loss)
+
+
+def _criterion_of(name: str, function: Callable[..., Any]) -> type[Criterion]:
+    """The criterion class of a function, whose options are its parameters after the first two."""
+    first, *common = inspect.signature(Criterion).parameters.values()
+    own = list(inspect.signature(function).parameters.values())[2:]
+    if lacking := [option.name for option in own if option.default is option.empty]:
+        raise UserError(f"method {name!r}: its option {lacking[0]!r} needs a default value")
+    options = [option.replace(kind=option.KEYWORD_ONLY) for option in (*own, *common)]
+    attributes = {
+        "function": staticmethod(function),
+        "method": name,
+        "__signature__": inspect.Signature([first, *options]),
+        "__module__": function.__module__,
+    }
+    return type(f"{name} (own)", (_OwnLoss,), attributes)
 
 
 def find_method(name: str) -> Method:

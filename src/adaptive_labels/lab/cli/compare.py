@@ -10,7 +10,18 @@ import typer
 
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab.cli.app import app, began
-from adaptive_labels.lab.cli.options import Data, DryRun, Json, Out, Workers, count, option, with_config, with_executor
+from adaptive_labels.lab.cli.options import (
+    Data,
+    DryRun,
+    Json,
+    Out,
+    Plugin,
+    Workers,
+    count,
+    option,
+    with_config,
+    with_executor,
+)
 from adaptive_labels.lab.cli.output import block, check_output, clock, open_output, prose, show_data, show_json
 from adaptive_labels.lab.cli.progress import show_encoding
 from adaptive_labels.lab.words import counted
@@ -39,6 +50,7 @@ def compare(
     time_budget: Budget = None,
     no_reference: Annotated[bool, option(None, "Without a plain classifier beside it.", "--no-reference")] = False,
     out: Out = Path("runs"),
+    plugin: Plugin = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:

@@ -54,6 +54,15 @@ def count(help: str) -> Any:
     return option("N", help, parser=_at_least_one)
 
 
+def _load(file: Path | None) -> Path | None:
+    if file is not None:
+        from adaptive_labels.plugins import load_plugin
+
+        load_plugin(file)
+    return file
+
+
+_PLUGIN = "Python code that registers methods or models of your own; it is run."
 Data = Annotated[str, argument("DATA", "The name of a data set, or a path to your own data.")]
 Run = Annotated[Path, argument("RUN", "The folder of a finished run.")]
 Runs = Annotated[list[Path], argument("RUNS", "Run folders, or folders that hold them.")]
@@ -62,6 +71,7 @@ DryRun = Annotated[bool, option(None, "Say what would be done, and do nothing.",
 Json = Annotated[bool, option(None, "Print JSON, for programs.", "--json")]
 DataDir = Annotated[str | None, option("DIR", "Where to look for data.")]
 Workers = Annotated[int | None, count("Runs at a time; by default one per GPU or core.")]
+Plugin = Annotated[Path | None, typer.Option(metavar="FILE.py", help=_PLUGIN, callback=_load)]
 Results = Annotated[Path, option("DIR", "Where records and tables are.")]
 Page = Annotated[Path | None, option("FILE", "Where the filled template goes.")]
 

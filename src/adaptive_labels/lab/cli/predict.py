@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from adaptive_labels.lab.cli.app import app
-from adaptive_labels.lab.cli.options import Json, Run, argument, count, option
+from adaptive_labels.lab.cli.options import Json, Plugin, Run, argument, count, option
 from adaptive_labels.lab.cli.output import show_json
 from adaptive_labels.lab.cli.progress import show_encoding
 from adaptive_labels.lab.words import counted
@@ -21,6 +21,7 @@ def predict(
     top: Annotated[int, count("How many classes to show.")] = 3,
     text_column: Annotated[str, option("NAME", "The text column of a table; by default the run's, or a guess.")] = "",
     output: Annotated[Path | None, option("FILE", "Write a CSV with all probabilities.", "-o", "--output")] = None,
+    plugin: Plugin = None,
     as_json: Json = False,
 ) -> None:
     """The trained classifier on texts, tables or image files. A text file has one text per line."""

@@ -13,6 +13,7 @@ from adaptive_labels.lab.cli.options import (
     Log,
     Out,
     Page,
+    Plugin,
     Results,
     Workers,
     argument,
@@ -45,6 +46,7 @@ def run(
     log: Log = None,
     out: Out = Path("runs"),
     results: Results = Path("results"),
+    plugin: Plugin = None,
     dry_run: DryRun = False,
 ) -> None:
     """Do what is missing of a study, and keep a record of each run."""

@@ -10,7 +10,7 @@ import typer
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab.cli.app import app
 from adaptive_labels.lab.cli.devices import run_on
-from adaptive_labels.lab.cli.options import Data, DryRun, Json, Out, count, option, whole, with_config
+from adaptive_labels.lab.cli.options import Data, DryRun, Json, Out, Plugin, count, option, whole, with_config
 from adaptive_labels.lab.cli.output import check_output, clock, open_output, prose, show_data, show_json
 from adaptive_labels.lab.cli.progress import show_encoding
 from adaptive_labels.lab.machine import launched
@@ -30,6 +30,7 @@ def train(
     seed: Annotated[int, option("N", "Of the weights, the shuffling and dropout.", parser=whole)] = 0,
     devices: Annotated[int, count("Processes that share each batch, here, with a GPU each if there are.")] = 1,
     out: Out = Path("runs"),
+    plugin: Plugin = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:

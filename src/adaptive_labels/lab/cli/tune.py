@@ -8,7 +8,18 @@ import typer
 
 from adaptive_labels.lab.cli.app import app
 from adaptive_labels.lab.cli.compare import Budget, at_a_time, carry_out, check_shared, parse_time
-from adaptive_labels.lab.cli.options import Data, DryRun, Json, Out, Workers, count, option, with_config, with_executor
+from adaptive_labels.lab.cli.options import (
+    Data,
+    DryRun,
+    Json,
+    Out,
+    Plugin,
+    Workers,
+    count,
+    option,
+    with_config,
+    with_executor,
+)
 from adaptive_labels.lab.cli.output import check_output, prose, show_json
 from adaptive_labels.lab.cli.progress import show_encoding
 from adaptive_labels.lab.words import counted
@@ -34,6 +45,7 @@ def tune(
     workers: Workers = None,
     time_budget: Budget = None,
     out: Out = Path("runs"),
+    plugin: Plugin = None,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:

@@ -168,19 +168,25 @@ class TrainingConfig(Section, prefix="training."):
 
 @dataclass(frozen=True)
 class RunConfig(Section):
-    """One run, whole: data, model, method, training and the seed."""
+    """One run, whole: data, model, method, training and the seed.
+
+    plugin_hash: of the user's own code that registered its method or its networks, filled in when it is resolved, so
+        that changed code is another run.
+    """
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     method: MethodConfig = field(default_factory=MethodConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     seed: int = _setting(0, _SEED)
+    plugin_hash: str | None = _setting(None, later=True)
 
 
 _SECTIONS = {name: kind for name, kind in get_type_hints(RunConfig).items() if dataclasses.is_dataclass(kind)}
 # The type of every setting by its dotted key.
 _TYPES = {
     "seed": int,
+    "plugin_hash": str | None,
     **{f"{section}.{name}": kind for section, own in _SECTIONS.items() for name, kind in get_type_hints(own).items()},
 }
 

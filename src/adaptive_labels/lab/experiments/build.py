@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from adaptive_labels.errors import did_you_mean
+from adaptive_labels.errors import UserError, did_you_mean
 from adaptive_labels.lab.config import ConfigError, DataConfig, ModelConfig, RunConfig, changed, from_dict, resolve
 from adaptive_labels.lab.data import (
     DATASETS,
@@ -94,7 +94,7 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, tuple[s
     encoder = make_encoder(config, dataset)
     outline = _outline(config, dataset, encoder)
     with _from_user("method"):
-        config = teachers.settle(config)
+        config = teachers.with_plugin_hash(teachers.settle(config))
     options = config.method.options
     if isinstance(options.get("initial_labels"), str):
         found = _checked_hash(_LABELS, options["initial_labels"], options.get("initial_labels_hash"))
@@ -386,6 +386,8 @@ def load_network(run: RunFolder) -> tuple[nn.Module, Encoder, tuple[str, ...]]:
     config, path = from_dict(run.config), run.checked("encoder.json")
     if config.model.name is None:
         raise RunError(f"{run.path / 'config.json'} names no model.")
+    if config.plugin_hash is not None:
+        _check_plugin(config, run)
     try:
         encoder = encoder_from_dict(read_json(path))
     except (KeyError, TypeError, AttributeError, ValueError) as error:
@@ -403,6 +405,17 @@ def load_network(run: RunFolder) -> tuple[nn.Module, Encoder, tuple[str, ...]]:
         reason = " ".join(str(error).split())
         raise RunError(f"{weights} does not hold the weights of the run's network: {reason}") from error
     return model, encoder, tuple(predictions.classes)
+
+
+def _check_plugin(config: RunConfig, run: RunFolder) -> None:
+    """Refuse a network of the user's own that is not loaded, or is another one than the run was trained with."""
+    try:
+        if _entry(config).source_hash is not None and teachers.with_plugin_hash(config) != config:
+            raise RunError(f"{run.path} was trained with another version of the plugin than the one that is loaded")
+    except UserError as error:
+        if isinstance(error, RunError):
+            raise
+        raise RunError(f"{run.path} needs the file of its model, with --plugin FILE.py: {error}") from error
 
 
 def describe(config: RunConfig) -> str:

@@ -188,6 +188,8 @@ def run_plan(
     """
     if not plan.configs:
         return [], []
+    if plan.workers > 1 or executor is not None:
+        teachers.check_reachable(plan.configs)
     budgets.keep_choice(plan)
     own = None
     if executor is None and plan.workers > 1 and plan.jobs:

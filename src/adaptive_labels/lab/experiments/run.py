@@ -33,6 +33,7 @@ from adaptive_labels.lab.training.recorders import Recorder, SilentRecorder
 from adaptive_labels.lab.training.session import contained
 from adaptive_labels.metrics import evaluate, fit_temperature
 from adaptive_labels.metrics.rows import CheckedLogits
+from adaptive_labels.plugins import load_plugin
 
 # Torch's random state is one per process: two threads that trained at once would draw from each other's.
 _ONE_AT_A_TIME = threading.Lock()
@@ -132,7 +133,11 @@ def execute_job(job: Job, reporter: Reporter) -> str:
 
     A worker that is asked to stop ends, once its run has kept what it learnt.
     """
+    for plugin in job.plugins:
+        load_plugin(plugin)
     config = from_dict(job.config)
+    if teachers.with_plugin_hash(config) != config:
+        raise ConfigError("the plugin has changed since the run was planned; the same command plans it anew")
     prepared = open_prepared(config, job.data)
     try:
         return str(execute(config, prepared, Path(job.out), reporter, job.command).path)

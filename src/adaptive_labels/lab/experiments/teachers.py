@@ -6,7 +6,8 @@ the user left open.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from adaptive_labels.lab.models.weights import file_hash
 from adaptive_labels.lab.runs import RunError, RunFolder, find_run, run_id
 from adaptive_labels.lab.words import few
 from adaptive_labels.losses.registry import METHODS, find_method
+from adaptive_labels.plugins import in_session_only
 
 DEFAULT_PEERS = 2
 # In the original's first figure (AlexNet, 57.9, 60.0, 60.9, 61.2%) two generations bring most of what three do.
@@ -106,9 +108,11 @@ def needed_run(config: RunConfig) -> RunConfig | None:
     baseline = with_method(config, "baseline", {})
     if guide == "generations":
         before = options["generations"] - 1
-        return with_method(config, config.method.name, {**options, "generations": before}) if before else baseline
+        again = with_method(config, config.method.name, {**options, "generations": before})
+        return with_plugin_hash(again if before else baseline)
     if guide == "teacher" and "teacher" not in options:
-        return dataclasses.replace(baseline, model=ModelConfig(options["teacher_model"], options["teacher_options"]))
+        teacher = ModelConfig(options["teacher_model"], options["teacher_options"])
+        return with_plugin_hash(dataclasses.replace(baseline, model=teacher))
     return None
 
 
@@ -118,6 +122,37 @@ def needed_runs(config: RunConfig) -> tuple[RunConfig, ...]:
     while (needed := needed_run(found[-1] if found else config)) is not None:
         found.append(needed)
     return tuple(reversed(found))
+
+
+def with_plugin_hash(config: RunConfig) -> RunConfig:
+    """A settled configuration with the hash of the user's own code behind its method and its networks, if any."""
+    networks_of = [model.name for model in networks(config)] + [config.method.options.get("teacher_model")]
+    sources = {name: find_model(name)[0].source_hash for name in networks_of if name is not None}
+    sources[config.method.name] = find_method(config.method.name).source_hash
+    for name, source in sources.items():
+        if source == "":
+            raise ConfigError(
+                f"{name!r} is registered by code whose source cannot be read, so that a changed one would not be a new "
+                "run: put it into a file and load that with --plugin FILE.py, or load_plugin"
+            )
+    hashes = sorted({source for source in sources.values() if source is not None})
+    found = hashlib.sha256("".join(hashes).encode()).hexdigest()[:16] if hashes else None
+    return dataclasses.replace(config, plugin_hash=found)
+
+
+def check_reachable(configs: Iterable[RunConfig]) -> None:
+    """Refuse code that was typed into this session, for runs in other processes, which do not have it."""
+    for config in configs:
+        method = find_method(config.method.name)
+        for name, registered in (
+            (method.name, method.registered),
+            *((model.name, find_model(str(model.name))[0].build) for model in networks(config)),
+        ):
+            if in_session_only(registered):
+                raise ConfigError(
+                    f"{name!r} is registered in this session alone, and other processes do not know it: use workers=1, "
+                    "or put it into a file and call load_plugin(FILE)"
+                )
 
 
 def teacher_model(config: RunConfig) -> ModelConfig | None:

@@ -12,6 +12,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from adaptive_labels.errors import UserError, check_positive, check_switches, did_you_mean
+from adaptive_labels.plugins import source_hash
 
 Builder = TypeVar("Builder", bound=Callable[..., nn.Module])
 
@@ -33,6 +34,7 @@ class ModelEntry:
     build: Callable[..., nn.Module]  # called with the number of classes and the model's options
     reads: str  # the name of its encoder: "ngrams", "words" or "characters" of a text, "pixels", "columns"
     pretrained_reads: str | None = None  # the one that it has with the option `pretrained`, if it has that option
+    source_hash: str | None = None  # tells versions of the user's own apart; None for the package's
 
     @property
     def options(self) -> dict[str, Any]:
@@ -59,9 +61,10 @@ def register_model(name: str, kind: str, description: str, *, reads: str | None 
         raise UserError(f"kind is {kind!r}; it must be 'text', 'image' or 'row'")
 
     def enter(build: Builder) -> Builder:
-        if name in MODELS:
-            raise UserError(f"name is {name!r}; there is a model of that name already")
-        MODELS[name] = ModelEntry(name, kind, description, build, reads or _USUAL[kind])
+        found = source_hash(build)
+        if name in MODELS and MODELS[name].source_hash is None:
+            raise UserError(f"model {name!r} is built in: register your own under another name")
+        MODELS[name] = ModelEntry(name, kind, description, build, reads or _USUAL[kind], source_hash=found)
         return build
 
     return enter

@@ -21,13 +21,14 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from adaptive_labels.errors import UserError, did_you_mean
 from adaptive_labels.lab.config.checks import parse, typed
 from adaptive_labels.lab.runs import LockedError
 from adaptive_labels.lab.training.progress import Progress, Reporter
+from adaptive_labels.plugins import loaded_plugins
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Job:
     data: a file with the encoded data, so that workers need not read it again; None if there is none.
     allowed: the seconds that it may take; a run that would take longer stops as soon as that is clear.
     latest: when it stops however far it is, in seconds since the epoch.
+    plugins: the files that register its method and networks, if these are the user's own.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Job:
     data: str | None = None
     allowed: float | None = None
     latest: float | None = None
+    plugins: tuple[str, ...] = field(default_factory=loaded_plugins)
 
 
 @dataclass(frozen=True)
