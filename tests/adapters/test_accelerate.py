@@ -23,10 +23,10 @@ pytestmark = [
 SCRIPT = Path(__file__).parent.parent.parent / "examples" / "accelerate_loop.py"
 K = 4
 CRITERIA = {
-    "alr": lambda: AdaptiveLabelLoss(K),
-    "epoch": lambda: AdaptiveLabelLoss(K, residual_weight="epoch"),
-    "class mean": lambda: AdaptiveLabelLoss(K, residual_reduction="class"),
-    "weighted": lambda: AdaptiveLabelLoss(K, weight=torch.tensor([1.0, 2.0, 0.5, 3.0])),
+    "alr": lambda: AdaptiveLabelLoss(K, update="optimizer"),
+    "epoch": lambda: AdaptiveLabelLoss(K, update="optimizer", residual_weight="epoch"),
+    "class mean": lambda: AdaptiveLabelLoss(K, update="optimizer", residual_reduction="class"),
+    "weighted": lambda: AdaptiveLabelLoss(K, update="optimizer", weight=torch.tensor([1.0, 2.0, 0.5, 3.0])),
     "ols": lambda: create_loss("ols", K),
     "ls++": lambda: create_loss("ls++", K),
     "slr": lambda: create_loss("slr", K),
@@ -55,7 +55,7 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path, name: str) -> Non
 
 
 def test_the_running_accuracy_is_folded_once_per_step(tmp_path: Path) -> None:
-    criterion = AdaptiveLabelLoss(K)
+    criterion = AdaptiveLabelLoss(K, update="optimizer")
     folds = []
     fold = criterion.accuracy.fold
     criterion.accuracy.fold = lambda: folds.append(float(criterion.accuracy.pending_counts[1])) or fold()

@@ -95,9 +95,9 @@ def state_of(module: nn.Module) -> dict[str, Tensor]:
 
 
 CRITERIA = {
-    "alr": lambda: AdaptiveLabelLoss(K),
-    "epoch": lambda: AdaptiveLabelLoss(K, residual_weight="epoch"),
-    "weighted": lambda: AdaptiveLabelLoss(K, weight=torch.tensor([1.0, 2.0, 0.5, 3.0])),
+    "alr": lambda: AdaptiveLabelLoss(K, update="optimizer"),
+    "epoch": lambda: AdaptiveLabelLoss(K, update="optimizer", residual_weight="epoch"),
+    "weighted": lambda: AdaptiveLabelLoss(K, update="optimizer", weight=torch.tensor([1.0, 2.0, 0.5, 3.0])),
     "self": lambda: AdaptiveLabelLoss(K, update="self"),
     "ols": lambda: create_loss("ols", K),
     "ls++": lambda: create_loss("ls++", K),
@@ -143,7 +143,7 @@ def test_four_accumulated_batches_equal_one_of_four_times_the_size(tmp_path: Pat
 
 
 def test_the_running_accuracy_is_folded_once_per_step(tmp_path: Path) -> None:
-    criterion = AdaptiveLabelLoss(K, residual_weight="epoch")
+    criterion = AdaptiveLabelLoss(K, update="optimizer", residual_weight="epoch")
     folds = []
     fold = criterion.accuracy.fold
     criterion.accuracy.fold = lambda: folds.append(float(criterion.accuracy.pending_counts[1])) or fold()
@@ -154,7 +154,7 @@ def test_the_running_accuracy_is_folded_once_per_step(tmp_path: Path) -> None:
 
 
 def test_a_step_is_closed_when_training_fails(tmp_path: Path) -> None:
-    module = module_of(AdaptiveLabelLoss(K))
+    module = module_of(AdaptiveLabelLoss(K, update="optimizer"))
     module.on_train_batch_end = lambda outputs, batch, batch_idx: 1 / 0
     with pytest.raises(ZeroDivisionError):
         trainer_of(tmp_path).fit(module, Batches(2))
@@ -162,7 +162,7 @@ def test_a_step_is_closed_when_training_fails(tmp_path: Path) -> None:
 
 
 def test_half_precision_leaves_the_criterion_in_single_precision(tmp_path: Path) -> None:
-    module = module_of(AdaptiveLabelLoss(K))
+    module = module_of(AdaptiveLabelLoss(K, update="optimizer"))
     trainer_of(tmp_path, precision="16-true").fit(module, Batches(2))
     assert module.network[0].weight.dtype == torch.float16
     for name, value in module.criterion.state_dict().items():
@@ -178,7 +178,7 @@ def test_confusions_are_logged(tmp_path: Path) -> None:
     callback = CriterionCallback(log_confusions=2, class_names=["a", "b", "c", "d"])
     logger = lightning.loggers.CSVLogger(tmp_path)
     trainer_of(tmp_path, callback=callback, logger=logger, log_every_n_steps=1).fit(
-        module_of(AdaptiveLabelLoss(K)), Batches(2)
+        module_of(AdaptiveLabelLoss(K, update="optimizer")), Batches(2)
     )
     names = (Path(logger.log_dir) / "metrics.csv").read_text().splitlines()[0].split(",")
     logged = [name for name in names if name.startswith("confusion/")]
@@ -192,7 +192,7 @@ def test_a_second_fit_counts_its_own_epochs(tmp_path: Path) -> None:
     callback = CriterionCallback()
     ended = []
     for _ in range(2):
-        criterion = AdaptiveLabelLoss(K)
+        criterion = AdaptiveLabelLoss(K, update="optimizer")
         criterion.epoch_end = lambda: ended.append(1)
         trainer_of(tmp_path, callback=callback).fit(module_of(criterion), Batches(2))
     assert len(ended) == 6
@@ -205,12 +205,12 @@ def test_wrong_optimizers_are_refused_with_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"weight_decay=0\.1 .* self\.criterion\.residual_logits .*parameter_groups\(self\)"
     ):
-        fit(AdaptiveLabelLoss(K), lambda module: module.parameters())
+        fit(AdaptiveLabelLoss(K, update="optimizer"), lambda module: module.parameters())
     with pytest.raises(ValueError, match=r"no optimizer has self\.criterion\.residual_logits.*groups\(self\)"):
-        fit(AdaptiveLabelLoss(K), lambda module: module.network.parameters())
+        fit(AdaptiveLabelLoss(K, update="optimizer"), lambda module: module.network.parameters())
     with pytest.raises(ValueError, match=r"Classifier has no criterion of adaptive_labels\.losses"):
         fit(nn.CrossEntropyLoss(), lambda module: module.parameters())
-    fit(AdaptiveLabelLoss(K), lambda module: module.parameters(), decay=0.0)
+    fit(AdaptiveLabelLoss(K, update="optimizer"), lambda module: module.parameters(), decay=0.0)
     fit(AdaptiveLabelLoss(K, update="self"), lambda module: module.network.parameters())
 
 
@@ -218,7 +218,7 @@ def test_it_works_with_pytorch_lightning(tmp_path: Path) -> None:
     package = pytest.importorskip("pytorch_lightning")
     states = []
     for chosen in (lightning, package):
-        module = module_of(AdaptiveLabelLoss(K, residual_weight="epoch"), chosen)
+        module = module_of(AdaptiveLabelLoss(K, update="optimizer", residual_weight="epoch"), chosen)
         trainer_of(tmp_path, chosen).fit(module, Batches(2))
         states.append(state_of(module))
     assert_equal(states[1], states[0])

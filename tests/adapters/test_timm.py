@@ -105,8 +105,8 @@ def state_of(task: Any) -> dict[str, Tensor]:
 
 
 CRITERIA = {
-    "alr": lambda: AdaptiveLabelLoss(K),
-    "epoch": lambda: AdaptiveLabelLoss(K, residual_weight="epoch"),
+    "alr": lambda: AdaptiveLabelLoss(K, update="optimizer"),
+    "epoch": lambda: AdaptiveLabelLoss(K, update="optimizer", residual_weight="epoch"),
     "self": lambda: AdaptiveLabelLoss(K, update="self"),
     "ols": lambda: create_loss("ols", K),
     "ls++": lambda: create_loss("ls++", K),
@@ -150,7 +150,7 @@ def test_four_accumulated_batches_equal_one_of_four_times_the_size(name: str, so
 
 
 def test_the_running_accuracy_is_folded_once_per_step() -> None:
-    task = task_of(AdaptiveLabelLoss(K, residual_weight="epoch"))
+    task = task_of(AdaptiveLabelLoss(K, update="optimizer", residual_weight="epoch"))
     accuracy, folds = task.criterion.accuracy, []
     fold = accuracy.fold
     accuracy.fold = lambda: folds.append(float(accuracy.pending_counts[1])) or fold()
@@ -161,7 +161,7 @@ def test_the_running_accuracy_is_folded_once_per_step() -> None:
 
 
 def test_weight_decay_spares_s() -> None:
-    task = task_of(AdaptiveLabelLoss(K))
+    task = task_of(AdaptiveLabelLoss(K, update="optimizer"))
     trained = task.get_trainable_module()
     assert trained.no_weight_decay() == {"model.stem.weight", "criterion.residual_logits"}
     decay = {id(p): group["weight_decay"] for group in optimizer_of(task).param_groups for p in group["params"]}
@@ -174,7 +174,7 @@ def test_weight_decay_spares_s() -> None:
 
 
 def test_layer_decay_puts_s_into_the_last_layer() -> None:
-    matcher = task_of(AdaptiveLabelLoss(K)).get_trainable_module().group_matcher()
+    matcher = task_of(AdaptiveLabelLoss(K, update="optimizer")).get_trainable_module().group_matcher()
     assert [matcher(name) for name in ("model.stem.weight", "model.head.bias", "criterion.residual_logits")] == [
         0,
         1,
@@ -183,7 +183,7 @@ def test_layer_decay_puts_s_into_the_last_layer() -> None:
 
 
 def test_the_network_alone_is_evaluated_and_saved() -> None:
-    task = task_of(AdaptiveLabelLoss(K), ema=True)
+    task = task_of(AdaptiveLabelLoss(K, update="optimizer"), ema=True)
     network = task.get_trainable_module().model
     assert task.get_eval_model() is network
     assert isinstance(task.get_eval_model(ema=True), Network)
@@ -199,7 +199,7 @@ def test_the_network_alone_is_evaluated_and_saved() -> None:
 def test_a_compiled_network_trains_and_saves_the_same() -> None:
     states = []
     for compiled in (False, True):
-        task = task_of(AdaptiveLabelLoss(K))
+        task = task_of(AdaptiveLabelLoss(K, update="optimizer"))
         optimizer = optimizer_of(task)
         if compiled:
             assert task.compile(backend="eager") is task.get_eval_model()
@@ -214,7 +214,7 @@ def test_what_does_not_fit_is_refused_with_a_sentence() -> None:
         task_of(nn.CrossEntropyLoss())
     with pytest.raises(ValueError, match="needs a teacher"):
         task_of(create_loss("kd", K))
-    task = task_of(AdaptiveLabelLoss(K))
+    task = task_of(AdaptiveLabelLoss(K, update="optimizer"))
     with pytest.raises(ValueError, match="the checkpoint has no criterion in 'task_state'"):
         task.load_checkpoint_state(Network().state_dict())
     task.load_checkpoint_state(Network().state_dict(), strict=False)

@@ -83,10 +83,10 @@ def state_of(trainer: Any) -> dict[str, Tensor]:
 
 
 CRITERIA = {
-    "alr": lambda: AdaptiveLabelLoss(K),
+    "alr": lambda: AdaptiveLabelLoss(K, update="optimizer"),
     "alr-s": lambda: create_loss("alr-s", K),
-    "weighted": lambda: AdaptiveLabelLoss(K, weight=torch.tensor([1.0, 2.0, 0.5, 3.0])),
-    "class mean": lambda: AdaptiveLabelLoss(K, residual_reduction="class"),
+    "weighted": lambda: AdaptiveLabelLoss(K, update="optimizer", weight=torch.tensor([1.0, 2.0, 0.5, 3.0])),
+    "class mean": lambda: AdaptiveLabelLoss(K, update="optimizer", residual_reduction="class"),
     "ols": lambda: create_loss("ols", K),
     "ls++": lambda: create_loss("ls++", K),
     "slr": lambda: create_loss("slr", K),
@@ -131,16 +131,18 @@ def test_a_resumed_run_ends_with_the_same_bits(tmp_path: Path, name: str, stop: 
 
 
 def test_a_checkpoint_without_the_criterion_is_refused(tmp_path: Path) -> None:
-    trainer_of(tmp_path, AdaptiveLabelLoss(K)).train()
+    trainer_of(tmp_path, AdaptiveLabelLoss(K, update="optimizer")).train()
     (tmp_path / "checkpoint-2" / "criterion.safetensors").unlink()
     with pytest.raises(ValueError, match=r"checkpoint-2 has no criterion\.safetensors"):
-        trainer_of(tmp_path, AdaptiveLabelLoss(K)).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+        trainer_of(tmp_path, AdaptiveLabelLoss(K, update="optimizer")).train(
+            resume_from_checkpoint=str(tmp_path / "checkpoint-2")
+        )
 
 
 def test_s_is_not_decayed_and_not_part_of_the_model(tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
-    trainer = trainer_of(tmp_path, AdaptiveLabelLoss(K))
+    trainer = trainer_of(tmp_path, AdaptiveLabelLoss(K, update="optimizer"))
     trainer.train()
     groups = trainer.optimizer.param_groups
     owners = [group for group in groups if any(p is trainer.criterion.residual_logits for p in group["params"])]
@@ -155,7 +157,7 @@ def test_s_is_not_decayed_and_not_part_of_the_model(tmp_path: Path) -> None:
 
 
 def test_evaluation_is_plain_cross_entropy(tmp_path: Path) -> None:
-    trainer = trainer_of(tmp_path, AdaptiveLabelLoss(K), per_device_eval_batch_size=EXAMPLES)
+    trainer = trainer_of(tmp_path, AdaptiveLabelLoss(K, update="optimizer"), per_device_eval_batch_size=EXAMPLES)
     found = trainer.evaluate()["eval_loss"]
     texts = torch.stack([example["input_ids"] for example in examples()])
     labels = torch.stack([example["labels"] for example in examples()])
@@ -166,7 +168,7 @@ def test_evaluation_is_plain_cross_entropy(tmp_path: Path) -> None:
 def test_the_running_weight_is_folded_once_per_step_and_confusions_are_logged(tmp_path: Path) -> None:
     from adaptive_labels.adapters.transformers import CriterionTrainer
 
-    criterion = AdaptiveLabelLoss(K, residual_weight="epoch")
+    criterion = AdaptiveLabelLoss(K, update="optimizer", residual_weight="epoch")
     trainer = trainer_of(tmp_path, criterion)
     assert isinstance(trainer, CriterionTrainer)
     trainer.log_confusions = 2
@@ -200,7 +202,7 @@ def test_token_labels_with_minus_100(tmp_path: Path) -> None:
         torch.manual_seed(0)
         trainer = trainer_of(
             tmp_path / str(size),
-            AdaptiveLabelLoss(K),
+            AdaptiveLabelLoss(K, update="optimizer"),
             data,
             Tagger(),
             per_device_train_batch_size=size,
@@ -218,7 +220,7 @@ def test_loss_function_is_normalised_as_trainer_expects(tmp_path: Path, soft: bo
     states = []
     for size, steps in ((8, 1), (2, 4)):
         torch.manual_seed(0)
-        model, criterion = Encoder(), AdaptiveLabelLoss(K, frozen=True, residual_weight=0.5)
+        model, criterion = Encoder(), AdaptiveLabelLoss(K, update="frozen", residual_weight=0.5)
         args = transformers.TrainingArguments(
             str(tmp_path / str(size)),
             per_device_train_batch_size=size,
@@ -248,9 +250,9 @@ def test_wrong_arguments_are_refused_with_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="needs a teacher"):
         trainer_of(tmp_path, create_loss("kd", K))
     with pytest.raises(ValueError, match="reduction='mean'"):
-        trainer_of(tmp_path, AdaptiveLabelLoss(K, reduction="sum"))
+        trainer_of(tmp_path, AdaptiveLabelLoss(K, update="optimizer", reduction="sum"))
     with pytest.raises(ValueError, match="label_smoothing_factor must be 0"):
-        trainer_of(tmp_path, AdaptiveLabelLoss(K), label_smoothing_factor=0.1)
+        trainer_of(tmp_path, AdaptiveLabelLoss(K, update="optimizer"), label_smoothing_factor=0.1)
 
 
 WORKER = """

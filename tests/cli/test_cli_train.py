@@ -231,7 +231,7 @@ def test_a_signal_ends_the_step_and_keeps_it_even_in_the_first_epoch(alr, start_
 
 def test_s_starts_from_the_residual_labels_of_an_earlier_run(alr, texts, compared):
     before = next(path for path in compared.iterdir() if "-alr-s0-" in path.name) / "residual_labels.npz"
-    frozen = ["--set", f"method.options.initial_labels={before}", "--set", "method.options.frozen=true"]
+    frozen = ["--set", f"method.options.initial_labels={before}", "--set", "method.options.update=frozen"]
     ended = alr("train", texts, "--method", "alr", "--epochs", 1, *QUICK, *frozen)
     assert ended.status == 0, ended.err
     (run,) = Path("runs").iterdir()

@@ -30,7 +30,7 @@ def accuracy(z: Tensor, y: Tensor) -> float:
 
 
 def test_running_weight_lags_by_one_step_and_starts_at_one() -> None:
-    criterion = AdaptiveLabelLoss(K, accuracy_momentum=0.9)
+    criterion = AdaptiveLabelLoss(K, update="optimizer", accuracy_momentum=0.9)
     running = 0.0
     for _ in range(5):
         z, y = batch()
@@ -55,7 +55,10 @@ def test_waiting_weight_rises_to_a_half_and_is_the_papers_from_there(fused: bool
 
 
 def test_batch_weight_is_of_this_batch_and_epoch_weight_of_the_last_epoch() -> None:
-    by_batch, by_epoch = AdaptiveLabelLoss(K, residual_weight="batch"), AdaptiveLabelLoss(K, residual_weight="epoch")
+    by_batch, by_epoch = (
+        AdaptiveLabelLoss(K, update="optimizer", residual_weight="batch"),
+        AdaptiveLabelLoss(K, update="optimizer", residual_weight="epoch"),
+    )
     seen = []
     for _ in range(4):
         z, y = batch()
@@ -75,7 +78,7 @@ def test_batch_weight_is_of_this_batch_and_epoch_weight_of_the_last_epoch() -> N
 
 
 def test_an_empty_batch_does_not_move_the_running_accuracy() -> None:
-    criterion = AdaptiveLabelLoss(2, accuracy_momentum=0.5)
+    criterion = AdaptiveLabelLoss(2, update="optimizer", accuracy_momentum=0.5)
     criterion(torch.tensor([[1.0, 0.0]], requires_grad=True), torch.tensor([0]))
     criterion(torch.zeros(0, 2, requires_grad=True), torch.zeros(0, dtype=torch.long))
     criterion(torch.zeros(1, 2, requires_grad=True), torch.tensor([-100]))
@@ -85,7 +88,7 @@ def test_an_empty_batch_does_not_move_the_running_accuracy() -> None:
 
 def test_the_weight_sends_no_gradient() -> None:
     z, y = batch(dtype=torch.float64)
-    criterion = AdaptiveLabelLoss(K, residual_weight="batch").double()
+    criterion = AdaptiveLabelLoss(K, update="optimizer", residual_weight="batch").double()
     criterion(z, y).backward()
     a = criterion.parts["weight"]
     expected = AF.hard_loss_gradient(z, y) + a * AF.residual_loss_gradient(z, y, criterion.residual_logits)
@@ -112,7 +115,7 @@ def test_empty_batch(reduction: str, update: str, form: str) -> None:
 
 def test_all_ignored_is_zero_with_zero_gradients() -> None:
     for training in (True, False):
-        criterion = AdaptiveLabelLoss(K, label_smoothing=0.1).train(training)
+        criterion = AdaptiveLabelLoss(K, update="optimizer", label_smoothing=0.1).train(training)
         z = torch.randn(3, K, requires_grad=True)
         loss = criterion(z, torch.full((3,), -100))
         loss.backward()
@@ -123,15 +126,15 @@ def test_all_ignored_is_zero_with_zero_gradients() -> None:
 @pytest.mark.parametrize("normalization", ["sum", "hybrid"])
 def test_two_classes_have_an_empty_residual(normalization: str) -> None:
     z, y = batch(5, 2)
-    criterion = AdaptiveLabelLoss(2, 0.1, normalization=normalization)
+    criterion = AdaptiveLabelLoss(2, 0.1, update="optimizer", normalization=normalization)
     torch.testing.assert_close(criterion(z, y), nn.functional.cross_entropy(z, y, label_smoothing=0.1))
 
 
 def test_one_sample_and_unbatched_logits() -> None:
     z, y = batch(1)
-    criterion = AdaptiveLabelLoss(K, residual_weight=1.0)
+    criterion = AdaptiveLabelLoss(K, update="optimizer", residual_weight=1.0)
     torch.testing.assert_close(criterion(z[0], y[0]), criterion(z, y))
-    assert AdaptiveLabelLoss(K, reduction="none")(z[0], y[0]).shape == ()
+    assert AdaptiveLabelLoss(K, update="optimizer", reduction="none")(z[0], y[0]).shape == ()
 
 
 def test_a_class_never_seen_keeps_its_uniform_row() -> None:
@@ -146,9 +149,9 @@ def test_a_class_never_seen_keeps_its_uniform_row() -> None:
 
 def test_integer_targets_of_any_width() -> None:
     z, y = batch()
-    expected = AdaptiveLabelLoss(K)(z, y)
+    expected = AdaptiveLabelLoss(K, update="optimizer")(z, y)
     for dtype in (torch.uint8, torch.int16, torch.int32):
-        torch.testing.assert_close(AdaptiveLabelLoss(K)(z, y.to(dtype)), expected)
+        torch.testing.assert_close(AdaptiveLabelLoss(K, update="optimizer")(z, y.to(dtype)), expected)
 
 
 # How S moves.
@@ -178,7 +181,7 @@ def sgd(model: nn.Module, criterion: AdaptiveLabelLoss) -> torch.optim.Optimizer
 
 @pytest.mark.parametrize("reduction", ["batch", "class"])
 def test_self_update_is_the_optimizers_sgd_step(reduction: str) -> None:
-    by_optimizer = AdaptiveLabelLoss(K, residual_reduction=reduction)
+    by_optimizer = AdaptiveLabelLoss(K, update="optimizer", residual_reduction=reduction)
     by_itself = AdaptiveLabelLoss(K, residual_reduction=reduction, update="self", residual_lr=0.5)
     first, second = train(by_optimizer, sgd), train(by_itself, sgd)
     assert first == pytest.approx(second, rel=1e-12)
@@ -191,7 +194,7 @@ def test_self_update_with_mixtures_and_weights_is_the_gradient_step() -> None:
     weights = torch.rand(N).double()
     for reduction in ("batch", "class"):
         options = {"residual_reduction": reduction, "normalization": "hybrid"}
-        one = AdaptiveLabelLoss(K, **options).double()
+        one = AdaptiveLabelLoss(K, update="optimizer", **options).double()
         two = AdaptiveLabelLoss(K, **options, update="self", residual_lr=2.0).double()
         one(z, t, weights).backward()
         two(z, t, weights)
@@ -212,7 +215,7 @@ def test_the_class_mean_is_a_mean_over_each_class_summed_over_classes(form: str)
     z = torch.randn(N, K, dtype=torch.float64, requires_grad=True)
     target = torch.tensor([0, 0, 0, 1, 1, 3]) if form == "index" else torch.rand(N, K).double().softmax(1)
     weights = torch.rand(N).double()
-    criterion = AdaptiveLabelLoss(K, residual_weight=0.5, residual_reduction="class").double()
+    criterion = AdaptiveLabelLoss(K, update="optimizer", residual_weight=0.5, residual_reduction="class").double()
     with torch.no_grad():
         criterion.residual_logits.normal_()
     S = criterion.residual_logits.detach().clone().requires_grad_()
@@ -235,7 +238,7 @@ def test_the_class_mean_does_not_shrink_with_the_number_of_classes() -> None:
     norms = {}
     for k in (4, 64):
         for reduction in ("batch", "class"):
-            criterion = AdaptiveLabelLoss(k, residual_reduction=reduction)
+            criterion = AdaptiveLabelLoss(k, update="optimizer", residual_reduction=reduction)
             z = torch.zeros(256, k)
             z[:, 1] = 5.0  # all are taken for class 1
             criterion(z.requires_grad_(), torch.arange(256) % k).backward()
@@ -246,8 +249,8 @@ def test_the_class_mean_does_not_shrink_with_the_number_of_classes() -> None:
 
 def test_accumulation_equals_the_big_batch() -> None:
     for weight in ("running", "epoch", "waiting", 0.5):
-        whole = AdaptiveLabelLoss(K, residual_weight=weight, accuracy_momentum=0.8)
-        parts = AdaptiveLabelLoss(K, residual_weight=weight, accuracy_momentum=0.8)
+        whole = AdaptiveLabelLoss(K, update="optimizer", residual_weight=weight, accuracy_momentum=0.8)
+        parts = AdaptiveLabelLoss(K, update="optimizer", residual_weight=weight, accuracy_momentum=0.8)
         losses = train(whole, sgd)
         chunks = train(parts, sgd, accumulate=3)
         summed = [sum(chunks[i : i + 3]) for i in range(0, len(chunks), 3)]
@@ -257,7 +260,7 @@ def test_accumulation_equals_the_big_batch() -> None:
 
 
 def test_sparse_gradients_touch_the_rows_of_the_batch_and_train_the_same() -> None:
-    dense, sparse = AdaptiveLabelLoss(K), AdaptiveLabelLoss(K, sparse=True)
+    dense, sparse = AdaptiveLabelLoss(K, update="optimizer"), AdaptiveLabelLoss(K, update="optimizer", sparse=True)
     assert train(dense, sgd) == pytest.approx(train(sparse, sgd), rel=1e-12)
     sparse.zero_grad()
     z, _ = batch(dtype=torch.float64)
@@ -267,7 +270,7 @@ def test_sparse_gradients_touch_the_rows_of_the_batch_and_train_the_same() -> No
 
 
 def test_weight_decay_stays_off_s() -> None:
-    criterion = AdaptiveLabelLoss(K)
+    criterion = AdaptiveLabelLoss(K, update="optimizer")
     (group,) = criterion.parameter_groups(lr=0.7)
     assert group["weight_decay"] == 0.0
     assert group["lr"] == 0.7
@@ -278,9 +281,8 @@ def test_weight_decay_stays_off_s() -> None:
 def test_frozen_s_stays_and_l_upd_is_left_out() -> None:
     start = torch.rand(K, K)
     for criterion in (
-        AdaptiveLabelLoss(K, initial_labels=start, frozen=True, residual_weight=1.0),
-        AdaptiveLabelLoss(K, initial_labels=start, frozen=True, update="self", residual_weight=1.0),
-        AdaptiveLabelLoss(K, initial_labels=start, residual_weight=1.0).requires_grad_(False),
+        AdaptiveLabelLoss(K, initial_labels=start, update="frozen", residual_weight=1.0),
+        AdaptiveLabelLoss(K, update="optimizer", initial_labels=start, residual_weight=1.0).requires_grad_(False),
     ):
         before = criterion.residual_logits.clone()
         z, y = batch()
@@ -294,17 +296,17 @@ def test_frozen_s_stays_and_l_upd_is_left_out() -> None:
 
 
 def test_initial_labels_are_where_s_starts() -> None:
-    earlier = AdaptiveLabelLoss(K)
+    earlier = AdaptiveLabelLoss(K, update="optimizer")
     with torch.no_grad():
         earlier.residual_logits.normal_()
-    later = AdaptiveLabelLoss(K, initial_labels=earlier.residual_labels())
+    later = AdaptiveLabelLoss(K, update="optimizer", initial_labels=earlier.residual_labels())
     torch.testing.assert_close(later.residual_labels(), earlier.residual_labels(), rtol=0, atol=2e-3)
 
 
 @pytest.mark.parametrize("optimizer", ["SGD", "Adam", "AdamW"])
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_no_warning_when_the_optimizer_has_s(optimizer: str, set_to_none: bool) -> None:
-    model, criterion = nn.Linear(3, K), AdaptiveLabelLoss(K)
+    model, criterion = nn.Linear(3, K), AdaptiveLabelLoss(K, update="optimizer")
     step = getattr(torch.optim, optimizer)([*model.parameters(), *criterion.parameters()], lr=0.01)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -318,7 +320,7 @@ def test_no_warning_when_the_optimizer_has_s(optimizer: str, set_to_none: bool) 
 
 def test_one_warning_when_s_was_left_out_of_the_optimizer() -> None:
     for epochs in (True, False):
-        model, criterion = nn.Linear(3, K), AdaptiveLabelLoss(K)
+        model, criterion = nn.Linear(3, K), AdaptiveLabelLoss(K, update="optimizer")
         step = torch.optim.SGD(model.parameters(), lr=0.1)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -352,23 +354,23 @@ def steps_without_s(criterion: AdaptiveLabelLoss, steps: int, micro_batches: int
 def test_micro_batches_of_one_step_raise_no_warning(fused: bool | None) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        steps_without_s(AdaptiveLabelLoss(K, fused=fused), 1, micro_batches=128)
+        steps_without_s(AdaptiveLabelLoss(K, update="optimizer", fused=fused), 1, micro_batches=128)
 
 
 @pytest.mark.parametrize("fused", [None, False])
 @pytest.mark.parametrize("clear", [True, False])
 def test_short_runs_and_cleared_gradients_get_the_warning(fused: bool | None, clear: bool) -> None:
     for look in ("epoch_end", "residual_labels"):
-        criterion = AdaptiveLabelLoss(K, fused=fused)
+        criterion = AdaptiveLabelLoss(K, update="optimizer", fused=fused)
         steps_without_s(criterion, 3, clear=clear)
         with pytest.warns(UserWarning, match="left out of the optimizer"):
             getattr(criterion, look)()
     with pytest.warns(UserWarning, match="left out of the optimizer") as caught:
-        steps_without_s(AdaptiveLabelLoss(K, fused=fused), 102, clear=clear)
+        steps_without_s(AdaptiveLabelLoss(K, update="optimizer", fused=fused), 102, clear=clear)
     assert [one.filename for one in caught] == [__file__]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for quiet in (AdaptiveLabelLoss(K, frozen=True), AdaptiveLabelLoss(K, update="self"), AdaptiveLabelLoss(2)):
+        for quiet in (AdaptiveLabelLoss(K, update="frozen"), AdaptiveLabelLoss(K, update="self"), AdaptiveLabelLoss(2)):
             steps_without_s(quiet, 3)
             quiet.epoch_end()
 
@@ -408,7 +410,7 @@ def test_moving_and_halving_a_model_around_it_keeps_the_criterion_in_float32() -
     class Both(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.model, self.criterion = nn.Linear(3, K), AdaptiveLabelLoss(K, weight=torch.ones(K))
+            self.model, self.criterion = nn.Linear(3, K), AdaptiveLabelLoss(K, update="optimizer", weight=torch.ones(K))
 
     for cast in ("half", "bfloat16"):
         both = getattr(Both(), cast)()
@@ -428,7 +430,7 @@ def test_moving_and_halving_a_model_around_it_keeps_the_criterion_in_float32() -
 def test_autocast_changes_nothing(form: str) -> None:
     z = torch.randn(N, K, requires_grad=True)
     y = torch.randint(K, (N,)) if form == "index" else torch.rand(N, K).softmax(1)
-    for method in (AdaptiveLabelLoss(K), AdaptiveLabelLoss(K, rank=2)):
+    for method in (AdaptiveLabelLoss(K, update="optimizer"), AdaptiveLabelLoss(K, update="optimizer", rank=2)):
         expected = copy.deepcopy(method)(z, y)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss = method(z, y)
@@ -436,7 +438,7 @@ def test_autocast_changes_nothing(form: str) -> None:
 
 
 def test_parts_add_up_to_the_loss() -> None:
-    criterion = AdaptiveLabelLoss(K, 0.1)
+    criterion = AdaptiveLabelLoss(K, 0.1, update="optimizer")
     for _ in range(3):
         loss = criterion(*batch())
         parts = criterion.parts
@@ -446,21 +448,21 @@ def test_parts_add_up_to_the_loss() -> None:
 
 
 def test_repr_shows_what_differs_from_the_defaults() -> None:
-    text = repr(AdaptiveLabelLoss(10, 0.1, attraction=-2.0, weight=torch.ones(10), reduction="sum"))
+    text = repr(AdaptiveLabelLoss(10, 0.1, update="optimizer", attraction=-2.0, weight=torch.ones(10), reduction="sum"))
     for expected in ("10", "label_smoothing=0.1", "attraction=-2.0", "weight=…", "reduction='sum'"):
         assert expected in text
-    options = {"normalization": "literal", "update": "self", "residual_lr": 0.3, "accuracy_momentum": 0.9, "rank": 2}
-    options |= {"residual_weight": "epoch", "residual_reduction": "batch", "fused": False, "check_finite": True}
+    options = {"normalization": "literal", "update": "frozen", "residual_lr": 0.3, "accuracy_momentum": 0.9, "rank": 2}
+    options |= {"residual_weight": "epoch", "residual_reduction": "class", "fused": False, "check_finite": True}
     text = repr(AdaptiveLabelLoss(10, **options))
     for name, value in options.items():
         assert f"{name}={value!r}" in text
-    assert "initial_labels=…" in repr(AdaptiveLabelLoss(3, initial_labels=torch.ones(3, 3)))
+    assert "initial_labels=…" in repr(AdaptiveLabelLoss(3, update="optimizer", initial_labels=torch.ones(3, 3)))
     assert repr(AdaptiveLabelLoss(10)).splitlines()[1] == "  10"
     assert repr(create_loss("kd", 10, temper_student=False)) == "Distillation(10, temper_student=False)"
 
 
 def test_residual_labels_and_most_confused() -> None:
-    criterion = AdaptiveLabelLoss(K)
+    criterion = AdaptiveLabelLoss(K, update="optimizer")
     with torch.no_grad():
         criterion.residual_logits[2, 2] = 5.0  # row 2, column 2 without its own: class 3
     labels = criterion.residual_labels()
@@ -488,7 +490,9 @@ def test_a_training_follows_the_reference_step_by_step(smoothing: float, weight:
 
     def ours() -> list[float]:
         W = start.clone().requires_grad_()
-        criterion = AdaptiveLabelLoss(3, smoothing, residual_weight=weight, accuracy_momentum=0.8).double()
+        criterion = AdaptiveLabelLoss(
+            3, smoothing, update="optimizer", residual_weight=weight, accuracy_momentum=0.8
+        ).double()
         optimizer = torch.optim.SGD([W, *criterion.parameters()], lr=0.5, momentum=0.9)
         losses = []
         for step in range(40):
@@ -523,7 +527,7 @@ def test_a_training_follows_the_reference_step_by_step(smoothing: float, weight:
 
 
 def test_low_rank_starts_uniform_and_its_gradient_is_that_of_the_product() -> None:
-    criterion = AdaptiveLabelLoss(K, rank=2, residual_weight=0.5).double()
+    criterion = AdaptiveLabelLoss(K, update="optimizer", rank=2, residual_weight=0.5).double()
     off = 1 / (K - 1)
     torch.testing.assert_close(criterion.residual_labels(), (torch.ones(K, K) - torch.eye(K)).double() * off)
     assert not hasattr(criterion, "residual_logits")
@@ -546,7 +550,7 @@ def test_low_rank_starts_uniform_and_its_gradient_is_that_of_the_product() -> No
 
 def test_low_rank_self_update_is_the_gradient_step() -> None:
     torch.manual_seed(2)
-    one = AdaptiveLabelLoss(K, rank=2, residual_reduction="class").double()
+    one = AdaptiveLabelLoss(K, update="optimizer", rank=2, residual_reduction="class").double()
     with torch.no_grad():
         one.residual_left.normal_()
     two = AdaptiveLabelLoss(K, rank=2, update="self", residual_lr=0.5).double()
@@ -564,8 +568,8 @@ def test_low_rank_self_update_is_the_gradient_step() -> None:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("alr", {}),
-        ("alr", {"fused": False}),
+        ("alr", {"update": "optimizer"}),
+        ("alr", {"update": "optimizer", "fused": False}),
         ("alr", {"update": "self"}),
         ("alr", {"update": "self", "fused": False}),
         ("ols", {}),
@@ -598,7 +602,7 @@ def test_activation_checkpointing_neither_counts_nor_moves_twice(name: str, opti
 
 
 def test_reentrant_checkpointing_is_refused() -> None:
-    criterion, (z, y) = AdaptiveLabelLoss(K), batch()
+    criterion, (z, y) = AdaptiveLabelLoss(K, update="optimizer"), batch()
     with pytest.raises(ValueError, match="use_reentrant=False"):
         checkpoint(lambda z: criterion(z, y), z, use_reentrant=True).backward()
 
@@ -651,7 +655,11 @@ def test_an_earlier_state_of_online_label_smoothing_is_taken_over() -> None:
 def test_shares_of_micro_batches_add_up_to_the_whole_step(fused: bool | None, soft: bool, options: dict) -> None:
     def gradients_of(parts: list[slice], known: bool) -> list[Tensor]:
         torch.manual_seed(0)
-        x, network, criterion = torch.randn(10, K), nn.Linear(K, K), AdaptiveLabelLoss(K, fused=fused, **options)
+        x, network, criterion = (
+            torch.randn(10, K),
+            nn.Linear(K, K),
+            AdaptiveLabelLoss(K, update="optimizer", fused=fused, **options),
+        )
         target = torch.rand(10, K).softmax(1) if soft else torch.tensor([0, 1, 2, 3, -100, 1, 1, 2, -100, 3])
         with criterion.accumulation([target[part] for part in parts] if known else None):
             losses = [criterion(network(x[part]), target[part]) for part in parts]

@@ -50,7 +50,7 @@ def two_threads() -> Iterator[None]:
 
 def pair(classes: int, dtype: torch.dtype = torch.float64, **options: Any) -> tuple[AdaptiveLabelLoss, ...]:
     """The same criterion twice: the fused one, which must be, and the plain one."""
-    fused = AdaptiveLabelLoss(classes, **options, fused=True).to(dtype)
+    fused = AdaptiveLabelLoss(classes, update="optimizer", **options, fused=True).to(dtype)
     with torch.no_grad():
         for parameter in fused.residual_parameters():
             parameter.copy_(torch.randn(parameter.shape))
@@ -285,7 +285,7 @@ def test_training_is_the_same_step_by_step(engine: str) -> None:
     for fused in (True, False):
         torch.manual_seed(5)
         model = nn.Linear(6, 5).double()
-        criterion = AdaptiveLabelLoss(5, 0.1, fused=fused).double()
+        criterion = AdaptiveLabelLoss(5, 0.1, update="optimizer", fused=fused).double()
         groups = [{"params": model.parameters()}, *criterion.parameter_groups()]
         optimizer = torch.optim.SGD(groups, lr=0.5, momentum=0.9)
         history = []
@@ -309,8 +309,8 @@ REFUSED = [
 @pytest.mark.parametrize(("options", "batch", "words"), REFUSED)
 def test_what_cannot_be_fused(options: dict[str, Any], batch: tuple[Tensor, Tensor], words: str) -> None:
     with pytest.raises(ValueError, match=f"fused=True: .*{words}"):
-        AdaptiveLabelLoss(3, **options, fused=True)(*batch)
-    automatic = AdaptiveLabelLoss(3, **options)
+        AdaptiveLabelLoss(3, update="optimizer", **options, fused=True)(*batch)
+    automatic = AdaptiveLabelLoss(3, update="optimizer", **options)
     automatic(*batch)
     assert automatic.fused_path == "plain"
     assert automatic.fused_reason is not None
@@ -318,7 +318,7 @@ def test_what_cannot_be_fused(options: dict[str, Any], batch: tuple[Tensor, Tens
 
 
 def test_the_reason_for_torchs_operations_is_said(monkeypatch: pytest.MonkeyPatch, compiled: kernels.Kernel) -> None:
-    criterion = AdaptiveLabelLoss(3)
+    criterion = AdaptiveLabelLoss(3, update="optimizer")
     with kernels.switched_off():
         criterion(torch.randn(2, 3), torch.tensor([0, 1]))
     assert (criterion.fused_path, criterion.fused_reason) == ("tensors", "the kernel is switched off")

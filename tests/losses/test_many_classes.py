@@ -17,12 +17,12 @@ def test_a_dense_s_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(memory, "NOTHING", 0)
     sizes = r"num_classes=1000: a dense S of 1000 × 999 float32 and its gradient take 8 MB, and 6 MB of memory"
     with pytest.raises(ValueError, match=rf"{sizes} are free. rank=32 .* \(0.3 MB\); update='self' or sparse=True"):
-        AdaptiveLabelLoss(1000)
-    for options in ({"update": "self"}, {"sparse": True}, {"frozen": True}):
-        AdaptiveLabelLoss(1000, **options)
+        AdaptiveLabelLoss(1000, update="optimizer")
+    for options in ({"update": "self"}, {"sparse": True}, {"update": "frozen"}):
+        AdaptiveLabelLoss(1000, **{"update": "optimizer", **options})
     with pytest.raises(ValueError, match=r"takes 16 MB, and 6 MB .* matrices \(0.5 MB\)$"):
         AdaptiveLabelLoss(2000, update="self")
-    many = AdaptiveLabelLoss(2000, rank=2)
+    many = AdaptiveLabelLoss(2000, update="optimizer", rank=2)
     with pytest.raises(ValueError, match=r"residual labels of 2000 × 2000 classes .* ask for some rows="):
         many.residual_labels()
     assert many.residual_labels([3, 1999]).shape == (2, 2000)
@@ -45,7 +45,7 @@ def test_free_memory_is_that_of_the_container(tmp_path: Path) -> None:
 def test_the_most_confused_of_many_classes_are_found_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     from adaptive_labels.losses import confusions
 
-    criterion = AdaptiveLabelLoss(50, rank=3)
+    criterion = AdaptiveLabelLoss(50, update="optimizer", rank=3)
     torch.nn.init.normal_(criterion.residual_left)
     whole = criterion.most_confused(40)
     monkeypatch.setattr(confusions, "LABELS_AT_ONCE", 350)

@@ -100,7 +100,7 @@ def test_first_sparse_adam_step_equals_dense_adam_on_the_touched_rows() -> None:
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
 def test_of_a_low_rank_s_only_the_sparse_factor_is_sparse(name: str) -> None:
-    objective = Supervised(nn.Linear(4, 6), AdaptiveLabelLoss(6, sparse=True, rank=2))
+    objective = Supervised(nn.Linear(4, 6), AdaptiveLabelLoss(6, update="optimizer", sparse=True, rank=2))
     assert sparse_parameters(objective) == {objective.criterion.residual_left}  # type: ignore[union-attr]
     optimizers = make_optimizers(objective, config_with(optimizer=name))
     for _ in range(3):
@@ -167,7 +167,7 @@ def test_parameters_without_a_gradient_are_left_out_of_clipping() -> None:
 
 
 def test_s_has_a_weight_decay_and_a_schedule_of_its_own() -> None:
-    objective = Supervised(nn.Linear(4, 3), AdaptiveLabelLoss(3))
+    objective = Supervised(nn.Linear(4, 3), AdaptiveLabelLoss(3, update="optimizer"))
     config = config_with(
         weight_decay=0.01, residual_lr=10.0, residual_weight_decay=0.3, residual_schedule="constant", lr=0.1
     )
@@ -183,7 +183,9 @@ def test_s_has_a_weight_decay_and_a_schedule_of_its_own() -> None:
 
 
 def test_weight_decay_on_s_draws_it_to_uniform() -> None:
-    objective = Supervised(nn.Linear(4, 3), AdaptiveLabelLoss(3, initial_labels=torch.eye(3)[[1, 2, 0]] + 0.1))
+    objective = Supervised(
+        nn.Linear(4, 3), AdaptiveLabelLoss(3, update="optimizer", initial_labels=torch.eye(3)[[1, 2, 0]] + 0.1)
+    )
     config = config_with(optimizer="sgd", momentum=0.0, weight_decay=0.0, residual_weight_decay=0.5, lr=0.1)
     optimizers = make_optimizers(objective, config)
     before = objective.criterion.residual_logits.detach().clone()  # type: ignore[operator, union-attr]

@@ -56,9 +56,8 @@ class AdaptiveLabelLoss(Criterion):
     class's *residual label* softmax(S_y). L_upd moves the residual label towards those probabilities. The weight a is
     1 − (training accuracy) by default. The formulas are in :mod:`adaptive_labels.functional`.
 
-    S is a parameter, so give it to the optimizer:
-    ``SGD([{"params": model.parameters()}, *criterion.parameter_groups()])``, which keeps weight decay off S, or
-    ``SGD([*model.parameters(), *criterion.parameters()])``. With ``update="self"`` the criterion moves S itself.
+    The criterion moves S itself, so that nothing has to be given to the optimizer. With ``update="optimizer"`` S is a
+    parameter: ``SGD([{"params": model.parameters()}, *criterion.parameter_groups()])``, which keeps weight decay off S.
 
     Args:
         num_classes: K.
@@ -71,9 +70,8 @@ class AdaptiveLabelLoss(Criterion):
         normalization: ``"sum"`` over classes, as in the paper's gradients; ``"literal"``, with the factors of the
             paper's equations, 1/K on L_hard and 1/(K−1) on the others; ``"hybrid"``, 1/(K−1) on the others only.
         attraction: τ. L_res aims at softmax(τ·S); 1 is the paper.
-        update: ``"optimizer"``: your optimizer moves S. ``"self"``: the criterion moves S itself, in closed form, once
-            in each forward with gradients on. So micro-batches of accumulated gradients and the two passes of SAM are
-            several steps of S.
+        update: ``"self"``: the criterion moves S itself, in closed form, once in each forward with gradients on.
+            ``"optimizer"``: your optimizer moves S, as one reads the paper. ``"frozen"``: S stays as it is.
         sparse: row-sparse gradients for S, as in ``torch.nn.Embedding``, for optimizers that take them.
         rank: S as a product of two (K, rank) factors, for many classes; ``None`` is the dense S.
         fused: compute the value and all gradients in one pass, which class indices and ``reduction`` "mean" or "sum"
@@ -89,7 +87,6 @@ class AdaptiveLabelLoss(Criterion):
             ``None``: ``"batch"`` with the optimizer (as in the paper's total loss), ``"class"`` with ``update="self"``.
         initial_labels: (K, K), the start of S instead of uniform: residual labels of an earlier run, or counts of
             confusions (row: the true class). The diagonal is not used.
-        frozen: keep S as it is, and leave L_upd out.
 
     Attributes:
         residual_logits: the parameter S (K, K−1); not with ``rank``.
@@ -124,16 +121,15 @@ class AdaptiveLabelLoss(Criterion):
         residual_weight: str | float = "running",
         normalization: str = "sum",
         attraction: float = 1.0,
-        update: str = "optimizer",
+        update: str = "self",
         sparse: bool = False,
         rank: int | None = None,
         fused: bool | None = None,
         smooth_over: str = "all",
         accuracy_momentum: float = 0.99,
-        residual_lr: float | None = None,
+        residual_lr: float = 0.1,
         residual_reduction: str | None = None,
         initial_labels: Tensor | None = None,
-        frozen: bool = False,
         check_inputs: bool | None = None,
         check_finite: bool = False,
         synchronize: bool | None = None,
@@ -150,23 +146,16 @@ class AdaptiveLabelLoss(Criterion):
         self.label_smoothing = check_number("label_smoothing", label_smoothing, 0, 1)
         self.normalization = check_choice("normalization", normalization, ("sum", "literal", "hybrid"))
         self.attraction = check_number("attraction", attraction)
-        self.update = check_choice("update", update, ("optimizer", "self"))
+        self.update = check_choice("update", update, ("optimizer", "self", "frozen"))
         self.smooth_over = check_choice("smooth_over", smooth_over, ("all", "others"))
-        if residual_lr is not None and update != "self":
-            raise ValueError(
-                "residual_lr is the step of update='self'; with update='optimizer' give the rate to the optimizer: "
-                f"parameter_groups(lr={residual_lr})"
-            )
-        self.residual_lr, self.residual_reduction = residual_lr, residual_reduction
-        self.step_size = check_number("residual_lr", 0.1 if residual_lr is None else residual_lr, 0)
-        reduced = residual_reduction or {"optimizer": "batch", "self": "class"}[update]
+        self.residual_lr, self.residual_reduction = check_number("residual_lr", residual_lr, 0), residual_reduction
+        reduced = residual_reduction or ("class" if update == "self" else "batch")
         self.class_mean = check_choice("residual_reduction", reduced, ("batch", "class")) == "class"
         if sparse and update == "self":
             raise ValueError("sparse=True is for optimizers; update='self' needs no gradient of S at all")
         if fused is not None and not isinstance(fused, bool):
             raise TypeError(f"fused must be None, True or False, got {fused!r}")
         self.sparse, self.rank, self.fused = sparse, rank, fused
-        self.frozen = frozen
         self.residual_weight, self.accuracy_momentum = residual_weight, accuracy_momentum
         self.initial_labels = None if initial_labels is None else ...  # that they were given
         self.accuracy = TrainingAccuracy(residual_weight, accuracy_momentum)
@@ -176,7 +165,7 @@ class AdaptiveLabelLoss(Criterion):
         self.watch = GradientWatch()
 
     def _create_residual_parameters(self, initial_labels: Tensor | None) -> None:
-        classes, trained = self.num_classes, self.update == "optimizer" and not self.frozen
+        classes, trained = self.num_classes, self.update == "optimizer"
         if self.rank is None:
             check_dense_fits(classes, gradient=trained and not self.sparse)
             start = torch.zeros(classes, classes - 1, dtype=wide_dtype())
@@ -198,8 +187,8 @@ class AdaptiveLabelLoss(Criterion):
 
     @property
     def learns(self) -> bool:
-        """Whether S is trained: it is not if frozen by the argument or by ``requires_grad_(False)``."""
-        return not self.frozen and (self.update == "self" or any(p.requires_grad for p in self.residual_parameters()))
+        """Whether S is trained: it is not with ``update="frozen"`` or after ``requires_grad_(False)``."""
+        return self.update == "self" or any(p.requires_grad for p in self.residual_parameters())
 
     def factors(self) -> tuple[float, float]:
         """The factor of L_hard, and that of L_res and L_upd, by the normalization."""
@@ -338,7 +327,7 @@ class AdaptiveLabelLoss(Criterion):
         self._add(self.residual_right, every, full.T @ left[where].to(full.dtype), world)
 
     def _add(self, parameter: nn.Parameter, rows: Tensor, moves: Tensor, world: int) -> None:
-        moves = -self.step_size * moves.to(parameter.dtype)
+        moves = -self.residual_lr * moves.to(parameter.dtype)
         if world == 1:
             parameter.index_add_(0, rows, moves)
         else:

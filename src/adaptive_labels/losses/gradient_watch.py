@@ -40,5 +40,5 @@ class GradientWatch:
             warn_caller(
                 "AdaptiveLabelLoss: the residual labels receive gradients but never change: their parameter was left "
                 "out of the optimizer. Give the optimizer criterion.parameter_groups() as well, or "
-                "construct the criterion with update='self' or frozen=True."
+                "construct the criterion with update='self' or 'frozen'."
             )

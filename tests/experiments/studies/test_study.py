@@ -72,13 +72,21 @@ def by_key(records: list[dict]) -> dict:
 
 def test_a_grid_is_every_combination_with_a_name_of_its_own(tmp_path: Path) -> None:
     grid = (
-        '[[variant]]\nname = "τ {attraction}, rate {residual_lr}"\nmethod = "alr"\noptions.frozen = false\n'
+        '[[variant]]\nname = "τ {attraction}, rate {residual_lr}"\nmethod = "alr"\noptions.update = "frozen"\n'
         '[variant.grid]\nattraction = [-2.0, 1.0]\n"training.residual_lr" = [0.5, 10.0]\n'
     )
     study = load_study(write(tmp_path / "s.toml", HEAD + BASELINE + grid))
     assert [v.name for v in study.variants[1:]] == ["τ −2, rate 0.5", "τ −2, rate 10", "τ 1, rate 0.5", "τ 1, rate 10"]
-    assert study.variants[2].options == {"frozen": False, "attraction": -2.0}
+    assert study.variants[2].options == {"update": "frozen", "attraction": -2.0}
     assert study.variants[2].training == {"residual_lr": 10.0}
+
+
+def test_options_of_a_method_hold_for_all_its_variants(tmp_path: Path) -> None:
+    text = 'methods = ["baseline", "alr"]\noptions.alr.update = "optimizer"\n'
+    still = '[[variant]]\nname = "still"\nmethod = "alr"\noptions.update = "frozen"\n'
+    fixed = '[[variant]]\nname = "fixed"\nmethod = "alr"\nfixed_to_confusions = true\n'
+    study = load_study(write(tmp_path / "s.toml", HEAD + text + still + fixed))
+    assert [v.options.get("update") for v in study.variants] == [None, "optimizer", "frozen", None]
 
 
 def test_methods_without_settings_are_listed_in_short(tmp_path: Path) -> None:
@@ -176,7 +184,7 @@ ALR_AT_4 = Variant("x", "alr", training={"epochs": 4})
         (Variant("x", "alr"), {"epochs": 3, "residual_lr": 1.0}, "training.residual_lr 1.0, where its task says 10.0"),
         (Variant("x", "alr"), {}, None),  # an earlier version had no such setting
         (ALR_AT_4, {"epochs": 4}, None),  # the variant's own
-        (Variant("x", "alr", {"frozen": True}), {"residual_lr": 1.0}, None),  # without effect
+        (Variant("x", "alr", {"update": "frozen"}), {"residual_lr": 1.0}, None),  # without effect
         (Variant("x", "baseline"), {"residual_lr": 1.0}, None),
     ],
 )
@@ -374,7 +382,8 @@ def test_the_table_of_the_readme_is_what_the_records_give() -> None:
         assert shown.startswith(words)
         found = read_lines(records_file(ROOT / "results", task))
         for method, cell in zip(("baseline", "slr", "alr", "alr-s"), cells, strict=True):
-            figures = [100 * r["metrics"]["test"]["top1"] for r in found if r["variant"] == Variant("", method).key]
+            key = Variant("", method, {"update": "optimizer"} if method.startswith("alr") else {}).key
+            figures = [100 * r["metrics"]["test"]["top1"] for r in found if r["variant"] == key]
             assert len(figures) == int(seeds)
             assert cell == f"{np.mean(figures):.1f} ± {np.std(figures, ddof=1):.1f}", (task, method)
 

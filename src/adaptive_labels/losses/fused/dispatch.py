@@ -121,9 +121,9 @@ def _sums(step: Step, share: Tensor | float) -> Sequence[Any]:
 def _move(criterion: AdaptiveLabelLoss, rows: tuple[Tensor, ...]) -> None:
     """``update="self"``: one step of S along its gradient."""
     first, *rest = (parameter.detach() for parameter in criterion.residual_parameters())
-    first.index_add_(0, rows[-1], rows[0].to(first.dtype), alpha=-criterion.step_size)
+    first.index_add_(0, rows[-1], rows[0].to(first.dtype), alpha=-criterion.residual_lr)
     if rest:
-        rest[0].add_(rows[1], alpha=-criterion.step_size)
+        rest[0].add_(rows[1], alpha=-criterion.residual_lr)
 
 
 class Parts(Mapping[str, Tensor]):

@@ -134,7 +134,7 @@ def kernel_step(
     if not learns:
         _run(kernel, call)
     elif criterion.update == "self":
-        call.step = criterion.step_size
+        call.step = criterion.residual_lr
         _run(kernel, call)
         torch.autograd.graph.increment_version(first)  # autograd cannot see that the kernel has moved it
     elif classes <= samples and not criterion.sparse:  # few classes: their rows go where they belong at once

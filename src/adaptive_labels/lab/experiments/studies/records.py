@@ -206,7 +206,7 @@ def _other_setting(record: Record, stated: Mapping[str, Any]) -> str | None:
     """A setting in which a record differs from what its task states; what a record lacks came after it."""
     config, own = record["config"], json.loads(record["variant"]).get("training", {})
     made = flatten({section: config.get(section, {}) for section in ("data", "model", "training")})
-    learns = "residual_labels" in record and not config["method"]["options"].get("frozen")
+    learns = "residual_labels" in record and config["method"]["options"].get("update") != "frozen"
     for key, value in stated.items():
         name = key.removeprefix("training.")
         if name in own or (name.startswith("residual_") and not learns):  # how S is moved, where none is learned

@@ -128,7 +128,7 @@ def with_variant(task: RunConfig, variant: Variant, labels: str | None = None) -
     """A task's recipe with a variant's method and settings; ``labels`` is a file of confusions to fix S at."""
     options = dict(variant.options)
     if variant.fixed_to_confusions:
-        options |= {"initial_labels": labels, "frozen": True}
+        options |= {"initial_labels": labels, "update": "frozen"}
     values = to_dict(task)
     values["method"] = {"name": variant.method, "options": options}
     values["training"] |= variant.training

@@ -129,6 +129,7 @@ class Study:
     combined: tuple[str, ...] = ()  # the variants that gains over all tasks together are taken against
     paper_columns: Mapping[str, str] = field(default_factory=dict)  # task → the column of the paper's table
     own_tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # task → its configuration
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)  # method → what all its variants have
 
     @property
     def name(self) -> str:
@@ -183,8 +184,9 @@ def load_study(path: str | Path) -> Study:
     for key in ("title", "question", "tasks"):
         if key not in values:
             raise StudyError(f"the study {path} has no {key}")
-    variants = [Variant(name, name) for name in values.pop("methods", ())]
-    variants += [variant for entry in values.pop("variant", ()) for variant in _expand(path, entry)]
+    shared = values.get("options", {})
+    variants = [Variant(name, name, shared.get(name, {})) for name in values.pop("methods", ())]
+    variants += [variant for entry in values.pop("variant", ()) for variant in _expand(path, entry, shared)]
     reference = values.setdefault("reference", "baseline")
     if not variants:
         raise StudyError(f"the study {path} has no variant")
@@ -240,8 +242,8 @@ def _held_by(path: Path) -> dict[str, dict[str, Any]]:
     return _own_tasks(path, stated, values.get("defaults", {}))
 
 
-def _expand(path: Path, entry: Mapping[str, Any]) -> Iterator[Variant]:
-    """The variants of one entry: one, or one for every combination of its grid."""
+def _expand(path: Path, entry: Mapping[str, Any], shared: Mapping[str, dict[str, Any]]) -> Iterator[Variant]:
+    """The variants of one entry: one, or one for every combination of its grid; ``shared`` are options by method."""
     given = _checked(path, entry, _VARIANT_KINDS)
     for key in ("name", "method"):
         if key not in given:
@@ -255,6 +257,8 @@ def _expand(path: Path, entry: Mapping[str, Any]) -> Iterator[Variant]:
             chosen["options" if name == key else "training"][name] = value
             shown[name] = f"{value:g}".replace("-", "−") if isinstance(value, float) else str(value)
         settings = {key: {**given.get(key, {}), **more} for key, more in chosen.items()}
+        if not given.get("fixed_to_confusions"):
+            settings["options"] = {**shared.get(given["method"], {}), **settings["options"]}
         try:
             yield Variant(**{**given, **settings, "name": given["name"].format(**shown)})
         except (KeyError, IndexError, ValueError) as error:
