@@ -19,6 +19,7 @@ ROOMS: dict[str, set[str]] = {
     "functional": {"losses"},
     "adapters": {"losses"},
     "metrics": set(),
+    "label_issues": set(),
     "lab": set(),
     "lab/machine": set(),
     "lab/limits": set(),
@@ -53,6 +54,7 @@ OUTSIDE: dict[str, set[str]] = {
         *("torch", "numpy", "safetensors", "sklearn", "transformers", "lightning", "pytorch_lightning", "timm"),
     },
     "metrics": {"numpy"},
+    "label_issues": {"numpy"},
     "lab/files": {"numpy"},
     "lab/mapped": {"numpy"},
     "lab/models": {"torch", "safetensors", "tokenizers"},  # tokenizers only to read texts, if the extra is installed
