@@ -62,7 +62,7 @@ OUTSIDE: dict[str, set[str]] = {
     "lab/objectives": {"torch"},
     "lab/runs": {"numpy", "filelock", "torch"},  # torch only to name its version, if something else has imported it
     "lab/training": {"torch", "numpy", "safetensors", "rich"},
-    "lab/analysis": {"numpy", "scipy", "pandas"},  # pandas only to give data frames, if it is installed
+    "lab/analysis": {"numpy", "scipy", "pandas"},
     "lab/report": {"numpy", "resvg_py"},  # resvg_py only to write PNG files, if it is installed
     "lab/experiments": {
         *("torch", "numpy", "safetensors", "PIL"),

@@ -13,6 +13,7 @@ def maker(tmp_path: Path) -> Maker:
     return Maker(tmp_path / "runs")
 
 
-@pytest.fixture
-def comparison(maker: Maker) -> list[RunFolder]:
-    return three_methods(maker)
+@pytest.fixture(scope="session")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
+    """Three methods by three seeds, for tests that only read."""
+    return three_methods(Maker(tmp_path_factory.mktemp("comparison")))

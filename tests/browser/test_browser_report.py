@@ -48,7 +48,7 @@ def view(page: Any) -> list[float]:
 def test_it_opens_without_an_error_or_a_request(visit: Callable[..., Any], page_file: Path) -> None:
     page = visit(page_file)
     assert page.events == [f"request: {page_file.as_uri()}"]
-    assert page.locator(".verdict").inner_text().startswith("alr reaches")
+    assert page.locator(".verdict").inner_text().startswith("alr is best on validation")
     assert page.locator(".controls").is_visible()
     assert page.title() == "Label regularisation on towns"
 

@@ -30,8 +30,8 @@ def test_table_for_machines(alr, compared):
     for result in results(compared).values():
         test.setdefault(result["method"], []).append(result["metrics"]["test"]["top1"])
     expected = {method: (len(values), float(np.mean(values))) for method, values in test.items()}
-    rows = alr("table", compared, "--format", "json").json[0]["rows"]
-    assert {row["method"]: (row["n"], row["test"]["top1"]["mean"]) for row in rows} == expected
+    rows = alr("table", compared, "--format", "json").json
+    assert {row["method"]: (row["n"], row["test_top1_mean"]) for row in rows} == expected
     lines = csv.DictReader(io.StringIO(alr("table", compared, "--format", "csv").out))
     assert {line["method"]: (int(line["n"]), float(line["test_top1_mean"])) for line in lines} == expected
 

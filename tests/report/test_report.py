@@ -134,7 +134,7 @@ def test_names_and_inputs_are_shown_and_never_markup(comparison: list[RunFolder]
 def test_everything_is_there_the_answer_first(comparison: list[RunFolder], tmp_path: Path) -> None:
     page = report(comparison, tmp_path)
     order = [page.text.index(words) for words in (
-        "alr reaches", "Test accuracy against baseline", "Most confused on the test split",
+        "alr is best on validation", "Test accuracy against baseline", "Most confused on the test split",
         "Holm-corrected over 2 methods", "All paired tests", "What is taken for what", "Residual labels of alr, epoch",
         "Test errors of alr", "The most confused pairs", "residual label %", "Do residual labels foresee",
         "Residual labels over time", "How training went", "Weight on the residual loss", "Parts of the loss of alr",

@@ -3,9 +3,10 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeGuard
 
-from adaptive_labels.lab.runs import RunError, RunFolder, counted, names_of, reference_of
+from adaptive_labels.lab.runs import Predictions, ResidualLabels, RunError, RunFolder, counted, names_of, reference_of
 
 METHOD_ORDER = ("baseline", "slr", "alr", "alr-s")
 
@@ -39,6 +40,23 @@ class RunRecord:
         """One figure, or None when the run has none."""
         return self.metrics.get(split, {}).get(metric)
 
+    @property
+    def figures(self) -> dict[str, float]:
+        """Every figure under ``split_metric`` (test_top1), and ``seconds``."""
+        found = {f"{split}_{name}": value for split, one in self.metrics.items() for name, value in one.items()}
+        return found if self.seconds is None else found | {"seconds": self.seconds}
+
+    @cached_property
+    def predictions(self) -> Predictions | None:
+        """What the run predicts, read once."""
+        return self.run.load_predictions()
+
+    @cached_property
+    def residual_labels(self) -> ResidualLabels | None:
+        """What the run has learned at its stored epochs, read once; None if there is no such epoch."""
+        stored = self.run.load_residual_labels()
+        return stored if stored is not None and len(stored.epochs) else None
+
 
 @dataclass(frozen=True)
 class RunGroup:
@@ -63,6 +81,10 @@ class RunGroup:
     def reference(self) -> Mapping[str, Any] | None:
         """What a plain classifier reaches on the same data, if that was asked for."""
         return next((record.reference for record in self.records if record.reference is not None), None)
+
+    def label_of(self, method: str) -> str | None:
+        """The label of a method, or None; of several variants of it, the first."""
+        return next((record.label for record in self.counted if record.method == method), None)
 
     def by_label(self) -> dict[str, list[RunRecord]]:
         """The counted records by method, the baseline first."""

@@ -1,144 +1,166 @@
-"""The verdict on a group of runs, in sentences: which method, by how much, and is it more than noise."""
+"""The verdict on a group of runs in one breath: which method, by how much, and is it more than noise."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from adaptive_labels.lab.analysis.confusions import NEARLY_EVEN
 from adaptive_labels.lab.analysis.format import p_phrase, percent, percent_summary, signed
-from adaptive_labels.lab.analysis.records import RunGroup
-from adaptive_labels.lab.analysis.statistics import SIGNIFICANCE, PairedDifference
-from adaptive_labels.lab.analysis.table import TableRow, label_of, reference_row, summarise_group, tested_methods
+from adaptive_labels.lab.analysis.records import RunGroup, RunRecord
+from adaptive_labels.lab.analysis.residual_labels import row_entropy
+from adaptive_labels.lab.analysis.statistics import SIGNIFICANCE, Bootstrap, PairedDifference, bootstrap_difference
+from adaptive_labels.lab.analysis.table import TableRow, best_rows, group_rows
+from adaptive_labels.lab.runs import RunError
 from adaptive_labels.lab.words import counted, joined
 
-# Means over seeds that agree to this are equal: validation accuracies are counts divided by counts.
-_SAME = 1e-9
+_ENOUGH_SEEDS = 6  # from which a sign-flip test can fall below p = 0.05
 
 
-def verdict(group: RunGroup) -> str:
-    """Say which method is best here, by how much, and whether that is more than noise.
+@dataclass(frozen=True)
+class Verdict:
+    """A headline of at most 25 words, and at most three bullets."""
 
-    The method is chosen by its mean validation accuracy alone; its test figure is then shown, never searched. A
-    reference that is ahead of every method by that measure is said first.
+    headline: str
+    bullets: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([self.headline, *(f"- {bullet}" for bullet in self.bullets)])
+
+
+def verdict(group: RunGroup) -> Verdict:
+    """Say which method is best here, by how much, whether that is more than noise, and what limits it.
+
+    The method is chosen by its mean validation accuracy alone; its test figure is then shown, never searched. A plain
+    classifier is mentioned only if it differs from that method by more than the noise of the test split.
     """
-    rows, reference = summarise_group(group), reference_row(group)
-    best = _best(rows)
-    warnings = dict.fromkeys(sentence for row in best for sentence in _warnings(row))
-    words = " ".join([_of_methods(group, rows, best), *warnings])
-    if reference is None or reference.validation is None or not best:
-        return words
-    there, reached = (percent_summary(row.test["top1"]) for row in (best[0], reference))
-    time = f"{reference.seconds.mean if reference.seconds else 0:.2g} s"
-    if _best([*rows, reference]) == [reference]:
-        validation = [f"{percent(_validation(row))}%" for row in (reference, best[0])]
-        figures = f"{validation[0]}, the best method, {best[0].label}, {validation[1]}"
-        return (
-            f"A plain classifier is ahead of every method: {reference.label}, fitted in {time}, has a validation "
-            f"accuracy of {figures}; on the test split they reach {reached}% and {there}%. Use it, or a stronger "
-            f"network, before any of these methods. Among the methods: {words}"
-        )
-    return f"{words} For reference, {reference.label}, fitted in {time}, reaches {reached}%."
-
-
-def _of_methods(group: RunGroup, rows: Sequence[TableRow], best: Sequence[TableRow]) -> str:
-    if not rows:
-        return "No run has finished yet, so there is nothing to compare."
+    rows = group_rows(group)
+    best = best_rows(rows)
     if not best:
-        missing = f"{joined([row.label for row in rows if row.validation is None])} has no validation accuracy"
-        return f"No method is named best: {missing}, and nothing is chosen on the test split."
-    row, baseline = best[0], label_of("baseline", group)
-    reached = f"{row.label} reaches {percent_summary(row.test['top1'])}% on the test split ({counted(row.n, 'seed')})"
-    if len(rows) == 1:
-        return f"{reached}; there is no other method to compare it with."
+        if not rows:
+            return Verdict("No run has finished yet, so there is nothing to compare.")
+        missing = [row.label for row in rows if "validation_top1" not in row.figures]
+        return Verdict(
+            f"No method is named best: {_few(missing)} without validation accuracy, and the test split chooses nothing."
+        )
+    bullets = [_against_plain(group, best[0]), _limits(group, best)]
     if len(best) > 1:
-        figures = joined([f"{row.label} {percent_summary(row.test['top1'])}%" for row in best])
-        tie = (
-            f"A tie: {joined([row.label for row in best])} have the same validation accuracy "
-            f"({percent(_validation(row))}%), so none is named best; on the test split they reach {figures}."
-        )
-        return " ".join([tie, *_tied_gains(best, baseline, tested_methods(rows))])
-    if baseline is None:
+        figures = joined([f"{row.label} {_top1(row)}%" for row in best])
+        names, reached = _few([row.label for row in best]), percent(best[0].mean("validation_top1") or 0.0)
+        headline = f"A tie on validation ({reached}%): {names} are equally good."
+        return Verdict(headline, tuple(filter(None, [f"On the test split they reach {figures}.", *bullets])))
+    return Verdict(_headline(rows, best[0]), tuple(filter(None, [_against_smoothing(group, best[0]), *bullets])))
+
+
+def _headline(rows: Sequence[TableRow], best: TableRow) -> str:
+    reached = f"{_top1(best)}% on test"
+    if len(rows) == 1:
+        return f"{best.label} reaches {reached} ({counted(best.n, 'seed')}); there is no other method to compare with."
+    if best.versus is not None:
+        where, found = _where(best.versus, "baseline"), best.versus
+        if found.p is None:
+            return f"{best.label} is best on validation: {reached}{where} ({found.note})."
+        tested = f"{p_phrase(found.p if found.p_holm is None else found.p_holm)}, {counted(found.n, 'seed')}"
+        return f"{best.label} is best on validation: {reached}{where}, {_noise(found)} ({tested})."
+    if best.method != "baseline":
         return (
-            f"{reached}, and is best of {len(rows)} methods by validation accuracy; "
-            "without runs of the baseline, nothing can be said about the gain over it."
+            f"{best.label} is best of {len(rows)} methods on validation: {reached}, with no baseline to compare with."
         )
-    if row.comparison is None:
-        nearest = max((other for other in rows if other is not row), key=_validation)
-        behind = percent(_validation(row) - _validation(nearest), 2)
-        return (
-            f"{reached}, and no other method is ahead of it by validation accuracy: "
-            f"the nearest, {nearest.label}, is {behind} points behind there."
-        )
-    sentences = [f"{reached}, {_gain(row.comparison, row.n, baseline, tested=tested_methods(rows))}"]
-    if row.beside_smoothing is not None:
-        # One question was asked of these runs, so there is nothing to correct for.
-        alone = replace(row.beside_smoothing, p_holm=row.beside_smoothing.p)
-        sentences.append(f"It is {_gain(alone, row.n, label_of('slr', group) or '', tested=1)}")
-    sentences.append(f"Chosen by validation accuracy out of {len(rows)} methods.")
-    return " ".join(sentences)
+    nearest = max((row for row in rows if row is not best), key=lambda row: row.mean("validation_top1") or 0.0)
+    behind = percent((best.mean("validation_top1") or 0.0) - (nearest.mean("validation_top1") or 0.0), 2)
+    return f"The baseline is best on validation: {reached}; the next, {nearest.label}, is {behind} points behind there."
 
 
-def _tied_gains(best: Sequence[TableRow], baseline: str | None, tested: int) -> list[str]:
-    """Where the methods of a tie stand beside the baseline, which may be one of them."""
-    if baseline in {row.label for row in best}:
-        return [f"Nothing is gained over {baseline} by that measure."]
-    compared = [(row, row.comparison) for row in best if row.comparison is not None and baseline is not None]
-    return [f"{row.label} is {_gain(found, row.n, baseline or '', tested)}" for row, found in compared]
+def _against_smoothing(group: RunGroup, best: TableRow) -> str:
+    found = best.versus_slr
+    if found is None or found.difference is None:
+        return ""
+    where = _where(found, group.label_of("slr") or "").removeprefix(", ")
+    if found.p is None or found.low is None or found.high is None:
+        return f"Against label smoothing: {where} ({found.note})."
+    # One question was asked of these runs, so there is nothing to correct for.
+    interval = f"95% interval {signed(found.low)} to {signed(found.high)}, {p_phrase(found.p)}"
+    return f"Against label smoothing: {where}, {_noise(found, corrected=False)} ({interval})."
 
 
-def _warnings(row: TableRow) -> list[str]:
-    """What a user should know before acting on the verdict."""
-    found = []
-    shared = 0 if row.comparison is None else row.comparison.n  # without one there is no p to doubt
-    if 2 <= shared < 6:
+def _against_plain(group: RunGroup, best: TableRow) -> str:
+    """Against the reference, by a bootstrap over the test examples; silent within noise."""
+    reference = group.reference
+    found = None if reference is None else _over_examples(group.by_label()[best.label], reference)
+    if reference is None or found is None or found.low <= 0 <= found.high:
+        return ""
+    interval = f"95% interval over test examples {signed(found.low)} to {signed(found.high)}"
+    gap, name = percent(abs(found.difference)), reference["name"]
+    if found.difference > 0:
+        return f"Against a plain classifier ({name}): {gap} points above, more than noise ({interval})."
+    return (
+        f"A plain classifier ({name}) is {gap} points ahead of {best.label}, more than noise ({interval}): "
+        "use it, or a stronger network (--model)."
+    )
+
+
+def _over_examples(records: Sequence[RunRecord], reference: Mapping[str, Any]) -> Bootstrap | None:
+    """The difference of a method's runs from the reference; None where predictions are missing or of other examples."""
+    predicted, right = np.asarray(reference.get("test_predicted", [])), []
+    for record in records:
+        try:
+            stored = record.predictions
+        except RunError:
+            continue
+        if stored is not None and stored.test_labels.shape == predicted.shape:
+            right.append((stored.test_logits.argmax(axis=1) == stored.test_labels, stored.test_labels))
+    if not right or any(not np.array_equal(labels, right[0][1]) for _, labels in right):
+        return None
+    method = np.mean([correct for correct, _ in right], axis=0)
+    return bootstrap_difference(method, predicted == right[0][1], repeats=1000)
+
+
+def _limits(group: RunGroup, best: Sequence[TableRow]) -> str:
+    """What a user should know before acting on the verdict, in one sentence."""
+    found = [f"{row.label} never finds at least one class" for row in best if row.mean("test_worst_class") == 0]
+    for row in best:
+        if row.method.startswith("alr") and row.parameters.get("criterion") == 2:
+            found.append("with two classes ALR is its L_hard, since there is only one wrong class")
+        elif _are_flat(group.by_label()[row.label]):
+            found.append(f"the residual labels of {row.label} are nearly flat, so there is little to read from them")
+    seeds = max((0 if row.versus is None else row.versus.n) for row in best)  # without a test there is no p to doubt
+    if 2 <= seeds < _ENOUGH_SEEDS:
         found.append(
-            f"{counted(shared, 'seed').capitalize()} are few: a sign-flip test, which assumes no normal distribution, "
-            f"could not give less than p = {2 / 2**shared:.4g}."
+            f"{counted(seeds, 'seed')} are few: a sign-flip test could not give less than p = {2 / 2**seeds:.4g}"
         )
-    worst = row.test["worst_class"]
-    if worst is not None and worst.mean == 0:
-        found.append(f"{row.label} never finds at least one of the classes.")
-    if row.method.startswith("alr") and row.parameters.get("criterion") == 2:
-        found.append("With two classes ALR is its L_hard: there is only one wrong class.")
-    return found
+    return f"Limits: {'; '.join(dict.fromkeys(found))}." if found else ""
 
 
-def chosen(rows: Sequence[TableRow]) -> TableRow | None:
-    """The one row that is best by mean validation accuracy; None for a tie or where a row has none."""
-    best = _best(rows)
-    return best[0] if len(best) == 1 else None
+def _are_flat(records: Sequence[RunRecord]) -> bool:
+    """Whether the residual labels at the last epoch are still nearly even."""
+    try:
+        stored = [record.residual_labels for record in records]
+    except RunError:
+        return False
+    evenness = [row_entropy(one.matrix(), normalised=True).mean() for one in stored if one is not None]
+    return bool(evenness) and float(np.mean(evenness)) >= NEARLY_EVEN
 
 
-def _best(rows: Sequence[TableRow]) -> list[TableRow]:
-    """The rows with the largest mean validation accuracy; none if a row has none."""
-    if not rows or any(row.validation is None for row in rows):
-        return []
-    largest = max(_validation(row) for row in rows)
-    return [row for row in rows if _validation(row) >= largest - _SAME]
+def _where(found: PairedDifference, other: str) -> str:
+    """The size of a difference in words; ", level with slr" or ", 2.1 points above slr on 2 shared seeds"."""
+    if found.difference is None:
+        return ""
+    digits = 1 if abs(found.difference) >= 0.0005 else 2
+    gap = percent(abs(found.difference), digits)
+    if float(gap) == 0:
+        return f", level with {other}"
+    return f", {gap} points {'above' if found.difference > 0 else 'below'} {other}"
 
 
-def _validation(row: TableRow) -> float:
-    assert row.validation is not None
-    return row.validation.mean
+def _noise(found: PairedDifference, corrected: bool = True) -> str:
+    p = found.p_holm if corrected and found.p_holm is not None else found.p
+    return "more than noise" if p is not None and p < SIGNIFICANCE else "within noise"
 
 
-def _gain(comparison: PairedDifference, n: int, baseline: str, tested: int) -> str:
-    found, low, high, p = comparison.difference, comparison.low, comparison.high, comparison.p_holm
-    if found is None:
-        return f"but has no seed in common with {baseline}: no test possible."
-    digits = 1 if abs(found) >= 0.0005 else 2
-    points = percent(abs(found), digits)
-    where = f"{points} points {'above' if found > 0 else 'below'} {baseline}"
-    if float(points) == 0:
-        where = f"level with {baseline}"
-    if comparison.n < n:
-        where += f" on the {counted(comparison.n, 'seed')} both have"
-    if p is None or low is None or high is None:
-        return f"{where} ({comparison.note})."
-    if low <= 0 <= high:
-        interval = f"95% interval of the difference {signed(low, digits)} to {signed(high, digits)}"
-    else:
-        nearer, further = sorted((abs(low), abs(high)))
-        interval = f"95% interval {percent(nearer, digits)} to {percent(further, digits)}"
-    noise = "more than noise" if found > 0 else "worse, by more than noise"
-    if p >= SIGNIFICANCE:
-        noise = "not more than noise can explain"
-    return f"{where} ({interval}, {'Holm-corrected ' if tested > 1 else ''}{p_phrase(p)}): {noise}."
+def _few(labels: Sequence[str]) -> str:
+    return joined(list(labels)) if len(labels) < 4 else f"{len(labels)} methods"
+
+
+def _top1(row: TableRow) -> str:
+    return percent_summary(row.figures.get("test_top1"))

@@ -205,7 +205,8 @@ def _show(runs: list["RunFolder"], report: Path, as_json: bool, references: bool
         return
     typer.echo("")
     for group in analysis.group_records(records):
-        prose(analysis.verdict(group))
+        for line in str(analysis.verdict(group)).splitlines():
+            prose(line)
     typer.echo("")
     block(analysis.format_table(records, "text"))
     whole = [run for run in runs if (run.result or {}).get("status") == "finished"]

@@ -22,4 +22,5 @@ def table(
     if format == "text":
         for group in group_records(records):
             typer.echo("")
-            prose(verdict(group))
+            for line in str(verdict(group)).splitlines():
+                prose(line)

@@ -318,7 +318,7 @@ class Compared(list[RunFolder]):
     @property
     def verdict(self) -> str:
         """Which method is best on validation, and by how much."""
-        return "\n".join(analysis.verdict(group) for group in analysis.group_records(self.records))
+        return "\n".join(str(analysis.verdict(group)) for group in analysis.group_records(self.records))
 
     def __str__(self) -> str:
         return f"{self.table()}\n{self.verdict}"

@@ -98,6 +98,7 @@ def _fit(dataset: Dataset, encoded: Sequence[Vectors], seconds: float) -> dict[s
         "name": _TEXTS if kind == "sparse" else _OTHERS,
         "validation": evaluate(validation, dataset.validation.labels, temperature),
         "test": evaluate(test, dataset.test.labels, temperature),
+        "test_predicted": test.argmax(axis=1),
         "parameters": {"network": (splits[0].shape[1] + 1) * dataset.num_classes, "criterion": 0},
         "penalty": best[2],
         "examples": len(kept),

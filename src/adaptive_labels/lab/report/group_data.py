@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from adaptive_labels.lab.analysis.confusions import Confusions, count_confusions
 from adaptive_labels.lab.analysis.records import RunGroup, RunRecord
-from adaptive_labels.lab.analysis.table import TableRow, label_of, summarise_group
-from adaptive_labels.lab.analysis.verdict import chosen
+from adaptive_labels.lab.analysis.table import TableRow, best_rows, group_rows
 from adaptive_labels.lab.runs import ResidualLabels, RunError
 
 T = TypeVar("T")
@@ -92,17 +91,18 @@ class GroupData:
     @cached_property
     def rows(self) -> list[TableRow]:
         """The table of the group."""
-        return summarise_group(self.group)
+        return group_rows(self.group)
 
     @cached_property
     def best(self) -> TableRow | None:
         """The row that is best by validation accuracy, if one is."""
-        return chosen(self.rows)
+        best = best_rows(self.rows)
+        return best[0] if len(best) == 1 else None
 
     @property
     def baseline(self) -> str | None:
         """The label of the baseline."""
-        return label_of("baseline", self.group)
+        return self.group.label_of("baseline")
 
     @property
     def styles(self) -> dict[str, int]:
@@ -146,7 +146,7 @@ def _method(label: str, records: Sequence[RunRecord], problems: list[str]) -> Me
         return [one for one in found if one is not None]
 
     histories = [history for history in read(lambda record: record.run.history()) if history]
-    stored = [labels for labels in read(lambda record: record.run.load_residual_labels()) if len(labels.epochs)]
+    stored = read(lambda record: record.residual_labels)
     residuals = None
     if stored:
         epochs = set.intersection(*(set(labels.epochs.tolist()) for labels in stored))
@@ -158,7 +158,7 @@ def _method(label: str, records: Sequence[RunRecord], problems: list[str]) -> Me
 
 
 def _predictions(record: RunRecord) -> RunPredictions | None:
-    found = record.run.load_predictions()
+    found = record.predictions
     if found is None:
         return None
     counts = count_confusions(record.run, found)

@@ -1,7 +1,7 @@
 """With injected label noise: how many of the wrong labels each method memorised."""
 
 from adaptive_labels.lab.analysis.format import percent_summary
-from adaptive_labels.lab.analysis.table import over_seeds
+from adaptive_labels.lab.analysis.statistics import summarise
 from adaptive_labels.lab.report.page import paragraph
 from adaptive_labels.lab.report.sections import Context, section
 from adaptive_labels.lab.words import joined
@@ -16,8 +16,11 @@ def noise_section(context: Context) -> str:
         counted = [record for record in noisy if record.value("train", "memorised") is not None]
         if counted:
             wrong = max(wrong, *(record.value("train", "wrong_labels") or 0.0 for record in counted))
-            figures = (("train", "memorised"), ("train", "recovered"), ("test", "top1"))
-            cells = [percent_summary(over_seeds(counted, *figure)) for figure in figures]
+            names = ("train_memorised", "train_recovered", "test_top1")
+            cells = [
+                percent_summary(summarise([one.figures[name] for one in counted if name in one.figures]))
+                for name in names
+            ]
             rows.append([method.label, str(len(counted)), *cells])
     if not rows:
         return ""

@@ -7,7 +7,7 @@ import numpy as np
 from adaptive_labels.lab.analysis.confusions import top_pairs
 from adaptive_labels.lab.analysis.format import difference, p_value, percent, signed
 from adaptive_labels.lab.analysis.statistics import PairedDifference, bootstrap_difference
-from adaptive_labels.lab.analysis.table import caption, left_out, shown_rows, table_cells, top1_by_seed
+from adaptive_labels.lab.analysis.table import caption, left_out, shown_rows, table_cells
 from adaptive_labels.lab.analysis.verdict import verdict
 from adaptive_labels.lab.report.charts import difference_chart
 from adaptive_labels.lab.report.group_data import GroupData
@@ -22,27 +22,38 @@ _LEVEL = 3  # of its headings, which come right below the group's own
 def answer_section(context: Context) -> str:
     """The verdict, the differences and the first confusions at a glance, then the table with its tests."""
     found = context.data
-    parts = [heading(2, found.group.title), paragraph(verdict(found.group), "verdict")]
-    compared = {row.label: row.comparison for row in found.rows if row.comparison and row.comparison.n}
+    parts = [heading(2, found.group.title), _verdict(found)]
+    compared = {row.label: row.versus for row in found.rows if row.versus and row.versus.n}
     parts.append(columns(_differences(context, compared), _first_pairs(found)))
     if found.rows:
         shown = shown_rows(found.group)
-        headings, cells = table_cells(shown)
+        cells = table_cells(shown)
+        headings, lines = list(cells), [list(line) for line in zip(*cells.values(), strict=True)]
         text, best = " ".join(caption(shown)), found.best.label if found.best else None
         if best is not None and len(found.rows) > 1:
             text += f" The marked row, {best}, is best by validation accuracy."
-        parts.append(context.figures.table("results", headings, cells, text, best=best))
+        parts.append(context.figures.table("results", headings, lines, text, best=best))
     parts.append(_tests(context, compared))
     parts += [paragraph(f"Left out: {sentence}", "note") for sentence in left_out(found.group)]
     parts += [paragraph(f"Left out of the figures: {sentence}", "note") for sentence in found.problems]
     return "".join(parts)
 
 
+def _verdict(found: GroupData) -> str:
+    said = verdict(found.group)
+    bullets = "".join(f"<li>{escape(bullet)}</li>" for bullet in said.bullets)
+    listed = f"<ul>{bullets}</ul>" if bullets else ""
+    return f'<div class="verdict">{paragraph(said.headline)}{listed}</div>'
+
+
 def _differences(context: Context, compared: dict[str, PairedDifference]) -> str:
     found, baseline = context.data, context.data.baseline
     if baseline is None or not compared:
         return ""
-    top1 = top1_by_seed(found.group)
+    top1 = {
+        label: {record.seed: record.figures["test_top1"] for record in records}
+        for label, records in found.group.by_label().items()
+    }
     shared = {label: sorted(top1[label].keys() & top1[baseline].keys()) for label in compared}
     by_seed = {label: [top1[label][seed] - top1[baseline][seed] for seed in shared[label]] for label in compared}
     note = (

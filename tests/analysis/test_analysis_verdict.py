@@ -1,0 +1,138 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adaptive_labels.lab.analysis.records import group_records, read_run_records
+from adaptive_labels.lab.analysis.verdict import Verdict, verdict
+from adaptive_labels.lab.runs import RunFolder, RunLock
+from adaptive_labels.lab.runs.arrays import save_residual_labels
+from run_maker import sealed_again
+
+
+def verdict_of(runs: list[RunFolder], reference: Any = None) -> Verdict:
+    (group,) = group_records(read_run_records(runs))
+    if reference is not None:
+        object.__setattr__(group.records[0], "reference", reference)
+    found = verdict(group)
+    assert len(found.headline.split()) <= 25
+    assert len(found.bullets) <= 3
+    assert "nan" not in str(found).lower()
+    return found
+
+
+def of_figures(maker: Any, **by_method: tuple[list[float], float | None]) -> Verdict:
+    return verdict_of([
+        maker.figures(method.replace("_", "-"), seed, value, validation)
+        for method, (values, validation) in by_method.items()
+        for seed, value in enumerate(values)
+    ])  # fmt: skip
+
+
+FEW = "Limits: 3 seeds are few: a sign-flip test could not give less than p = 0.25."
+LOW, MIDDLE, HIGH = [0.550, 0.555, 0.552], [0.560, 0.551, 0.565], [0.571, 0.576, 0.574]
+
+
+def test_a_clear_gain(maker: Any) -> None:
+    # Differences 2.1, 2.1, 2.2 points from the baseline; 1.1, 2.5, 0.9 from slr: mean 1.5, std 0.872, interval
+    # ± 4.3027 · 0.872 / √3 = 2.165.
+    found = of_figures(maker, baseline=(LOW, 0.5), slr=(MIDDLE, 0.55), alr=(HIGH, 0.6))
+    assert str(found).splitlines() == [
+        "alr is best on validation: 57.4 ± 0.3% on test, 2.1 points above baseline, more than noise "
+        "(p < 0.001, 3 seeds).",
+        "- Against label smoothing: 1.5 points above slr, within noise (95% interval −0.7 to +3.7, p = 0.097).",
+        f"- {FEW}",
+    ]
+
+
+def test_it_is_chosen_on_validation_alone(maker: Any) -> None:
+    found = of_figures(
+        maker, baseline=([0.5, 0.52, 0.51], 0.5), slr=([0.9, 0.91, 0.92], 0.6), alr=([0.51, 0.5, 0.53], 0.7)
+    )
+    assert found.headline == (
+        "alr is best on validation: 51.3 ± 1.5% on test, 0.3 points above baseline, within noise (p = 0.81, 3 seeds)."
+    )
+    assert found.bullets[0].startswith(
+        "Against label smoothing: 39.7 points below slr, more than noise (95% interval −"
+    )
+
+
+def test_a_significant_loss_is_said(maker: Any) -> None:
+    found = of_figures(maker, baseline=(HIGH, 0.5), alr=(LOW, 0.6))
+    assert "2.1 points below baseline, more than noise (p < 0.001, 3 seeds)." in found.headline
+
+
+@pytest.mark.parametrize(
+    ("by_method", "words"),
+    [
+        ({}, "No run has finished yet, so there is nothing to compare."),
+        ({"alr": ([0.5], 0.5)}, "alr reaches 50.0% on test (1 seed); there is no other method to compare with."),
+        ({"slr": ([0.5], 0.5), "alr": ([0.6], 0.6)}, "alr is best of 2 methods on validation: 60.0% on test, with no "
+         "baseline to compare with."),
+        ({"baseline": ([0.5], 0.5), "alr": ([0.6], 0.6)}, "60.0% on test, 10.0 points above baseline (one seed: no "
+         "test possible)."),
+        ({"baseline": ([0.5], 0.5), "alr": ([0.5], 0.6)}, "50.0% on test, level with baseline (one seed: no test"),
+        ({"baseline": ([0.5, 0.5], 0.5), "alr": ([0.5, 0.5], 0.6)}, "level with baseline, within noise (p = 1.00, 2 s"),
+        ({"baseline": ([0.5], 0.7), "alr": ([0.6], 0.65)}, "The baseline is best on validation: 50.0% on test; the "
+         "next, alr, is 5.00 points behind there."),
+        ({"baseline": ([0.5], 0.7), "alr": ([0.6], 0.7)}, "A tie on validation (70.0%): baseline and alr are equally "
+         "good.\n- On the test split they reach baseline 50.0% and alr 60.0%."),
+        ({"baseline": ([0.5], None), "alr": ([0.6], 0.7)}, "No method is named best: baseline without validation acc"),
+        ({"baseline": ([0.5, 0.6], 0.5), "alr": ([0.6, 0.7, 0.9], 0.6)}, "10.0 points above baseline (the same "
+         "difference on every seed: no t test possible)."),
+    ],
+)  # fmt: skip
+def test_every_other_case(maker: Any, by_method: Any, words: str) -> None:
+    if by_method:
+        assert words in str(of_figures(maker, **by_method))
+    else:
+        run = RunFolder.create(maker.out, maker.config("alr", 0))
+        with RunLock(run.path):
+            assert str(verdict_of([run])) == words
+
+
+@pytest.mark.parametrize("validation", [0.9, 0.8, 0.7])
+def test_what_limits_it(maker: Any, validation: float) -> None:
+    """A class that is never found is said of the best method, of each in a tie, and of the baseline."""
+    runs = []
+    for method, there in (("baseline", 0.8), ("alr", validation)):
+        run = RunFolder.create(maker.out, maker.config(method, 0))
+        metrics = {"test": {"top1": 0.8, "worst_class": 0.0}, "validation": {"top1": there}}
+        runs.append(maker.finish(run, metrics, parameters={"network": 1000, "criterion": 2}))
+    (limits,) = [bullet for bullet in verdict_of(runs).bullets if bullet.startswith("Limits: ")]
+    assert ("alr never finds at least one class" in limits) == (validation >= 0.8)
+    assert ("baseline never finds at least one class" in limits) == (validation <= 0.8)
+    assert ("with two classes ALR is its L_hard" in limits) == (validation >= 0.8)
+
+
+def test_flat_residual_labels_limit_it(maker: Any) -> None:
+    run = maker.whole("alr", 0, classes=list("abc"))
+    assert "flat" not in str(verdict_of([run]))
+    (run.path / "residual_labels.npz").unlink()
+    save_residual_labels(run.path / "residual_labels.npz", [4], (1 - np.eye(3))[None] / 2, list("abc"))
+    sealed_again(run.path)
+    assert "the residual labels of alr are nearly flat" in str(verdict_of([run]))
+
+
+def test_a_plain_classifier_is_said_only_beyond_the_noise_of_the_test_split(maker: Any) -> None:
+    run = maker.whole("alr", 0, classes=list("abcd"))
+    stored = run.load_predictions()
+    predicted, labels = stored.test_logits.argmax(axis=1), stored.test_labels
+    figures = {"name": "TF-IDF", "validation": {}, "test": {}, "seconds": 1.0, "parameters": {}, "notes": []}
+    right = np.flatnonzero(predicted == labels)
+
+    def plain(changed: int, to: Any) -> str:
+        given = predicted.copy()
+        given[:changed] = to[:changed]
+        return " ".join(verdict_of([run], figures | {"test_predicted": given.tolist()}).bullets)
+
+    assert "plain" not in plain(0, labels)
+    assert "plain" not in plain(3, labels)  # ahead, within noise
+    ahead = plain(300, labels)
+    assert "A plain classifier (TF-IDF) is " in ahead
+    assert "points ahead of alr, more than noise (95% interval over test examples −" in ahead
+    assert "use it, or a stronger network (--model)." in ahead
+    assert "points above, more than noise (95% interval over test examples +" in plain(300, (labels + 1) % 4)
+    assert len(right) < len(labels)
+    other = verdict_of([run], figures | {"test_predicted": [0, 1]})  # of other examples
+    assert "plain" not in str(other)
