@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from adaptive_labels.lab.config import DataConfig, MethodConfig, ModelConfig, RunConfig, TrainingConfig
 from adaptive_labels.lab.files import file_hash
-from adaptive_labels.lab.runs import RunFolder, integrity
+from adaptive_labels.lab.runs import RunFolder, integrity, run_path
 
 EPOCHS = 4
 
@@ -42,14 +43,16 @@ class Maker:
     def __init__(self, out: Path) -> None:
         self.out = out
 
-    def config(self, method: str, seed: int, **changes: Any) -> dict[str, Any]:
-        return {
-            "data": {"name": changes.pop("dataset", "towns"), "data_dir": None},
-            "model": {"name": changes.pop("model", "fasttext"), "options": {}},
-            "method": {"name": method, "options": changes.pop("options", {})},
-            "training": {"epochs": EPOCHS, "lr": 0.5, "device": "cpu", **changes},
-            "seed": seed,
-        }
+    def config(self, method: str, seed: int, **changes: Any) -> RunConfig:
+        data, model = DataConfig(changes.pop("dataset", "towns")), ModelConfig(changes.pop("model", "fasttext"))
+        its_method = MethodConfig(method, changes.pop("options", {}))
+        training = TrainingConfig(**{"epochs": EPOCHS, "lr": 0.5, "device": "cpu", **changes})
+        return RunConfig(data, model, its_method, training, seed)
+
+    def create(self, method: str, seed: int, **changes: Any) -> RunFolder:
+        """A run that has only begun."""
+        config = self.config(method, seed, **changes)
+        return RunFolder.create(run_path(self.out, config), config)
 
     def figures(
         self, method: str, seed: int, test: float, validation: float | None = None, **changes: Any
@@ -58,16 +61,16 @@ class Maker:
         metrics: dict[str, Any] = {"test": {"top1": test}}
         if validation is not None:
             metrics["validation"] = {"top1": validation}
-        return self.finish(RunFolder.create(self.out, self.config(method, seed, **changes)), metrics)
+        return self.finish(self.create(method, seed, **changes), metrics)
 
     def finish(self, run: RunFolder, metrics: dict[str, Any], **more: Any) -> RunFolder:
-        names = run.names
+        config = run.config
         run.finish(
             {
-                "dataset": names.dataset,
-                "model": names.model,
-                "method": names.method,
-                "seed": names.seed,
+                "dataset": config.data.name,
+                "model": config.model.name,
+                "method": config.method.name,
+                "seed": config.seed,
                 "epochs": EPOCHS,
                 "parameters": {"network": 1000, "criterion": 0},
                 "metrics": metrics,
@@ -81,7 +84,7 @@ class Maker:
         self, method: str, seed: int, *, classes: list[str], skill: float = 2.0, examples: int = 600, **changes: Any
     ) -> RunFolder:
         """A finished run with every file, drawn from a classifier of the given skill."""
-        run = RunFolder.create(self.out, self.config(method, seed, **changes))
+        run = self.create(method, seed, **changes)
         run.write_environment(["alr", "train", "towns", "--method", method])
         size = len(classes)
         generator = np.random.default_rng(seed)
@@ -153,7 +156,7 @@ class Maker:
 
     def diverged(self, method: str, seed: int, reason: str, **changes: Any) -> RunFolder:
         """A run that ended with a reason and without figures."""
-        run = RunFolder.create(self.out, self.config(method, seed, **changes))
+        run = self.create(method, seed, **changes)
         return self.finish(run, {}, status="diverged", reason=reason)
 
 

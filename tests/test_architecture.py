@@ -31,7 +31,7 @@ ROOMS: dict[str, set[str]] = {
     "lab/data": {"lab/models"},  # only the pretrained networks whose features it reads
     "lab/objectives": set(),
     "lab/config": set(),
-    "lab/runs": set(),
+    "lab/runs": {"lab/config"},
     "lab/training": {"lab/objectives", "metrics", "lab/runs", "lab/config"},
     "lab/analysis": {"metrics", "lab/runs"},
     "lab/report": {"lab/analysis", "metrics", "lab/runs"},

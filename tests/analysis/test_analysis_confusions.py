@@ -29,7 +29,7 @@ def correlation(confusions: Confusions) -> float | None:
 
 
 def test_means_over_seeds(comparison: list[RunFolder]) -> None:
-    runs = [run for run in comparison if run.names.method == "alr"]
+    runs = [run for run in comparison if run.config.method.name == "alr"]
     found = read_confusions(runs)
     assert (found.residual_runs, found.test_runs) == (3, 3)
     matrices, tables = [], []
@@ -47,7 +47,7 @@ def test_means_over_seeds(comparison: list[RunFolder]) -> None:
 
 
 def test_the_planted_pairs_are_found_in_both_directions(comparison: list[RunFolder]) -> None:
-    found = read_confusions([run for run in comparison if run.names.method == "alr"])
+    found = read_confusions([run for run in comparison if run.config.method.name == "alr"])
     planted = {(found.classes[i], found.classes[i ^ 1]) for i in range(8)}
     for by in ("residual", "test"):
         assert {(pair.true, pair.taken_for) for pair in top_pairs(found, 8, by)} == planted
@@ -124,7 +124,7 @@ def test_many_classes_are_read_from_the_largest_of_each_row(maker: Any) -> None:
 
 
 def test_text_csv_and_json(comparison: list[RunFolder]) -> None:
-    found = read_confusions([run for run in comparison if run.names.method == "alr"])
+    found = read_confusions([run for run in comparison if run.config.method.name == "alr"])
     lines = summarise_confusions(found, 3).splitlines()
     assert lines[0].split("  ")[-3:] == ["residual label", "test rate", "test examples"]
     assert lines[4] == "Mean over 3 runs; last stored epoch."
@@ -147,7 +147,7 @@ def test_text_csv_and_json(comparison: list[RunFolder]) -> None:
 
 
 def test_both_directions_stand_side_by_side(comparison: list[RunFolder]) -> None:
-    found = read_confusions([run for run in comparison if run.names.method == "alr"])
+    found = read_confusions([run for run in comparison if run.config.method.name == "alr"])
     assert found.residual is not None
     assert found.counts is not None
     assert found.rates is not None
@@ -226,7 +226,7 @@ def test_runs_that_do_not_fit_together_are_refused(maker: Any) -> None:
         read_confusions([first, other])
     with pytest.raises(RunError, match=r"There is neither a residual_labels\.npz nor a predictions\.npz in .*alr-s2"):
         read_confusions([maker.figures("alr", 2, 0.5)])
-    bare = RunFolder.create(maker.out, maker.config("slr", 0))
+    bare = maker.create("slr", 0)
     bare.save_predictions(test_logits=np.zeros((1, 2)), test_labels=[0])
     assert read_confusions([bare]).classes == ("0", "1")
     with pytest.raises(RunError, match="The runs have 2 and 3 classes"):
@@ -234,7 +234,7 @@ def test_runs_that_do_not_fit_together_are_refused(maker: Any) -> None:
 
 
 def test_predictions_that_are_none_are_the_files_fault(maker: Any) -> None:
-    bare = RunFolder.create(maker.out, maker.config("slr", 0))
+    bare = maker.create("slr", 0)
     bare.save_predictions(test_logits=np.array([[0.0, np.nan]]), test_labels=[0])
     with pytest.raises(RunError, match=r"predictions\.npz holds no usable predictions: logits gives no .* in row 0"):
         read_confusions([bare])

@@ -21,7 +21,7 @@ def test_metrics_have_a_row_per_run(comparison: list[RunFolder], maker: Any) -> 
     for run in comparison:
         row = found.loc[str(run.path)]
         assert run.result is not None
-        assert (row["method"], row["seed"], row["status"]) == (run.names.method, run.names.seed, "finished")
+        assert (row["method"], row["seed"], row["status"]) == (run.config.method.name, run.config.seed, "finished")
         assert row["test_top1"] == run.result["metrics"]["test"]["top1"]
         assert row["validation_nll"] == run.result["metrics"]["validation"]["nll"]
     assert found[found.status == "diverged"]["test_top1"].isna().all()
@@ -31,7 +31,7 @@ def test_metrics_have_a_row_per_run(comparison: list[RunFolder], maker: Any) -> 
 def test_histories_have_a_row_per_epoch(comparison: list[RunFolder]) -> None:
     everything = histories_of(comparison)
     assert len(everything) == 9 * 4
-    learned = next(run for run in comparison if run.names.method == "alr")
+    learned = next(run for run in comparison if run.config.method.name == "alr")
     found = everything[everything.run == str(learned.path)]
     assert found["epoch"].tolist() == [1, 2, 3, 4]
     assert found["train_loss"].tolist() == [line["train_loss"] for line in learned.history()]
@@ -40,7 +40,7 @@ def test_histories_have_a_row_per_epoch(comparison: list[RunFolder]) -> None:
 
 
 def test_pairs_are_the_mean_confusions(comparison: list[RunFolder]) -> None:
-    runs = [run for run in comparison if run.names.method == "alr"]
+    runs = [run for run in comparison if run.config.method.name == "alr"]
     found = pairs_of(runs).set_index(["true", "taken_for"])
     assert len(found) == 8 * 7
     stored = [run.load_residual_labels() for run in runs]
@@ -50,7 +50,7 @@ def test_pairs_are_the_mean_confusions(comparison: list[RunFolder]) -> None:
 
 
 def test_residual_labels_over_the_epochs(comparison: list[RunFolder]) -> None:
-    run = next(run for run in comparison if run.names.method == "alr")
+    run = next(run for run in comparison if run.config.method.name == "alr")
     found, stored = residuals_of(run), run.load_residual_labels()
     assert stored is not None
     assert found["epoch"].tolist() == stored.epochs.tolist()

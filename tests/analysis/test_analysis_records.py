@@ -1,7 +1,8 @@
 from typing import Any
 
 from adaptive_labels.lab.analysis.records import describe_settings, flatten, group_records, read_run_records
-from adaptive_labels.lab.runs import RunFolder
+from adaptive_labels.lab.config import changed
+from adaptive_labels.lab.runs import RunFolder, run_path
 from run_maker import Maker
 
 
@@ -48,9 +49,8 @@ def test_another_recipe_is_another_group_and_another_device_is_not(maker: Any) -
 def test_the_title_of_a_group_has_no_settings_of_other_data_and_little_of_a_fingerprint(maker: Any) -> None:
     runs = []
     for name, letter in (("towns", "a"), ("towns", "b"), ("digits", "c")):
-        config = maker.config("baseline", 0, dataset=name)
-        config["data"]["fingerprint"] = letter * 64
-        runs.append(maker.finish(RunFolder.create(maker.out, config), {"test": {"top1": 0.5}}))
+        config = changed(maker.config("baseline", 0, dataset=name), "data", fingerprint=letter * 64)
+        runs.append(maker.finish(RunFolder.create(run_path(maker.out, config), config), {"test": {"top1": 0.5}}))
     titles = [group.title for group in group_records(read_run_records(runs))]
     shown = [f"towns, fasttext (fingerprint={letter * 8})" for letter in "ab"]
     assert titles == ["digits, fasttext", *shown]
@@ -61,9 +61,9 @@ def test_runs_that_cannot_be_counted_say_why(maker: Any) -> None:
         maker.figures("baseline", 0, 0.5),
         Maker(maker.out.parent / "other").figures("baseline", 0, 0.5, device="cuda"),
         maker.diverged("alr", 0, "the loss was NaN in epoch 3"),
-        RunFolder.create(maker.out, maker.config("slr", 0)),
+        maker.create("slr", 0),
         maker.figures("ols", 0, 0.5),
-        maker.finish(RunFolder.create(maker.out, maker.config("dml", 0)), {"test": {"nll": 1.0}}),
+        maker.finish(maker.create("dml", 0), {"test": {"nll": 1.0}}),
     ]
     (runs[4].path / "result.json").write_text("{")
     group = only_group(runs)

@@ -51,7 +51,7 @@ def test_rows_from_figures_by_seed_serve_any_table() -> None:
 
 def test_unbalanced_classes_bring_their_means_over_classes(maker: Any) -> None:
     for balanced, shown in ((0.9, False), (0.5, True)):
-        run = RunFolder.create(maker.out, maker.config("baseline", 0, dataset=str(shown)))
+        run = maker.create("baseline", 0, dataset=str(shown))
         metrics = {"top1": 0.9, "balanced_accuracy": balanced, "macro_f1": balanced - 0.05}
         text = format_table(read_run_records([maker.finish(run, {"test": metrics})]))
         assert ("balanced %" in text, "macro F1 %" in text) == (shown, shown)

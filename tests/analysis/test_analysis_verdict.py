@@ -86,7 +86,7 @@ def test_every_other_case(maker: Any, by_method: Any, words: str) -> None:
     if by_method:
         assert words in str(of_figures(maker, **by_method))
     else:
-        run = RunFolder.create(maker.out, maker.config("alr", 0))
+        run = maker.create("alr", 0)
         with RunLock(run.path):
             assert str(verdict_of([run])) == words
 
@@ -96,7 +96,7 @@ def test_what_limits_it(maker: Any, validation: float) -> None:
     """A class that is never found is said of the best method, of each in a tie, and of the baseline."""
     runs = []
     for method, there in (("baseline", 0.8), ("alr", validation)):
-        run = RunFolder.create(maker.out, maker.config(method, 0))
+        run = maker.create(method, 0)
         metrics = {"test": {"top1": 0.8, "worst_class": 0.0}, "validation": {"top1": there}}
         runs.append(maker.finish(run, metrics, parameters={"network": 1000, "criterion": 2}))
     (limits,) = [bullet for bullet in verdict_of(runs).bullets if bullet.startswith("Limits: ")]

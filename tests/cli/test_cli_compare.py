@@ -91,10 +91,11 @@ def test_dry_run_writes_nothing(alr, texts, tmp_path, as_json):
 
 
 def test_one_failed_run_does_not_lose_the_others(alr, texts, tmp_path, compared):
-    from adaptive_labels.lab.runs import RunFolder
+    from adaptive_labels.lab.runs import RunLock
 
     third = alr("compare", texts, *FOUR_RUNS, "--dry-run", "--json").json["runs"][2]
-    with RunFolder.create("runs", third["config"]).lock():  # as if someone else were at it
+    Path(third["folder"]).mkdir(parents=True)
+    with RunLock(third["folder"]):  # as if someone else were at it
         ended = alr("compare", texts, *FOUR_RUNS, "--workers", 1, "--no-reference")
     assert ended.status == 1
     assert "[3/4, " in ended.out
@@ -111,11 +112,12 @@ def test_one_failed_run_does_not_lose_the_others(alr, texts, tmp_path, compared)
 
 
 def test_when_no_run_is_left_there_is_still_json(alr, texts):
-    from adaptive_labels.lab.runs import RunFolder
+    from adaptive_labels.lab.runs import RunLock
 
     command = ["compare", texts, "--methods", "slr", "--seeds", 1, "--epochs", 1, *QUICK, "--json"]
     (only,) = alr(*command, "--dry-run").json["runs"]
-    with RunFolder.create("runs", only["config"]).lock():
+    Path(only["folder"]).mkdir(parents=True)
+    with RunLock(only["folder"]):
         ended = alr(*command)
     assert (ended.status, ended.json) == (1, [])
 
@@ -221,11 +223,12 @@ def test_tune_chooses_on_validation_and_says_how_to_use_it(alr, texts, tmp_path)
 
 
 def test_when_no_trial_is_finished_it_is_said_why_and_there_is_still_json(alr, texts):
-    from adaptive_labels.lab.runs import RunFolder
+    from adaptive_labels.lab.runs import RunLock
 
     command = ["tune", texts, "--method", "slr", "--trials", 1, "--epochs", 1, *QUICK, "--json"]
     (only,) = alr(*command, "--dry-run").json["runs"]
-    with RunFolder.create("runs", only["config"]).lock():
+    Path(only["folder"]).mkdir(parents=True)
+    with RunLock(only["folder"]):
         ended = alr(*command)
     assert (ended.status, ended.json["trials"], ended.json["best"]) == (1, [], None)
     assert ended.err.startswith("alr: no trial finished\nalr: 1 of 1 run failed (slr seed 0: ")

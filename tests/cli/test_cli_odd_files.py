@@ -1,6 +1,6 @@
 """Files of a run that are not what they should be: one sentence each, never a traceback.
 
-The runs are of an earlier version, without hashes: with them, such a file is refused before it is looked at.
+They are sealed as if a run had written them: otherwise they would be refused before they are looked at.
 """
 
 from __future__ import annotations
@@ -13,21 +13,24 @@ import tarfile
 import numpy as np
 import pytest
 import torch
+from cli_parts import QUICK
 from safetensors.torch import load_file, save_file
-from test_cli_integrity import FIXTURES, SET
+
+from run_maker import sealed_again
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
-DATA = FIXTURES / "small.csv"
 
 
 @pytest.fixture
-def run(tmp_path):
-    shutil.copytree(FIXTURES / "second", tmp_path / "runs")
-    return next((tmp_path / "runs").iterdir())
+def run(compared, tmp_path):
+    (alr,) = compared.glob("*-alr-s0-*")
+    return shutil.copytree(alr, tmp_path / "runs" / alr.name)
 
 
-def every_command(alr, run, training=False):
-    """What all commands that read a run print, those that train too if wanted; each ends with at most one sentence."""
+def every_command(alr, run, texts=None, **result):
+    """What all commands that read a run print, a student's training too if there are texts; at most a sentence each."""
+    if run.joinpath("result.json").read_bytes() != DEEP:
+        sealed_again(run, **result)
     commands = [
         ["table", "runs"],
         ["report", "runs"],
@@ -36,10 +39,9 @@ def every_command(alr, run, training=False):
         ["confusions", run],
         ["predict", run, "bread"],
     ]
-    if training:
-        commands += [["suspects", run], ["train", DATA, "--model", "fasttext", "--epochs", 2, *SET]]
-        taught = ["train", DATA, "--model", "fasttext", "--epochs", 1, *SET, "--out", "taught", "--method", "kd"]
-        commands += [[*taught, "--set", f"method.options.teacher={run}"]]
+    if texts is not None:
+        taught = ["train", texts, "--epochs", 1, *QUICK, "--out", "taught", "--method", "kd"]
+        commands += [["suspects", run], [*taught, "--set", f"method.options.teacher={run}"]]
     said = []
     for command in commands:
         ended = alr(*command)
@@ -52,10 +54,10 @@ def every_command(alr, run, training=False):
 @pytest.mark.parametrize(
     "name", ["config.json", "encoder.json", "environment.json", "examples.json", "history.jsonl", "result.json"]
 )
-def test_deeply_nested_json(alr, run, name):
+def test_deeply_nested_json(alr, run, texts, name):
     (run / name).write_bytes(DEEP)
     words = "history.jsonl has 0 epochs" if name == "history.jsonl" else "nested more than 100 levels deep"
-    assert words in every_command(alr, run, training=True)
+    assert words in every_command(alr, run, texts)
 
 
 def test_deeply_nested_json_elsewhere(alr, run, tmp_path):
@@ -65,26 +67,16 @@ def test_deeply_nested_json_elsewhere(alr, run, tmp_path):
         ended = alr(*command)
         assert (ended.status, len(ended.err.splitlines())) == (2, 1)
         assert "nested" in ended.err
-    shutil.copytree(FIXTURES / "unfinished", tmp_path / "stopped")
-    (state,) = (tmp_path / "stopped").glob("*/checkpoint/state.json")
-    for content in (DEEP, state.read_bytes().replace(b'"plain": {', b'"plain": null, "x": {')):
-        state.write_bytes(content)
-        ended = alr("train", DATA, "--model", "fasttext", "--epochs", 4, *SET, "--out", "stopped")
-        assert ended.status == 0
-        assert "state.json cannot be used" in ended.err
-        assert "the run starts again" in ended.err
-        shutil.rmtree(tmp_path / "stopped")
-        shutil.copytree(FIXTURES / "unfinished", tmp_path / "stopped")
 
 
 @pytest.mark.parametrize("key", ["dataset", "seed", "epochs", "parameters", "metrics", "seconds", "status"])
 def test_a_result_that_lacks_a_field_or_has_it_of_another_kind(alr, run, key):
+    assert "result.json has" in every_command(alr, run, **{key: [1]})
     result = json.loads((run / "result.json").read_text())
-    (run / "result.json").write_text(json.dumps({**result, key: [1]}))
-    assert "result.json has" in every_command(alr, run, training=True)
     del result[key]
     (run / "result.json").write_text(json.dumps(result))
-    assert key == "status" or f"result.json has no {key}" in every_command(alr, run)
+    words = f"result.json has {'the status None' if key == 'status' else f'no {key}'}"
+    assert words in every_command(alr, run)
 
 
 @pytest.mark.parametrize(
@@ -98,32 +90,31 @@ def test_a_result_that_lacks_a_field_or_has_it_of_another_kind(alr, run, key):
     ],
     ids=str,
 )
-def test_an_encoder_of_the_wrong_kind(alr, run, content):
+def test_an_encoder_of_the_wrong_kind(alr, run, texts, content):
     (run / "encoder.json").write_text(json.dumps(content))
-    assert "encoder.json does not say how inputs are read" in every_command(alr, run, training=True)
+    assert "encoder.json does not say how inputs are read" in every_command(alr, run, texts)
 
 
-def test_a_configuration_without_a_model_or_data(alr, run):
-    config = json.loads((run / "config.json").read_text())
-    for key in ("model", "data"):
-        (run / "config.json").write_text(json.dumps({name: value for name, value in config.items() if name != key}))
-        assert "The configuration has no" in every_command(alr, run, training=True)
+def test_a_configuration_of_another_program(alr, run, texts):
+    (run / "config.json").write_text('{"learning_rate": 1}')
+    assert "config.json is not the configuration of a run: unknown setting learning_rate" in every_command(
+        alr, run, texts
+    )
+    (run / "config.json").write_text("{}")
+    assert "config.json names no model" in every_command(alr, run, texts)
 
 
-@pytest.mark.parametrize("kind", ["another shape", "none", "one more", "empty file", "gone"])
-def test_weights_of_another_network(alr, run, kind):
+@pytest.mark.parametrize("kind", ["another shape", "none", "one more", "empty file"])
+def test_weights_of_another_network(alr, run, texts, kind):
     path = run / "model.safetensors"
     own = load_file(path)
     path.unlink()
     if kind == "empty file":
         path.write_bytes(b"")
-    elif kind != "gone":
+    else:
         other = {"another shape": {name: torch.zeros(3) for name in own}, "none": {}}
         save_file(other.get(kind, {**own, "one more": torch.zeros(1)}), path)
-    ended = alr("predict", run, "bread")
-    assert (ended.status, len(ended.err.splitlines())) == (2, 1)
-    assert "model.safetensors does not hold the weights of the run's network" in ended.err
-    every_command(alr, run, training=True)
+    assert "model.safetensors does not hold the weights of the run's network" in every_command(alr, run, texts)
 
 
 @pytest.mark.parametrize("file", ["predictions.npz", "residual_labels.npz"])
@@ -174,16 +165,14 @@ def test_residual_labels_that_fit_no_matrix(alr, run, changes):
 
 
 def test_a_metric_that_is_no_number(alr, run):
-    result = json.loads((run / "result.json").read_text())
-    result["metrics"]["test"]["top1"] = "high"
-    (run / "result.json").write_text(json.dumps(result))
-    every_command(alr, run)
+    metrics = json.loads((run / "result.json").read_text())["metrics"]
+    every_command(alr, run, metrics={**metrics, "test": {"top1": "high"}})
 
 
 @pytest.mark.parametrize("odd", [np.array(1), np.array([["a"]]), np.zeros(3), np.zeros((0, 3, 3))], ids=str)
-def test_odd_initial_labels(alr, tmp_path, odd):
+def test_odd_initial_labels(alr, texts, tmp_path, odd):
     np.savez(tmp_path / "odd.npz", labels=odd)
-    ended = alr("train", DATA, "--dry-run", "--set", "method.options.initial_labels=odd.npz")
+    ended = alr("train", texts, "--dry-run", "--set", "method.options.initial_labels=odd.npz")
     assert (ended.status, len(ended.err.splitlines())) == (2, 1)
     assert "odd.npz cannot be read as labels" in ended.err
 

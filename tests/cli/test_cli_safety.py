@@ -303,7 +303,7 @@ def test_inputs_that_are_not_finite_are_named(tmp_path):
     prepared = SimpleNamespace(
         dataset=SimpleNamespace(train=examples), train=SimpleNamespace(batch=lambda indices: rows[indices])
     )
-    run = RunFolder.create(tmp_path, Maker(tmp_path / "other").whole("alr", 0, classes=["a", "b"]).config)
+    run = Maker(tmp_path).create("alr", 0)
     fitted = FitResult("diverged", "the loss became NaN", (), 1.0, torch.tensor([1, 2]))
     reason = keep_evidence(run, fitted, prepared).reason
     words = "inputs are NaN or infinite (2.png): correct or remove these examples; the batch is in bad_batch.npz"

@@ -29,17 +29,17 @@ def taught(texts, tmp_path_factory):
     out = tmp_path_factory.mktemp("taught")
     quick = {**RECIPE, "training": {**RECIPE["training"], "epochs": 2}}
     runs = adaptive_labels.compare(texts, "kd,dml,label-refinery", 1, out=out, settings=quick)
-    return out, {run.names.method: run for run in runs}
+    return out, {run.config.method.name: run for run in runs}
 
 
 def test_python_compares_them_and_trains_first_what_they_learn_from(taught):
     out, runs = taught
     assert list(runs) == ["kd", "dml", "label-refinery"]
-    everything = sorted(run.names.method for run in list_runs(out))
+    everything = sorted(run.config.method.name for run in list_runs(out))
     assert everything == ["baseline", "dml", "kd", "label-refinery", "label-refinery"]
     baseline = RunFolder(one(out, "-baseline-"))
     assert runs["kd"].result["teacher"]["run"] == baseline.name == run_id(baseline.config)
-    (before,) = (run for run in list_runs(out) if run.config["method"]["options"] == {"generations": 1})
+    (before,) = (run for run in list_runs(out) if run.config.method.options == {"generations": 1})
     assert runs["label-refinery"].result["teacher"]["run"] == before.name
     assert before.result["teacher"]["run"] == baseline.name
     assert baseline.result["metrics"]["test"]["top1"] == runs["kd"].result["teacher"]["top1"]["test"]

@@ -29,13 +29,13 @@ def test_the_name_is_lazy():
 def test_it_returns_the_runs(texts, tmp_path):
     methods = ["baseline", ("alr", {"attraction": -2.0})]
     runs = adaptive_labels.compare(str(texts), methods, seeds=[3, 5], out=tmp_path, settings=QUICK)
-    assert [(run.names.method, run.names.seed) for run in runs] == [
+    assert [(run.config.method.name, run.config.seed) for run in runs] == [
         ("baseline", 3),
         ("baseline", 5),
         ("alr", 3),
         ("alr", 5),
     ]
-    assert runs[2].config["method"]["options"] == {"attraction": -2.0}
+    assert runs[2].config.method.options == {"attraction": -2.0}
     assert len(read_run_records(runs)) == 4
     before = metrics(tmp_path)
     again = adaptive_labels.compare(texts, methods, seeds=[3, 5], out=tmp_path, settings=QUICK)
@@ -82,7 +82,7 @@ def test_a_failed_run_is_raised_and_the_others_are_kept(texts, tmp_path):
 
     first, second = call(tmp_path / "elsewhere")
     again = tmp_path / "again"
-    locked = adaptive_labels.lab.runs.RunFolder.create(again, first.config)
+    locked = adaptive_labels.lab.runs.RunFolder.create(again / first.name, first.config)
     with locked.lock(), pytest.raises(RuntimeError, match=r"1 of 2 runs failed: baseline seed 0: .* is being written"):
         call(again)
     assert list(metrics(again)) == [second.name]

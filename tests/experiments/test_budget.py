@@ -235,7 +235,7 @@ def test_a_comparison_on_a_slower_machine_is_planned_again_while_it_runs(
     (kept,) = json.loads((out / "time-budgets.json").read_text()).values()
     assert kept["epochs"] < hopeful
     assert {(run.result or {})["epochs"] for run in runs} <= {kept["epochs"]}
-    others = [run for run in list_runs(out) if run.config["training"]["epochs"] != kept["epochs"]]
+    others = [run for run in list_runs(out) if run.config.training.epochs != kept["epochs"]]
     assert all(run.finished for run in others)  # what was only begun with more epochs is gone
     again = make_plan(config, ["baseline", "slr"], [0, 1], out, workers=1, time_budget=12.0)
     assert again.configs[0].training.epochs == kept["epochs"]

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from adaptive_labels.lab.config import ConfigError, MethodConfig, ModelConfig, RunConfig, to_dict, with_settings
+from adaptive_labels.lab.config import ConfigError, MethodConfig, ModelConfig, RunConfig, with_settings
 from adaptive_labels.lab.experiments.teachers import (
     criterion_options,
     describe,
@@ -102,7 +102,7 @@ def test_peers_are_of_the_same_kind_unless_named():
             {"teacher": "x", "teacher_model": "y"},
             "teacher_model is of a teacher to be trained, but teacher names",
         ),
-        ("kd", {"teacher_run": "x"}, "method.options.teacher_run is written down by the run itself; give teacher="),
+        ("kd", {"teacher_hash": "x"}, "method.options.teacher_hash is written down by the run itself; give teacher="),
         ("kd", {"teacher_model": 3}, "method.options.teacher_model is 3: allowed is a name"),
         ("kd", {"teacher_model": "fastext"}, "method.options.teacher_model: there is no model 'fastext'; there are"),
         ("kd", {"teacher_options": 3}, "method.options.teacher_options is 3: allowed is a table"),
@@ -115,10 +115,10 @@ def test_what_makes_no_sense_is_refused(method, options, words):
 
 def test_a_run_is_known_by_its_teacher_and_not_by_where_that_lies():
     def identity(**options) -> str:
-        return run_id(to_dict(config("kd", **options)))
+        return run_id(config("kd", **options))
 
-    assert identity(teacher="a", teacher_run="x") == identity(teacher="b/c", teacher_run="x")
-    assert identity(teacher="a", teacher_run="x") != identity(teacher="a", teacher_run="y")
+    assert identity(teacher="a", teacher_hash="x") == identity(teacher="b/c", teacher_hash="x")
+    assert identity(teacher="a", teacher_hash="x") != identity(teacher="a", teacher_hash="y")
     assert identity(teacher="a") != identity(teacher="b")  # before it is known which run that is
 
 

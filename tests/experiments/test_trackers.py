@@ -16,7 +16,7 @@ from cli_parts import RECIPE, write_texts
 
 import adaptive_labels
 from adaptive_labels.errors import UserError
-from adaptive_labels.lab.config import ConfigError, from_dict, to_dict
+from adaptive_labels.lab.config import from_dict
 from adaptive_labels.lab.experiments import trackers
 from adaptive_labels.lab.experiments.trackers import TRACKERS, Tracked, TrackingRecorder, check_trackers, tracked
 from adaptive_labels.lab.runs import RunFolder, run_id
@@ -63,8 +63,7 @@ def recorder(tracker: str, out: Path) -> TrackingRecorder:
 def test_who_is_told_does_not_decide_which_run_it_is():
     plain = from_dict({"model": {"name": "fasttext"}})
     watched = from_dict({"model": {"name": "fasttext"}, "training": {"log": ["mlflow", "wandb"]}})
-    assert run_id(to_dict(watched)) == run_id(to_dict(plain))
-    assert "log" not in to_dict(plain)["training"]  # so that what earlier versions wrote is the same
+    assert run_id(watched) == run_id(plain)
     with pytest.raises(UserError, match=r"training.log is 'mlflo': allowed is .*; did you mean mlflow\?"):
         from_dict({"training": {"log": ["mlflo"]}})
 
@@ -126,18 +125,18 @@ class TestMlflow:
             ]
             assert told.data.metrics["test/top1"] == pytest.approx(run.result["metrics"]["test"]["top1"])
             assert told.data.params["training.epochs"] == "3"
-            assert told.data.params["method.name"] == run.names.method
+            assert told.data.params["method.name"] == run.config.method.name
         for method in ("baseline", "alr"):
-            seeds = [run.result["metrics"]["test"]["nll"] for run in found if run.names.method == method]
+            seeds = [run.result["metrics"]["test"]["nll"] for run in found if run.config.method.name == method]
             group = by_name[f"{method}, 2 seeds"]
             assert group.data.metrics["test/nll/mean"] == pytest.approx(statistics.fmean(seeds))
             assert group.data.metrics["test/nll/std"] == pytest.approx(statistics.stdev(seeds))
             assert group.data.metrics["seeds"] == 2
-            last = [run.history()[-1]["train_loss"] for run in found if run.names.method == method]
+            last = [run.history()[-1]["train_loss"] for run in found if run.config.method.name == method]
             assert group.data.metrics["train_loss/mean"] == pytest.approx(statistics.fmean(last))
             inside = [run for run in runs if run.data.tags.get("mlflow.parentRunId") == group.info.run_id]
             assert sorted(run.info.run_name for run in inside) == sorted(
-                run.name for run in found if run.names.method == method
+                run.name for run in found if run.config.method.name == method
             )
         # One more seed: the group is told anew, in the place of the old one.
         adaptive_labels.compare(texts, "alr", 3, out=out, settings=logging("mlflow"))
@@ -224,16 +223,15 @@ def test_a_run_that_goes_on_hides_later_epochs_of_tensorboard(tmp_path):
 
 
 def test_a_missing_tensorboard_is_a_sentence(tmp_path, monkeypatch):
-    config = from_dict({"model": {"name": "fasttext"}, "training": {"tensorboard": True}})
-    run = RunFolder.create(tmp_path, to_dict(config))
+    config = from_dict({"model": {"name": "fasttext"}, "training": {"log": ["tensorboard"]}})
+    run = RunFolder.create(tmp_path / "run", config)
     monkeypatch.setitem(sys.modules, "tensorboard", ModuleType("tensorboard"))
     sys.modules["tensorboard"].__spec__ = ModuleSpec("tensorboard", None)
     assert tracked(Memory(), config, run)._name == "tensorboard"
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    words = (
-        r"^training.tensorboard is true, but TensorBoard is not installed: pip install 'adaptive-labels\[tensorboard\]'"
-    )
-    with pytest.raises(ConfigError, match=words):
+    monkeypatch.delitem(sys.modules, "tensorboard")
+    monkeypatch.setattr(trackers.importlib.util, "find_spec", lambda name: None)
+    words = r"^log is tensorboard, which is not installed: pip install 'adaptive-labels\[tensorboard\]'"
+    with pytest.raises(UserError, match=words):
         tracked(Memory(), config, run)
 
 

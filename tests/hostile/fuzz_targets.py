@@ -6,6 +6,7 @@ import contextlib
 import functools
 import gzip
 import io
+import json
 import os
 import random
 import shutil
@@ -14,19 +15,19 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab.analysis import group_records, read_run_records, verdict
 from adaptive_labels.lab.config import load_toml, to_dict
 from adaptive_labels.lab.data import load_dataset
 from adaptive_labels.lab.data.sources.images import decode_files
 from adaptive_labels.lab.data.sources.tables import TABLE_SUFFIXES
-from adaptive_labels.lab.runs import RunFolder, check
-from adaptive_labels.lab.training.checkpoints import read_checkpoint
+from adaptive_labels.lab.files import file_hash, parse_json
+from adaptive_labels.lab.runs import RunFolder, check, integrity
+from adaptive_labels.lab.training.checkpoints import read_checkpoint, write_checkpoint
+from run_maker import Maker, sealed_again
 
-FIXTURES = Path(__file__).parents[1] / "runs" / "fixtures"
-OLD_RUN = next((FIXTURES / "second").iterdir())  # without hashes, so that a damaged file is parsed, not refused
-RUN_FILES = tuple(sorted(path.name for path in OLD_RUN.iterdir()))
-OLD_CHECKPOINT = next((FIXTURES / "unfinished").iterdir()) / "checkpoint"
 IMAGE_KINDS = ("png", "jpeg", "gif", "bmp", "webp", "tiff")
 # A mutated header may claim more than is worth the time.
 LIMITS = {"ALR_MAX_PIXELS": "4000000", "ALR_MAX_FILE": "50000000"}
@@ -64,32 +65,54 @@ def read_image(data: bytes) -> None:
         pass
 
 
+@functools.cache
+def _run() -> Path:
+    """A whole run, and a checkpoint beside it."""
+    run = Maker(_folder() / "runs").whole("alr", 0, classes=["a", "b", "c"], examples=20).path
+    write_checkpoint(_folder() / "checkpoint", 3, {"weight": torch.ones(2)}, {"history": []})
+    return run
+
+
+@functools.cache
+def _files(folder: str) -> dict[str, bytes]:
+    _run()
+    return {path.name: path.read_bytes() for path in sorted((_folder() / folder).rglob("*.*")) if path.is_file()}
+
+
 def read_run(data: bytes) -> None:
-    """A file of a run folder; the first byte says which."""
-    run = _folder() / "runs" / OLD_RUN.name
-    if not run.exists():
-        shutil.copytree(OLD_RUN, run)
-    name = RUN_FILES[data[0] % len(RUN_FILES)] if data else RUN_FILES[0]
+    """A file of a run folder, sealed so that it is parsed and not refused; the first byte says which."""
+    run, files = _run(), _files("runs")
+    name = list(files)[data[0] % len(files)] if data else "config.json"
     (run / name).write_bytes(data[1:])
     try:
+        if name != "result.json":
+            sealed_again(run)
         check(RunFolder(run))
         for group in group_records(read_run_records([RunFolder(run)])):
             verdict(group)
     except UserError:
         pass
     finally:
-        shutil.copy(OLD_RUN / name, run / name)
+        for changed in (name, "result.json"):
+            (run / changed).write_bytes(files[changed])
 
 
-def read_old_checkpoint(data: bytes) -> None:
-    """A file of a checkpoint without hashes; the first byte says which."""
-    folder = _folder() / "checkpoint"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(OLD_CHECKPOINT, folder)
-    name = ("state.json", "epoch-3.safetensors")[data[0] % 2 if data else 0]
-    (folder / name).write_bytes(data[1:])
+def read_checkpoint_file(data: bytes) -> None:
+    """The tensors or the plain part of a checkpoint, sealed; the first byte says which."""
+    _files("checkpoint")
+    write_checkpoint(_folder() / "checkpoint", 3, {"weight": torch.ones(2)}, {"history": []})
+    manifest, tensors = (_folder() / "checkpoint" / f"epoch-3.{kind}" for kind in ("json", "safetensors"))
+    content = json.loads(manifest.read_text())
+    if data and data[0] % 2:
+        tensors.write_bytes(data[1:])
+    else:
+        with contextlib.suppress(ValueError, RecursionError):
+            content = parse_json(data[1:].decode())
+    if isinstance(content, dict):
+        content.pop("seal", None)
+        manifest.write_text(json.dumps(integrity.seal(content, {tensors.name: file_hash(tensors)})))
     with contextlib.suppress(UserError):
-        read_checkpoint(folder)
+        read_checkpoint(_folder() / "checkpoint")
 
 
 def read_config(data: bytes) -> None:
@@ -104,7 +127,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "table": read_table,
     "image": read_image,
     "run": read_run,
-    "checkpoint": read_old_checkpoint,
+    "checkpoint": read_checkpoint_file,
     "config": read_config,
 }
 
@@ -116,11 +139,9 @@ def seeds(target: str) -> list[bytes]:
         return _tables()
     if target == "image":
         return _images()
-    if target == "run":
-        return [bytes([i]) + (OLD_RUN / name).read_bytes() for i, name in enumerate(RUN_FILES)]
-    if target == "checkpoint":
-        names = ("state.json", "epoch-3.safetensors")
-        return [bytes([i]) + (OLD_CHECKPOINT / name).read_bytes() for i, name in enumerate(names)]
+    if target in ("run", "checkpoint"):
+        files = _files("runs" if target == "run" else target)
+        return [bytes([i]) + content for i, content in enumerate(files.values())]
     text = 'seed = 3\n[data]\nname = "towns"\nlabel_noise = 0.1\n[model]\nname = "fasttext"\noptions = {dim = 8}\n'
     text += '[method]\nname = "alr"\n[training]\nepochs = 3\nlr = 0.1\nmilestones = [1, 2]\n'
     return [text.encode(), b'"a" = [[1], {b = 1979-05-27T07:32:00Z}]\n', b"seed = 1\nseed = 2\n"]

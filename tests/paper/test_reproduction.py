@@ -47,6 +47,7 @@ from adaptive_labels.lab.paper.recipes import (
 )
 from adaptive_labels.lab.report.figures import standalone
 from adaptive_labels.lab.runs import RunFolder
+from run_maker import Maker
 
 ROOT = Path(__file__).parents[2]
 CELLS = [
@@ -330,8 +331,7 @@ def test_the_printed_gains_are_tested_as_by_hand() -> None:
 @pytest.fixture
 def animals(tmp_path: Path) -> RunFolder:
     """A run on `cifar10` with three classes, in which dog becomes the top confusion of cat at its second epoch."""
-    config = {"data": {"name": "cifar10"}, "model": "m", "method": "alr", "seed": 0, "training": {"epochs": 2}}
-    run = RunFolder.create(tmp_path, config)
+    run = Maker(tmp_path).create("alr", 0, dataset="cifar10")
     early = [[0, 0.4, 0.6], [0.7, 0, 0.3], [0.5, 0.5, 0]]
     late = [[0, 0.9, 0.1], [0.8, 0, 0.2], [0.4, 0.6, 0]]
     run.save_residual_labels([1, 2], [early, late], ["cat", "dog", "ship"])
@@ -380,8 +380,7 @@ def test_epochs_that_stand_for_the_paper_s() -> None:
 
 
 def test_the_maps_of_a_folder_have_its_name_not_its_path(tmp_path: Path) -> None:
-    config = {"data": {"name": "/a/long/path/to/pets"}, "model": "m", "method": "alr", "seed": 0}
-    run = RunFolder.create(tmp_path, config | {"training": {"epochs": 1}})
+    run = Maker(tmp_path).create("alr", 0, dataset="/a/long/path/to/pets")
     run.save_residual_labels([1], [[[0, 1.0], [1.0, 0]]], ["a", "b"])
     run.append_history({"epoch": 1, "train_accuracy": 0.5})
     assert read_heat_maps(run, paper_figure()).data == "pets"

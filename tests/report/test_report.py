@@ -261,7 +261,7 @@ def test_memorised_labels_are_told_for_runs_with_noise_only(maker: Any, tmp_path
     runs = []
     for method, memorised in (("baseline", 0.6), ("alr", 0.2), ("slr", 0.2)):
         for seed in range(2):
-            run = RunFolder.create(maker.out, maker.config(method, seed))
+            run = maker.create(method, seed)
             train = {"wrong_labels": 120.0, "memorised": memorised, "recovered": 0.9 - memorised}
             runs.append(maker.finish(run, {"train": train, "test": {"top1": 0.7}, "validation": {"top1": 0.7}}))
     page = report(runs[:4], tmp_path)
@@ -610,7 +610,7 @@ def test_a_class_that_the_baseline_was_not_tested_on_is_not_drawn(maker: Any, tm
 
 
 def test_wrong_labels_without_their_outcome_are_passed_over(maker: Any, tmp_path: Path) -> None:
-    run = RunFolder.create(maker.out, maker.config("alr", 0))
+    run = maker.create("alr", 0)
     maker.finish(run, {"train": {"wrong_labels": 3.0}, "test": {"top1": 0.7}, "validation": {"top1": 0.7}})
     assert "wrong labels" not in report([run], tmp_path).text
 

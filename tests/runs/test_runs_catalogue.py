@@ -1,30 +1,20 @@
-import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
+from run_parts import CONFIG, RESULT, begun, finished
 
+from adaptive_labels.lab.config import changed
 from adaptive_labels.lab.runs import RunError, RunFolder, RunLock, check, list_runs, remove
-
-CONFIG: dict[str, Any] = {"dataset": "towns", "model": "fasttext", "method": "alr", "seed": 0, "epochs": 2}
-RESULT: dict[str, Any] = {**CONFIG, "parameters": {}, "metrics": {}, "seconds": 1.0}
-
-
-def finished(out: Path, **changes: Any) -> RunFolder:
-    run = RunFolder.create(out, {**CONFIG, **changes})
-    run.write_environment("alr train")
-    run.append_history({"epoch": 1})
-    run.append_history({"epoch": 2})
-    run.write_bytes("model.safetensors", b"weights")
-    run.finish({**RESULT, **changes})
-    return run
 
 
 def test_runs_are_found_at_any_depth_once_and_sorted(tmp_path: Path) -> None:
-    runs = [finished(tmp_path / folder, seed=seed) for folder, seed in [("b", 1), ("a/c", 0), ("a", 2)]]
+    runs = [
+        finished(tmp_path / folder, replace(CONFIG, seed=seed)) for folder, seed in [("b", 1), ("a/c", 0), ("a", 2)]
+    ]
     (runs[0].path / "checkpoint").mkdir()
     (runs[0].path / "checkpoint" / "config.json").write_text("{}")
     found = list_runs([tmp_path, runs[0].path, tmp_path / "a"])
@@ -38,38 +28,8 @@ def test_a_whole_run_has_no_problems(tmp_path: Path) -> None:
     assert check(finished(tmp_path)) == []
 
 
-def without_hashes(run: RunFolder) -> RunFolder:
-    """The run as an earlier version would have left it."""
-    for name, key in (("result.json", "seal"), ("environment.json", "format")):
-        content = json.loads((run.path / name).read_text())
-        del content[key]
-        (run.path / name).write_text(json.dumps(content))
-    return run
-
-
-def test_every_damage_is_named_without_hashes_too(tmp_path: Path) -> None:
-    run = without_hashes(finished(tmp_path))
-    assert check(run) == []
-    (run.path / "history.jsonl").write_text('{"epoch": 1}\n')
-    assert check(run) == ["history.jsonl has 1 epochs of 2."]
-    (run.path / "model.safetensors").unlink()
-    assert check(run)[0] == "model.safetensors is missing, although the run is finished."
-    (run.path / "environment.json").unlink()
-    (run.path / "predictions.npz").write_bytes(b"PK broken")
-    (run.path / "config.json").write_text("{")
-    (run.path / ".x.json.1-ab.tmp").write_text("")
-    problems = "\n".join(check(run))
-    for words in ("config.json is not valid JSON", "environment.json is missing", "predictions.npz cannot be read"):
-        assert words in problems
-    assert ".x.json.1-ab.tmp: left over from a crash" in problems
-    (run.path / "result.json").write_text('{"dataset": "towns", "status": "what"}')
-    problems = "\n".join(check(run))
-    assert "result.json has no model, method" in problems
-    assert "the status 'what'" in problems
-
-
 def test_a_run_that_stopped_early_is_whole(tmp_path: Path) -> None:
-    run = RunFolder.create(tmp_path, {**CONFIG, "epochs": 50})
+    run = begun(tmp_path, changed(CONFIG, "training", epochs=50))
     run.write_environment("alr")
     run.append_history({"epoch": 1})
     run.write_bytes("model.safetensors", b"weights")
@@ -78,7 +38,7 @@ def test_a_run_that_stopped_early_is_whole(tmp_path: Path) -> None:
 
 
 def test_an_unfinished_run_says_how_far_it_came_and_who_is_at_it(tmp_path: Path) -> None:
-    run = RunFolder.create(tmp_path, CONFIG)
+    run = begun(tmp_path)
     run.write_environment("alr")
     run.append_history({"epoch": 1})
     assert check(run) == ["unfinished after 1 epoch: the same command starts it again."]
@@ -87,7 +47,7 @@ def test_an_unfinished_run_says_how_far_it_came_and_who_is_at_it(tmp_path: Path)
 
 
 def test_a_diverged_run_needs_no_model(tmp_path: Path) -> None:
-    run = RunFolder.create(tmp_path, CONFIG)
+    run = begun(tmp_path)
     run.write_environment("alr")
     run.finish({**RESULT, "status": "diverged", "reason": "the loss was NaN in epoch 1"})
     assert check(run) == []

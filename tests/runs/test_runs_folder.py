@@ -1,171 +1,41 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from run_parts import CONFIG, RESULT, begun
 
-from adaptive_labels.lab.runs import (
-    RunError,
-    RunFolder,
-    RunNames,
-    RunRecorder,
-    counted,
-    find_run,
-    names_of,
-    recipe_hash,
-    run_id,
-)
+from adaptive_labels.lab.runs import RunError, RunFolder, RunRecorder
 from adaptive_labels.lab.runs.arrays import KEPT_PER_ROW
-
-CONFIG: dict[str, Any] = {"dataset": "towns", "model": "fasttext", "method": "alr", "seed": 3, "epochs": 2}
-RESULT: dict[str, Any] = {
-    **CONFIG,
-    "parameters": {"network": 10, "criterion": 2},
-    "metrics": {"test": {"top1": 0.5}, "validation": {"top1": 0.5}},
-    "seconds": 1.5,
-}
-
-
-def test_a_run_is_named_readably_and_by_all_of_its_configuration() -> None:
-    name = run_id(CONFIG)
-    assert name.startswith("towns-fasttext-alr-s3-")
-    assert len(name.rpartition("-")[2]) == 8
-    assert run_id(dict(reversed(CONFIG.items()))) == name
-    assert run_id({**CONFIG, "epochs": 3}) != name
-    assert run_id({**CONFIG, "options": {"attraction": float("inf")}}) != run_id(
-        {**CONFIG, "options": {"attraction": None}}
-    )
-    odd = run_id({**CONFIG, "dataset": "../own data/täg.csv.gz", "model": "hf:org/bert", "method": "ls++"})
-    assert odd.startswith("t-g-bert-ls++-s3-")
-    assert run_id({**CONFIG, "dataset": "都市"}).startswith("dataset-fasttext")
-
-
-def test_names_are_found_in_sections_too() -> None:
-    sections = {
-        "data": {"name": "towns"},
-        "model": {"name": "fasttext", "options": {}},
-        "method": {"name": "alr"},
-        "training": {"epochs": 7},
-        "seed": 2,
-    }
-    assert names_of(sections) == RunNames("towns", "fasttext", "alr", 2, 7)
-    assert names_of(CONFIG) == RunNames("towns", "fasttext", "alr", 3, 2)
-    assert run_id(sections).startswith("towns-fasttext-alr-s2-")
-    with pytest.raises(RunError, match="The configuration has no 'model'"):
-        names_of({**sections, "model": {"name": None}})
-
-
-SECTIONS: dict[str, Any] = {
-    "data": {"name": "own/reviews.csv", "data_dir": None, "split_seed": 0, "text_column": None, "fingerprint": "f00"},
-    "model": {"name": "fasttext", "options": {"dim": 16}, "weights": "a/start.safetensors", "weights_hash": "b0"},
-    "method": {"name": "kd", "options": {"teacher": "runs/t", "teacher_run": "towns-t", "teacher_hash": "c0"}},
-    "training": {"epochs": 7, "lr": 0.1, "device": "auto", "threads": None, "tensorboard": False},
-    "seed": 2,
-}
-
-
-def changed(key: str, value: Any) -> dict[str, Any]:
-    config: dict[str, Any] = json.loads(json.dumps(SECTIONS))
-    *sections, last = key.split(".")
-    target = config
-    for section in sections:
-        target = target[section]
-    target[last] = value
-    return config
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("data.name", "/elsewhere/reviews.csv"),
-        ("data.name", "./reviews.csv/"),
-        ("data.data_dir", "/data"),
-        ("data.text_column", "2"),
-        ("model.weights", "b/start.safetensors"),
-        ("method.options.teacher", "moved"),
-        ("method.options.teacher_run", "renamed"),
-        ("training.device", "cuda:1"),
-        ("training.threads", 4),
-        ("training.checkpoint_seconds", 0.5),
-        ("training.tensorboard", True),
-    ],
-)
-def test_places_and_what_only_watches_do_not_count(key: str, value: Any) -> None:
-    assert run_id(changed(key, value)) == run_id(SECTIONS)
-    assert counted(changed(key, value)) == counted(SECTIONS)
-    assert recipe_hash(changed(key, value)) == recipe_hash(SECTIONS)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("data.name", "own/other.csv"),
-        ("data.fingerprint", "f01"),
-        ("data.split_seed", 1),
-        ("model.weights_hash", "b1"),
-        ("method.options.teacher_hash", "c1"),
-        ("training.lr", 0.2),
-        ("seed", 3),
-    ],
-)
-def test_what_decides_a_result_counts(key: str, value: Any) -> None:
-    assert run_id(changed(key, value)) != run_id(SECTIONS)
-    same_recipe = key in ("data.name", "data.fingerprint", "seed")
-    assert (recipe_hash(changed(key, value)) == recipe_hash(SECTIONS)) == same_recipe
-
-
-def test_a_record_without_nulls_has_the_hash_of_its_run() -> None:
-    assert recipe_hash({**SECTIONS, "training": {"epochs": 7, "lr": 0.1, "clip_norm": None}}) == recipe_hash(SECTIONS)
-
-
-def test_a_folder_of_an_earlier_version_is_found_by_its_configuration(tmp_path: Path) -> None:
-    assert find_run(tmp_path, SECTIONS) == tmp_path / run_id(SECTIONS)
-    run = RunFolder.create(tmp_path, changed("training.threads", 1))
-    older = run.path.rename(tmp_path / f"{run.name[:-8]}01234567")
-    (tmp_path / f"{run.name[:-8]}00000000").mkdir()
-    assert find_run(tmp_path, SECTIONS) == older
-    assert RunFolder.create(tmp_path, SECTIONS).path == older
-    assert find_run(tmp_path, changed("training.lr", 0.2)).name == run_id(changed("training.lr", 0.2))
-
-
-@pytest.mark.parametrize(
-    ("config", "words"),
-    [
-        ({"dataset": "a", "model": "b", "seed": 1}, "The configuration has no 'method'"),
-        ({**CONFIG, "seed": "1"}, "seed is '1'; it must be a whole number"),
-    ],
-)
-def test_a_configuration_without_a_name_is_refused(config: dict[str, Any], words: str) -> None:
-    with pytest.raises(RunError, match=words):
-        run_id(config)
 
 
 def test_create_comes_back_to_the_same_folder(tmp_path: Path) -> None:
-    run = RunFolder.create(tmp_path / "deep" / "runs", CONFIG)
-    again = RunFolder.create(tmp_path / "deep" / "runs", CONFIG)
+    run = begun(tmp_path / "deep" / "runs")
+    again = begun(tmp_path / "deep" / "runs")
     assert again.path == run.path
     assert again.config == CONFIG
     assert not run.finished
     assert run.result is None
     (run.path / "config.json").write_text('{"seed": 4}')
-    with pytest.raises(RunError, match="was changed: it is not the configuration"):
-        RunFolder.create(tmp_path / "deep" / "runs", CONFIG)
+    with pytest.raises(RunError, match=r"config\.json was changed: it is not the configuration"):
+        begun(tmp_path / "deep" / "runs")
 
 
 def test_an_output_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"^Cannot write .*: Not a directory\.$"):
-        RunFolder.create(tmp_path / "file", CONFIG)
+        begun(tmp_path / "file")
     with pytest.raises(RunError, match=r"is not a run: it has no config\.json"):
         RunFolder(tmp_path)
 
 
 def test_history_is_appended_and_cut(tmp_path: Path) -> None:
-    run = RunFolder.create(tmp_path, CONFIG)
+    run = begun(tmp_path)
     assert run.history() == []
     run.rewind([])
     assert not (run.path / "history.jsonl").exists()
@@ -184,7 +54,7 @@ def test_history_is_appended_and_cut(tmp_path: Path) -> None:
 @settings(deadline=None, max_examples=60)  # every line is synced to the disk, however slow it is
 @given(cut=st.integers(min_value=0, max_value=200))
 def test_history_survives_a_crash_at_any_byte(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
-    run = RunFolder.create(tmp_path_factory.mktemp("runs"), CONFIG)
+    run = begun(tmp_path_factory.mktemp("runs"))
     lines = [{"epoch": epoch, "note": "ü" * 20} for epoch in (1, 2, 3)]
     for line in lines:
         run.append_history(line)
@@ -202,14 +72,14 @@ def test_history_survives_a_crash_at_any_byte(tmp_path_factory: pytest.TempPathF
 
 
 def test_a_broken_line_in_the_middle_is_named(tmp_path: Path) -> None:
-    run = RunFolder.create(tmp_path, CONFIG)
+    run = begun(tmp_path)
     (run.path / "history.jsonl").write_text('{"epoch": 1}\n{"epo\n{"epoch": 3}\n')
     with pytest.raises(RunError, match=r"history\.jsonl, line 2, is not a JSON object"):
         run.history()
 
 
 def test_residual_labels_up_to_256_classes_are_kept_whole(tmp_path: Path) -> None:
-    run = RunFolder.create(tmp_path, CONFIG)
+    run = begun(tmp_path)
     assert run.load_residual_labels() is None
     labels = np.random.default_rng(0).random((2, 5, 5))
     run.save_residual_labels([1, 4], labels, ["a", "b", "ç", "<script>", ""])
@@ -224,7 +94,7 @@ def test_residual_labels_up_to_256_classes_are_kept_whole(tmp_path: Path) -> Non
 
 
 def test_residual_labels_of_many_classes_keep_the_largest_of_each_row(tmp_path: Path) -> None:
-    run = RunFolder.create(tmp_path, CONFIG)
+    run = begun(tmp_path)
     size = 300
     labels = np.random.default_rng(0).random((2, size, size)).astype(np.float32)
     run.save_residual_labels([1, 2], labels, [str(i) for i in range(size)])
@@ -239,7 +109,7 @@ def test_residual_labels_of_many_classes_keep_the_largest_of_each_row(tmp_path: 
 
 @pytest.mark.parametrize("size", [4, 260])
 def test_a_recorder_keeps_epochs_and_goes_back(tmp_path: Path, size: int) -> None:
-    run, whole = RunFolder.create(tmp_path, CONFIG), RunFolder.create(tmp_path, {**CONFIG, "seed": 9})
+    run, whole = begun(tmp_path), begun(tmp_path, replace(CONFIG, seed=9))
     classes = [f"class {i}" for i in range(size)]
     labels = np.random.default_rng(0).random((3, size, size)).astype(np.float32)
     recorder = RunRecorder(run, classes)
@@ -266,7 +136,7 @@ def test_a_recorder_keeps_epochs_and_goes_back(tmp_path: Path, size: int) -> Non
 
 
 def test_residual_labels_of_the_wrong_shape_are_refused(tmp_path: Path) -> None:
-    run = RunFolder.create(tmp_path, CONFIG)
+    run = begun(tmp_path)
     with pytest.raises(RunError, match=r"shape \(1, 3, 2\); 1 epochs of 3 classes need \(1, 3, 3\)"):
         run.save_residual_labels([1], np.zeros((1, 3, 2)), "abc")
     with pytest.raises(RunError, match="NaN or infinity"):
@@ -274,7 +144,7 @@ def test_residual_labels_of_the_wrong_shape_are_refused(tmp_path: Path) -> None:
 
 
 def test_predictions_come_back_as_they_were(tmp_path: Path) -> None:
-    run = RunFolder.create(tmp_path, CONFIG)
+    run = begun(tmp_path)
     assert run.load_predictions() is None
     logits = np.random.default_rng(0).normal(size=(4, 3))
     run.save_predictions(
@@ -305,13 +175,13 @@ def test_predictions_come_back_as_they_were(tmp_path: Path) -> None:
     ],
 )
 def test_predictions_that_do_not_fit_are_refused(tmp_path: Path, arguments: dict[str, Any], words: str) -> None:
-    run = RunFolder.create(tmp_path, CONFIG)
+    run = begun(tmp_path)
     with pytest.raises(RunError, match=words):
         run.save_predictions(**{"test_logits": np.zeros((2, 3)), "test_labels": [0, 1], **arguments})
 
 
 def test_a_finished_run_never_changes(tmp_path: Path) -> None:
-    run = RunFolder.create(tmp_path, CONFIG)
+    run = begun(tmp_path)
     run.append_history({"epoch": 1})
     run.write_bytes("checkpoint/state.json", b"{}")
     run.finish(RESULT)
@@ -335,9 +205,9 @@ def test_a_finished_run_never_changes(tmp_path: Path) -> None:
 
 
 def test_a_result_must_be_complete(tmp_path: Path) -> None:
-    run = RunFolder.create(tmp_path, CONFIG)
+    run = begun(tmp_path)
     with pytest.raises(RunError, match=r"has no parameters, metrics, seconds\."):
-        run.finish(CONFIG)
+        run.finish({key: RESULT[key] for key in ("dataset", "model", "method", "seed", "epochs")})
     with pytest.raises(RunError, match="status is 'odd'; it must be one of finished, diverged"):
         run.finish({**RESULT, "status": "odd"})
     with pytest.raises(RunError, match="is diverged and needs a reason"):
@@ -347,13 +217,14 @@ def test_a_result_must_be_complete(tmp_path: Path) -> None:
 
 def test_the_environment_is_recorded_without_importing_torch(tmp_path: Path) -> None:
     code = (
-        "import sys, json; from adaptive_labels.lab.runs import RunFolder;"
-        f"run = RunFolder.create(sys.argv[1], {CONFIG!r}); run.write_environment(['alr', 'train', 'my data']);"
+        "import sys, json; from adaptive_labels.lab.config import RunConfig;"
+        "from adaptive_labels.lab.runs import RunFolder;"
+        "run = RunFolder.create(sys.argv[1], RunConfig()); run.write_environment(['alr', 'train', 'my data']);"
         "assert 'torch' not in sys.modules; print(json.dumps(run.environment))"
     )
     source = next(path for path in sys.path if (Path(path) / "adaptive_labels" / "lab" / "runs").is_dir())
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
+        [sys.executable, "-c", code, str(tmp_path / "run")],
         capture_output=True,
         text=True,
         check=True,

@@ -15,7 +15,7 @@ from training_parts import CLASSES, Bag, Memory, Ragged, Rows, Similarities, blo
 
 from adaptive_labels.lab.config import TrainingConfig
 from adaptive_labels.lab.objectives import Supervised
-from adaptive_labels.lab.runs.integrity import checkpoint_manifests
+from adaptive_labels.lab.runs import integrity
 from adaptive_labels.lab.training.checkpoints import CheckpointError, kept_up_to, read_checkpoint, write_checkpoint
 from adaptive_labels.lab.training.loop import FitResult, Interrupted, fit
 from adaptive_labels.lab.training.progress import SilentReporter
@@ -433,49 +433,6 @@ def test_a_damaged_checkpoint_does_not_change_the_result(tmp_path: Path, capsys:
     assert sorted(recorder.matrices) == [1, 2, 5]
 
 
-def older(folder: Path) -> dict[str, Any]:
-    """The last checkpoint as an earlier version would have left it: its tensors and `state.json`."""
-    first, *others = checkpoint_manifests(folder)
-    content: dict[str, Any] = json.loads(first.read_text())
-    del content["seal"]
-    for path in (first, *others):
-        path.unlink()
-    (folder / "state.json").write_text(json.dumps({"format": 1, **content}))
-    return content
-
-
-def test_a_checkpoint_of_an_earlier_version_is_read_and_then_replaced(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path, 1, {"a": torch.ones(2)}, {"x": 1})
-    older(tmp_path)
-    assert kept_up_to(tmp_path) == "epoch 1"
-    kept = read_checkpoint(tmp_path)
-    assert kept is not None
-    assert kept.plain == {"x": 1}
-    write_checkpoint(tmp_path, 2, {"a": torch.ones(2)}, {})
-    assert names(tmp_path) == ["epoch-2.json", "epoch-2.safetensors"]
-
-
-@pytest.mark.parametrize("content", [b"{", b"[]", b'{"format": 1}', b'{"format": 1, "epoch": 1, "plain": null}'])
-def test_a_broken_checkpoint_of_an_earlier_version_is_set_aside(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "state.json").write_bytes(content)
-    notes: list[str] = []
-    assert read_checkpoint(tmp_path, notes.append) is None
-    assert len(notes) == 1
-    assert names(tmp_path) == ["state.json.damaged"]
-
-
-def test_a_later_format_is_refused_and_left_alone(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path, 1, {}, {})
-    for name, change in (("epoch-1.json", {"seal": {"format": 3, "files": {}}}), ("state.json", {"format": 3})):
-        state = json.loads((tmp_path / "epoch-1.json").read_text())
-        (tmp_path / "epoch-1.json").unlink()
-        (tmp_path / name).write_text(json.dumps(state | change))
-        with pytest.raises(CheckpointError, match=r"was written by a later version .* \(format 3; this one"):
-            read_checkpoint(tmp_path)
-        assert (tmp_path / name).exists()
-        (tmp_path / name).rename(tmp_path / "epoch-1.json")
-
-
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match=f"epoch 1 cannot be written to {tmp_path}/file/checkpoint"):
@@ -498,16 +455,11 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, other: Supervise
 def test_the_seconds_of_all_sittings_are_summed(tmp_path: Path) -> None:
     """A run that went on after an interruption has taken as long as its sittings together."""
 
-    def seconds(epochs: int, before: float | None) -> float:
-        state = {"format": 1, **older(tmp_path)}
-        state["plain"].pop("seconds")  # earlier versions did not write it
-        if before is not None:
-            state["plain"]["seconds"] = before
-        (tmp_path / "state.json").write_text(json.dumps(state))
-        return train(objective_of(), config_with(epochs=epochs), tmp_path, Memory(), SilentReporter()).seconds
-
     first = train(objective_of(), config_with(epochs=2), tmp_path, Memory(), SilentReporter())
-    assert 0 < json.loads((tmp_path / "epoch-2.json").read_text())["plain"]["seconds"] <= first.seconds
-    assert 1000.0 < seconds(4, before=1000.0) < 1100.0
-    of_epochs = sum(record["seconds"] for record in first.history)
-    assert of_epochs < seconds(5, before=None) < 100.0
+    path = tmp_path / "epoch-2.json"
+    content, files = integrity.read_sealed(path)
+    assert 0 < content["plain"]["seconds"] <= first.seconds
+    content["plain"]["seconds"] = 1000.0
+    path.write_text(json.dumps(integrity.seal(content, files)))
+    again = train(objective_of(), config_with(epochs=4), tmp_path, Memory(), SilentReporter())
+    assert 1000.0 < again.seconds < 1100.0

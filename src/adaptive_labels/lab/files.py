@@ -32,32 +32,29 @@ class RunError(UserError):
     """Something about a run folder that the user can put right, in one sentence."""
 
 
-def plain(data: Any, *, keep_non_finite: bool = False, where: str = "") -> Any:
+def plain(data: Any, *, where: str = "") -> Any:
     """Turn ``data`` into what JSON can hold: dicts, lists, strings, numbers, booleans and None.
 
     Tuples become lists, numpy scalars and arrays become numbers and lists, paths become strings. NaN and infinity
-    become None, because JSON has no word for them; ``keep_non_finite`` leaves them as they are.
+    become None, because JSON has no word for them.
     """
     if isinstance(data, np.ndarray | np.generic):
         data = data.tolist()
     if data is None or isinstance(data, bool | int | str):
         return data
     if isinstance(data, float):
-        return data if keep_non_finite or math.isfinite(data) else None
+        return data if math.isfinite(data) else None
     if isinstance(data, Path):
         return str(data)
     if isinstance(data, Mapping):
         for key in data:
             if not isinstance(key, str):
                 raise RunError(f"The key {key!r} at {where or 'the top'} is not a string, as JSON wants.")
-        return {
-            key: plain(value, keep_non_finite=keep_non_finite, where=f"{where}.{key}".lstrip("."))
-            for key, value in data.items()
-        }
+        return {key: plain(value, where=f"{where}.{key}".lstrip(".")) for key, value in data.items()}
     if isinstance(data, set | frozenset):
         data = sorted(data)
     if isinstance(data, Sequence) and not isinstance(data, bytes | bytearray):
-        return [plain(value, keep_non_finite=keep_non_finite, where=f"{where}[{i}]") for i, value in enumerate(data)]
+        return [plain(value, where=f"{where}[{i}]") for i, value in enumerate(data)]
     raise RunError(f"The value at {where or 'the top'} is a {type(data).__name__}, which JSON cannot hold.")
 
 

@@ -16,7 +16,7 @@ Guide = Literal["teacher", "peers", "generations"]
 Registered = TypeVar("Registered", bound=Callable[..., Any])
 
 _NETWORK_OPTIONS = {
-    "teacher": ("teacher", "teacher_run", "teacher_model", "teacher_options"),
+    "teacher": ("teacher", "teacher_model", "teacher_options"),
     "peers": ("peers", "peer_models"),
     "generations": ("generations",),
 }

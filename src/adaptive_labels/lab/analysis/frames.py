@@ -57,7 +57,7 @@ def residuals_of(run: str | Path | RunFolder) -> pd.DataFrame:
     folder = _one_run(run, "residuals_of")
     stored = folder.load_residual_labels()
     if stored is None or not len(stored.epochs):
-        raise RunError(f"{folder.path} has no residual labels; its method, {folder.names.method}, learns none.")
+        raise RunError(f"{folder.path} has no residual labels; its method, {folder.config.method.name}, learns none.")
     labels = np.stack([stored.matrix(position) for position in range(len(stored.epochs))])  # (E, K, K)
     same = consistency(labels)
     return pd.DataFrame(

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeGuard
 
-from adaptive_labels.lab.runs import Predictions, ResidualLabels, RunError, RunFolder, counted, names_of, reference_of
+from adaptive_labels.lab.runs import Predictions, ResidualLabels, RunError, RunFolder, identity_settings, reference_of
 
 METHOD_ORDER = ("baseline", "slr", "alr", "alr-s")
 
 # Settings of the method rather than of the recipe: two runs that differ in these can share a baseline.
 _METHOD_KEYS = ("method.", "training.residual_lr.", "training.residual_weight_decay.", "training.residual_schedule.")
 # Not compared: the seed, and which run or file taught a student, since each seed has a teacher of its own.
-_IGNORED_KEYS = ("seed", "method.options.teacher", "method.options.teacher_hash", "method.options.teacher_run")
+_IGNORED_KEYS = ("seed", "method.options.teacher_hash")
 
 
 @dataclass(frozen=True)
@@ -157,8 +157,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "", joint: str = ".") -> di
 
 def _read(run: RunFolder, reference: bool) -> RunRecord:
     config = run.config
-    names = names_of(config)
-    flat = {key: value for key, value in flatten(counted(config)).items() if key not in _IGNORED_KEYS}
+    flat = {key: value for key, value in flatten(identity_settings(config)).items() if key not in _IGNORED_KEYS}
     options = {key: value for key, value in flat.items() if f"{key}.".startswith(_METHOD_KEYS)}
     status, reason, result = _status(run)
     metrics = {
@@ -169,12 +168,12 @@ def _read(run: RunFolder, reference: bool) -> RunRecord:
         status, reason = "unreadable", "result.json has no test top1"
     return RunRecord(
         run=run,
-        dataset=result.get("dataset", names.dataset),
-        model=result.get("model", names.model),
-        method=names.method,
-        label=names.method,
-        seed=names.seed,
-        epochs=result.get("epochs", names.epochs),
+        dataset=result.get("dataset", config.data.name),
+        model=result.get("model", str(config.model.name)),
+        method=config.method.name,
+        label=config.method.name,
+        seed=config.seed,
+        epochs=result.get("epochs", config.training.epochs),
         settings={key: value for key, value in flat.items() if key not in options},
         options=options,
         status=status,
@@ -206,11 +205,15 @@ def _mark_duplicates(records: list[RunRecord]) -> list[RunRecord]:
             known = first.setdefault(_text([record.settings, record.options, record.seed]), record)
             if known is not record:
                 reason = f"the same configuration and seed as {known.run.path}"
-                if counted(record.run.config) != counted(known.run.config):  # in what is not compared
+                if _teacher(record) != _teacher(known):  # which is not compared
                     reason += ", with another teacher; give the runs of one teacher only"
                 record = replace(record, status="duplicate", reason=reason)
         marked.append(record)
     return marked
+
+
+def _teacher(record: RunRecord) -> Any:
+    return record.run.config.method.options.get("teacher_hash")
 
 
 def _with_labels(records: list[RunRecord]) -> list[RunRecord]:

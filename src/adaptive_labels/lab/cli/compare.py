@@ -176,10 +176,10 @@ def _show_plan(plan: "Plan", what: str) -> None:
 
 def _show_dry(plan: "Plan", as_json: bool) -> None:
     from adaptive_labels.lab.config import to_dict
-    from adaptive_labels.lab.runs import find_run
+    from adaptive_labels.lab.runs import run_path
 
     first, runs = (
-        [{"folder": str(find_run(plan.out, config)), "config": config} for config in map(to_dict, some)]
+        [{"folder": str(run_path(plan.out, config)), "config": to_dict(config)} for config in some]
         for some in (plan.first, plan.configs)
     )
     if as_json:

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from adaptive_labels.lab.runs import RunFolder
 
 Folder = Annotated[Path, argument("DIR", "A run folder, or a folder that holds them.")]
-WITHOUT_HASHES = "an earlier version wrote it without hashes: only that it can be read is known"
 group = add_group("runs", "Run folders: list, check, rm.")
 
 
@@ -60,9 +59,8 @@ def check(
     if as_json:
         show_json(problems)
     else:
-        for path, run in runs.items():
-            whole = "whole" if problems[path] or run.hashes else f"whole, but {WITHOUT_HASHES}"
-            typer.echo(f"{path}: {'; '.join(problems[path]) or whole}")
+        for path, found in problems.items():
+            typer.echo(f"{path}: {'; '.join(found) or 'whole'}")
     if any(problems.values()):
         raise typer.Exit(1)
 

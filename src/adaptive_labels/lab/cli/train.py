@@ -76,14 +76,14 @@ def _lead(config: "RunConfig", out: Path, dry_run: bool, as_json: bool) -> None:
     from adaptive_labels.lab.config import to_dict
     from adaptive_labels.lab.experiments import build
     from adaptive_labels.lab.experiments.teachers import describe, needed_runs
-    from adaptive_labels.lab.runs import RunError, find_run
+    from adaptive_labels.lab.runs import RunError, run_path
     from adaptive_labels.lab.training.precision import check_precision, choose_device
 
     check_precision(config.training.precision, choose_device(config.training.device))
     dataset = build.load_data(config.data, config.model)
     config, reasons = build.resolve_for(config, dataset)
     runs = (*needed_runs(config), config)
-    *needed, folder = (find_run(out, to_dict(run)) for run in runs)
+    *needed, folder = (run_path(out, run) for run in runs)
     if not as_json:
         show_data(dataset, config, (*reasons, *filter(None, [describe(config)])))
     if dry_run and as_json:
@@ -111,10 +111,9 @@ def _lead(config: "RunConfig", out: Path, dry_run: bool, as_json: bool) -> None:
 def _train(runs: Sequence["RunConfig"], out: Path, prepared: "Prepared", quiet: bool) -> dict[str, Any]:
     """Do the last of these runs, and before it those that it learns from, and say so for each; its result."""
     # The loop brings torch's compiler, which takes as long to import as torch itself.
-    from adaptive_labels.lab.config import to_dict
     from adaptive_labels.lab.experiments.plan import is_finished
     from adaptive_labels.lab.experiments.run import execute
-    from adaptive_labels.lab.runs import find_run
+    from adaptive_labels.lab.runs import run_path
     from adaptive_labels.lab.training import processes
     from adaptive_labels.lab.training.progress import SilentReporter, make_reporter
 
@@ -125,7 +124,7 @@ def _train(runs: Sequence["RunConfig"], out: Path, prepared: "Prepared", quiet: 
     if processes.world() > 1:
         say(_sharing(config, prepared, processes.world()))
     for run in () if finished else runs[:-1]:
-        folder = find_run(out, to_dict(run))
+        folder = run_path(out, run)
         if run in missing:
             say(f"First the run to learn from: {run.method.name}, {run.model.name}, into {folder}.")
             execute(run, prepared, out, SilentReporter() if quiet else make_reporter(sys.stdout), sys.argv)

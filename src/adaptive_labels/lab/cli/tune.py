@@ -70,7 +70,7 @@ def _show(runs: list["RunFolder"], option: str, method: str, as_json: bool) -> N
     by_value: dict[float, list[dict[str, Any]]] = defaultdict(list)
     for run in runs:
         if run.result is not None and run.result["status"] == "finished":
-            by_value[run.config["method"]["options"][option]].append(run.result["metrics"])
+            by_value[run.config.method.options[option]].append(run.result["metrics"])
     if not by_value:  # `carry_out` says why, and ends with status 1
         typer.echo("alr: no trial finished", err=True)
         if as_json:

@@ -14,9 +14,9 @@ import copy
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Literal, get_type_hints
 
 from adaptive_labels.errors import UserError, did_you_mean
@@ -41,13 +41,26 @@ _DEVICE = Rule("auto, cpu, mps, cuda or cuda:N", lambda x: re.fullmatch(r"auto|c
 _NAME = Rule("a name or a path, not an empty text", lambda x: x.strip() != "")
 
 
-def _setting(default: Any, rule: Rule | None = None, **marks: bool) -> Any:
+def _setting(
+    default: Any, rule: Rule | None = None, *, chosen: bool = False, identity: bool | Callable[[Any], Any] = True
+) -> Any:
     """A field with a rule.
 
     chosen: the data chooses it unless it is given.
-    later: it came with a later version. At its default it is left out of what names a run, so that old names stay.
+    identity: whether it says which run this is, or what of it does. The machine, the places of files, logs and
+        checkpoints say nothing: threads and devices round differently, but the experiment is the same.
     """
-    return field(default=default, metadata={"rule": rule, **marks})
+    return field(default=default, metadata={"rule": rule, "chosen": chosen, "identity": identity})
+
+
+def _last_part(name: str | None) -> str | None:
+    """Of a path the last part: a run is the same wherever its files are."""
+    return name and (PurePath(name.replace("\\", "/")).name or name)
+
+
+def _without_paths(options: dict[str, Any]) -> dict[str, Any]:
+    """Options without the paths of files whose hashes stand beside them."""
+    return {name: value for name, value in options.items() if not options.get(f"{name}_hash")}
 
 
 @dataclass(frozen=True)
@@ -55,19 +68,20 @@ class DataConfig(Section, prefix="data."):
     """Which examples a run sees: a data set's name or a path, how to read it, how to split and disturb it.
 
     train_fraction: the share of each class that is kept in train, once validation and test are split off.
-    fingerprint: a hash of the content, filled in when the data is read, so that changed data is another run.
+    fingerprint: a hash of the content, filled in when the data is read, so that changed data is another run. How a
+        table is read shows in its content.
     """
 
-    name: str = _setting("towns", _NAME)
-    data_dir: str | None = None
+    name: str = _setting("towns", _NAME, identity=_last_part)
+    data_dir: str | None = _setting(None, identity=False)
     split_seed: int = _setting(0, _SEED)
     train_fraction: float = _setting(1.0, _SHARE)
-    text_column: str | None = None
-    label_column: str | None = None
+    text_column: str | None = _setting(None, identity=False)
+    label_column: str | None = _setting(None, identity=False)
     image_size: int | None = _setting(None, _AT_LEAST_ONE)
-    skip_unreadable: bool = False
-    drop_unlabelled: bool = False
-    min_per_class: int | None = _setting(None, _AT_LEAST_ONE)
+    skip_unreadable: bool = _setting(False, identity=False)
+    drop_unlabelled: bool = _setting(False, identity=False)
+    min_per_class: int | None = _setting(None, _AT_LEAST_ONE, identity=False)
     label_noise: float = _setting(0.0, _FRACTION)
     noise_seed: int = _setting(0, _SEED)
     fingerprint: str | None = _setting(None, chosen=True)
@@ -81,18 +95,21 @@ class ModelConfig(Section, prefix="model."):
     weights_hash: of that file's content, filled in when it is read, so that other weights are another run.
     """
 
-    name: str | None = _setting(None, _NAME, chosen=True)
+    name: str | None = _setting(None, _NAME, chosen=True, identity=_last_part)
     options: dict[str, Any] = field(default_factory=dict)
-    weights: str | None = _setting(None, _NAME, later=True)
-    weights_hash: str | None = _setting(None, later=True)
+    weights: str | None = _setting(None, _NAME, identity=False)
+    weights_hash: str | None = None
 
 
 @dataclass(frozen=True)
 class MethodConfig(Section, prefix="method."):
-    """Which label regularisation: its registered name and its own options."""
+    """Which label regularisation: its registered name and its own options.
+
+    An option that names a file or a folder does not say which run this is; its hash, in the option NAME_hash, does.
+    """
 
     name: str = _setting("baseline", _NAME)
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict, metadata={"identity": _without_paths})
 
 
 @dataclass(frozen=True)
@@ -113,11 +130,11 @@ class TrainingConfig(Section, prefix="training."):
     residual_schedule: whether the criterion's rate follows the network's schedule, or stays constant.
     channels_last: a layout in which convolutions are often faster (15 to 35% for the narrow networks on a CPU). It is
         off by default: torch 2.13 on a CPU aborts in it for images as small as 8×8.
-    log: the trackers that are told of the run while it is trained; "tensorboard" is `tensorboard = true`.
+    log: the trackers that are told of the run while it is trained.
     compile: run the networks through `torch.compile` in training steps. It rounds differently, so such a run has a
-        name of its own, as with channels_last. (`device` and `threads` do not count: see `runs.identity`.)
+        name of its own, as with channels_last.
     sync_batchnorm: with several processes, batch normalisation by the whole batch instead of by each process's share.
-    checkpoint_seconds: a checkpoint is written within an epoch when the last one is so old; it does not count either.
+    checkpoint_seconds: a checkpoint is written within an epoch when the last one is so old.
     """
 
     epochs: int | None = _setting(None, _AT_LEAST_ONE, chosen=True)
@@ -137,7 +154,7 @@ class TrainingConfig(Section, prefix="training."):
     accumulate: int = _setting(1, _AT_LEAST_ONE)
     ema: float | None = _setting(None, _BELOW_ONE)
     precision: Literal["32", "bf16-mixed", "16-mixed"] = "32"
-    device: str = _setting("auto", _DEVICE)
+    device: str = _setting("auto", _DEVICE, identity=False)
     class_weights: Literal["none", "balanced"] = "none"
     early_stop: int | None = _setting(None, _AT_LEAST_ONE)
     augment: bool | None = _setting(None, chosen=True)
@@ -145,16 +162,15 @@ class TrainingConfig(Section, prefix="training."):
     residual_lr: float | None = _setting(None, _POSITIVE, chosen=True)
     residual_weight_decay: float = _setting(0.0, _NOT_NEGATIVE)
     residual_schedule: Literal["network", "constant"] = "network"
-    tensorboard: bool = False
-    log: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = _setting((), later=True)
-    threads: int | None = _setting(None, _THREADS)
-    compile: bool = _setting(False, later=True)
-    bias_lr: float = _setting(1.0, _POSITIVE, later=True)
-    flip: Literal["random", "alternating", "none"] = _setting("random", later=True)
-    translate: int | None = _setting(None, _COUNT, later=True)
-    cutout: int = _setting(0, _COUNT, later=True)
-    sync_batchnorm: bool = _setting(False, later=True)
-    checkpoint_seconds: float = _setting(60.0, _NOT_NEGATIVE, later=True)
+    log: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = _setting((), identity=False)
+    threads: int | None = _setting(None, _THREADS, identity=False)
+    compile: bool = False
+    bias_lr: float = _setting(1.0, _POSITIVE)
+    flip: Literal["random", "alternating", "none"] = _setting("random")
+    translate: int | None = _setting(None, _COUNT)
+    cutout: int = _setting(0, _COUNT)
+    sync_batchnorm: bool = False
+    checkpoint_seconds: float = _setting(60.0, _NOT_NEGATIVE, identity=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -179,7 +195,7 @@ class RunConfig(Section):
     method: MethodConfig = field(default_factory=MethodConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
     seed: int = _setting(0, _SEED)
-    plugin_hash: str | None = _setting(None, later=True)
+    plugin_hash: str | None = None
 
 
 _SECTIONS = {name: kind for name, kind in get_type_hints(RunConfig).items() if dataclasses.is_dataclass(kind)}
@@ -198,7 +214,7 @@ def to_dict(config: Any) -> dict[str, Any]:
         value = getattr(config, item.name)
         if dataclasses.is_dataclass(value):
             values[item.name] = to_dict(value)
-        elif not item.metadata.get("later") or value != item.default:
+        else:
             values[item.name] = list(value) if isinstance(value, tuple) else copy.deepcopy(value)
     return values
 

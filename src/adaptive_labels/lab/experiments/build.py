@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from adaptive_labels.errors import UserError, did_you_mean
-from adaptive_labels.lab.config import ConfigError, DataConfig, ModelConfig, RunConfig, changed, from_dict, resolve
+from adaptive_labels.lab.config import ConfigError, DataConfig, ModelConfig, RunConfig, changed, resolve
 from adaptive_labels.lab.data import (
     DATASETS,
     DataError,
@@ -383,7 +383,7 @@ def has_batch_norm(config: RunConfig, prepared: Prepared) -> bool:
 
 def load_network(run: RunFolder) -> tuple[nn.Module, Encoder, tuple[str, ...]]:
     """The network of a finished run with its weights, how it reads its inputs, and its classes."""
-    config, path = from_dict(run.config), run.checked("encoder.json")
+    config, path = run.config, run.checked("encoder.json")
     if config.model.name is None:
         raise RunError(f"{run.path / 'config.json'} names no model.")
     if config.plugin_hash is not None:

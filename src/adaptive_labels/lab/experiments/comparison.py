@@ -51,7 +51,7 @@ from adaptive_labels.lab.experiments.reference import ensure_reference, seconds_
 from adaptive_labels.lab.experiments.run import execute, execute_job
 from adaptive_labels.lab.experiments.trackers import check_trackers, log_groups
 from adaptive_labels.lab.machine import usable_cores
-from adaptive_labels.lab.runs import RunError, RunFolder, find_run, remove, tidy
+from adaptive_labels.lab.runs import RunError, RunFolder, remove, run_path, tidy
 
 DEFAULT_METHODS = ("baseline", "slr", "alr", "alr-s")
 DEFAULT_SEEDS = 3
@@ -203,11 +203,11 @@ def run_plan(
             if not late or plan.budget is None or plan.budget.left <= 0 or plan.configs[0].training.epochs == 1:
                 break
             for run, _ in late:
-                remove(RunFolder(find_run(plan.out, to_dict(run))))
+                remove(RunFolder(run_path(plan.out, run)))
             plan = budgets.replanned(plan, late)
             budgets.keep_choice(plan)
     finished = [config for config in plan.configs if is_finished(plan.out, config)]
-    runs = [RunFolder(find_run(plan.out, to_dict(config))) for config in finished]
+    runs = [RunFolder(run_path(plan.out, config)) for config in finished]
     for done in runs:  # a process that was ended just after the result may have left something in the folder
         with suppress(RunError):  # such a run is whole, also where it cannot be written to
             tidy(done)

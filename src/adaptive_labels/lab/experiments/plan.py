@@ -10,7 +10,7 @@ from typing import Any
 from adaptive_labels.lab.config import RunConfig, to_dict
 from adaptive_labels.lab.data import Dataset
 from adaptive_labels.lab.experiments import teachers
-from adaptive_labels.lab.runs import find_run, run_id
+from adaptive_labels.lab.runs import run_id, run_path
 
 IMPORT_SECONDS = 3.0  # what a new process takes to start and to import torch
 
@@ -138,12 +138,12 @@ def with_needed(configs: Iterable[RunConfig]) -> dict[str, RunConfig]:
 
 def name_of_run(config: RunConfig) -> str:
     """The name of a configuration's run."""
-    return run_id(to_dict(config))
+    return run_id(config)
 
 
 def is_finished(out: Path, config: RunConfig) -> bool:
     """Whether a configuration's run is there, whole."""
-    return (find_run(out, to_dict(config)) / "result.json").exists()
+    return (run_path(out, config) / "result.json").exists()
 
 
 def cost_key(config: RunConfig) -> str:

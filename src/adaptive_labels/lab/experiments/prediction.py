@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from adaptive_labels.lab.config import from_dict
 from adaptive_labels.lab.data import TableRows
 from adaptive_labels.lab.data.encoders.columns import ColumnEncoder
 from adaptive_labels.lab.data.encoders.images import ImageEncoder
@@ -49,7 +48,7 @@ class Predictor:
         network = build.load_network(run)
         columns = (run.result or {}).get("text_columns")
         trained_on = tuple(map(str, columns)) if isinstance(columns, list) else ()
-        return cls(*network, temperature, from_dict(run.config).data.text_column, trained_on)
+        return cls(*network, temperature, run.config.data.text_column, trained_on)
 
     def read(self, inputs: Sequence[str], standard_input: TextIO) -> tuple[list[str], list[str] | Tensor | TableRows]:
         """What command-line inputs stand for: names to show, and the texts, images or rows themselves.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from adaptive_labels.lab.config import RunConfig, to_dict
+from adaptive_labels.lab.config import RunConfig
 from adaptive_labels.lab.data import Dataset, Examples, ImageFiles
 from adaptive_labels.lab.data.encoders.embeddings import Pretrained, Vectors
 from adaptive_labels.lab.experiments import build
@@ -55,7 +55,7 @@ def ensure_reference(config: RunConfig, dataset: Dataset, out: Path, seconds: fl
         return "There is no reference row: the time budget has no room for it."
     encoder = build.make_encoder(config, dataset)
     features = config.model.name if dataset.kind == "image" and isinstance(encoder, Pretrained) else None
-    path = reference_path(out, to_dict(config), features)
+    path = reference_path(out, config.data, features)
     if read_reference(path) is None:
         try:
             import sklearn  # noqa: F401

@@ -24,7 +24,7 @@ from adaptive_labels.lab.experiments.mistakes import example_mistakes
 from adaptive_labels.lab.experiments.trackers import tell_result, tracked
 from adaptive_labels.lab.models import file_hash
 from adaptive_labels.lab.objectives import Objective
-from adaptive_labels.lab.runs import RunFolder, RunRecorder, find_run, run_id, tidy
+from adaptive_labels.lab.runs import RunFolder, RunRecorder, run_id, run_path, tidy
 from adaptive_labels.lab.training import processes
 from adaptive_labels.lab.training.evaluation import predict_logits, predicted_batches
 from adaptive_labels.lab.training.loop import FitResult, Interrupted, fit
@@ -56,7 +56,7 @@ def execute(
     if needed is not None:
         execute(needed, prepared, out, SilentReporter(), command)
     taught_by, teacher = processes.from_first(lambda: _open_teacher(config, out))
-    run = processes.from_first(lambda: RunFolder.create(out, to_dict(config)))
+    run = processes.from_first(lambda: RunFolder.create(run_path(out, config), config))
     lock = run.lock()
     with _ONE_AT_A_TIME:
         processes.from_first(lock.acquire)
@@ -98,9 +98,9 @@ def execute(
 
 def _finished(config: RunConfig, out: Path) -> RunFolder | None:
     """The run of a configuration, tidied, if it is finished."""
-    if not (find_run(out, to_dict(config)) / "result.json").exists():
+    if not (run_path(out, config) / "result.json").exists():
         return None
-    run = RunFolder.create(out, to_dict(config))
+    run = RunFolder.create(run_path(out, config), config)
     tidy(run)
     return run
 

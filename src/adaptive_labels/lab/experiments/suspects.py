@@ -17,7 +17,6 @@ from adaptive_labels.lab.analysis.suspects import (
     label_scores,
     suggested_labels,
 )
-from adaptive_labels.lab.config import from_dict
 from adaptive_labels.lab.data import DataError, Dataset, Examples, Pretrained
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.mistakes import shown_input
@@ -60,7 +59,7 @@ def find_suspects(
 
 def training_data(run: RunFolder, data: str | Path | None = None) -> Dataset:
     """The data set that a run was trained on, read again; a `RunError` if it is gone or has changed."""
-    whole = from_dict(run.config)
+    whole = run.config
     config = whole.data
     if data is not None:
         config = dataclasses.replace(config, name=str(data))
@@ -118,8 +117,8 @@ def _ranked(
     return Suspects(
         run=run.name,
         dataset=dataset.name,
-        method=run.names.method,
-        seed=run.names.seed,
+        method=run.config.method.name,
+        seed=run.config.seed,
         fingerprint=dataset.fingerprint,
         ranked_by=score,
         examples=len(train),

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from adaptive_labels.errors import UserError
-from adaptive_labels.lab.config import ConfigError, MethodConfig, ModelConfig, RunConfig, from_dict, to_dict
+from adaptive_labels.lab.config import ConfigError, MethodConfig, ModelConfig, RunConfig
 from adaptive_labels.lab.data import Dataset, encoder_options
 from adaptive_labels.lab.files import plain, read_json
 from adaptive_labels.lab.models import find_model
 from adaptive_labels.lab.models.weights import file_hash
-from adaptive_labels.lab.runs import RunError, RunFolder, find_run, run_id
+from adaptive_labels.lab.runs import RunError, RunFolder, run_path
 from adaptive_labels.lab.words import few
 from adaptive_labels.losses.registry import METHODS, find_method
 from adaptive_labels.plugins import in_session_only
@@ -74,9 +74,8 @@ def _settled_teacher(config: RunConfig) -> dict[str, Any]:
             if other in options:
                 raise ConfigError(f"{_OPTIONS}{other} is of a teacher to be trained, but teacher names a finished run")
         return {}
-    for own in ("teacher_run", "teacher_hash"):
-        if own in options:
-            raise ConfigError(f"{_OPTIONS}{own} is written down by the run itself; give teacher=FOLDER")
+    if "teacher_hash" in options:
+        raise ConfigError(f"{_OPTIONS}teacher_hash is written down by the run itself; give teacher=FOLDER")
     name: Any = options.get("teacher_model", config.model.name)
     given = options.get("teacher_options", {})
     _check_model(name, "teacher_model")
@@ -158,7 +157,7 @@ def check_reachable(configs: Iterable[RunConfig]) -> None:
 def teacher_model(config: RunConfig) -> ModelConfig | None:
     """The network that a settled configuration learns from, or None."""
     if (given := _given_teacher(config)) is not None:
-        return from_dict(RunFolder(given).config).model
+        return RunFolder(given).config.model
     needed = needed_run(config)
     return None if needed is None else needed.model
 
@@ -172,7 +171,7 @@ def teacher_run(config: RunConfig, out: Path) -> RunFolder | None:
     needed = needed_run(config)
     if needed is None:
         return None
-    return _finished_teacher(find_run(out, to_dict(needed)), f"{config.method.name} learns from another run: ")
+    return _finished_teacher(run_path(out, needed), f"{config.method.name} learns from another run: ")
 
 
 def describe(config: RunConfig) -> str | None:
@@ -186,7 +185,7 @@ def describe(config: RunConfig) -> str | None:
         words = f"the last of {options['generations']} generations after the baseline; those before it are runs of "
         words += "their own, trained first"
     elif "teacher" in options:
-        words = f"the teacher is {options['teacher_run']}"
+        words = f"the teacher is {Path(options['teacher']).name}"
     else:
         same = ModelConfig(options["teacher_model"], options["teacher_options"]) == config.model
         whom = "a network like the student" if same else f"a {options['teacher_model']}"
@@ -195,7 +194,7 @@ def describe(config: RunConfig) -> str | None:
 
 
 def check_teacher(config: RunConfig, dataset: Dataset, encoder: Mapping[str, Any]) -> RunConfig:
-    """Check that a teacher given by its folder knows this data, and write down which run it is.
+    """Check that a teacher given by its folder knows this data, and write down the hash of its weights.
 
     ``encoder`` is how the student reads its inputs, as plain data: a teacher must read them the same way.
     """
@@ -211,12 +210,11 @@ def check_teacher(config: RunConfig, dataset: Dataset, encoder: Mapping[str, Any
         )
     except (KeyError, TypeError) as error:
         raise ConfigError(f"{_TEACHER}: {run.path / 'encoder.json'} does not say how inputs are read") from error
-    data = run.config.get("data")
     differing = sorted(key for key in {*stored, *here} if stored.get(key) != here.get(key))
     problem = None
     if classes != dataset.classes:
         problem = f"knows other classes ({_few(classes)}) than {dataset.name} has ({_few(dataset.classes)})"
-    elif not isinstance(data, dict) or data.get("fingerprint") != dataset.fingerprint:
+    elif run.config.data.fingerprint != dataset.fingerprint:
         problem = (
             f"was trained on other data or another split than {dataset.name} is here, so that it may have seen what "
             "the student is tested on; train a teacher on the same data"
@@ -228,8 +226,8 @@ def check_teacher(config: RunConfig, dataset: Dataset, encoder: Mapping[str, Any
         )
     if problem is not None:
         raise ConfigError(f"{_TEACHER}: {run.path} {problem}")
-    found = {"teacher_run": run_id(run.config), "teacher_hash": _teacher_hash(run, config)}
-    return with_method(config, config.method.name, {**config.method.options, **found})
+    options = {**config.method.options, "teacher_hash": _teacher_hash(run, config)}
+    return with_method(config, config.method.name, options)
 
 
 def finished_run(path: Path, purpose: str) -> RunFolder:

@@ -20,8 +20,8 @@ import numpy as np
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab.analysis import summarise
 from adaptive_labels.lab.analysis.records import flatten
-from adaptive_labels.lab.config import ConfigError, RunConfig, to_dict
-from adaptive_labels.lab.runs import RunFolder, names_of, recipe_hash
+from adaptive_labels.lab.config import RunConfig, to_dict
+from adaptive_labels.lab.runs import RunFolder, recipe_hash
 from adaptive_labels.lab.training.progress import warn
 from adaptive_labels.lab.training.recorders import Recorder
 from adaptive_labels.lab.words import counted, first_line
@@ -218,18 +218,10 @@ class TrackingRecorder:
 def tracked(recorder: Recorder, config: RunConfig, run: RunFolder) -> Recorder:
     """The recorder, with the trackers of the configuration around it."""
     check_installed(config.training.log)
-    names = {*config.training.log}
-    if config.training.tensorboard:
-        if importlib.util.find_spec("tensorboard") is None:
-            raise ConfigError(
-                "training.tensorboard is true, but TensorBoard is not installed: "
-                "pip install 'adaptive-labels[tensorboard]', or set it to false"
-            )
-        names.add("tensorboard")
     key = hashlib.sha256(str(run.path.absolute()).encode()).hexdigest()[:16]
-    settings, group = flatten(to_dict(config)), group_of(to_dict(config))
+    settings, group = flatten(to_dict(config)), group_of(config)
     known = Tracked(run.name, key, group, _project(config), run.path.parent, settings)
-    for name in sorted(names):
+    for name in sorted(config.training.log):
         recorder = TrackingRecorder(recorder, name, known)
     return recorder
 
@@ -267,10 +259,9 @@ def _project(config: RunConfig) -> str:
     return Path(config.data.name).expanduser().resolve().stem
 
 
-def group_of(config: Mapping[str, Any]) -> str:
+def group_of(config: RunConfig) -> str:
     """The name of the runs that differ from this one in their seed only."""
-    names = names_of(config)
-    return f"{Path(names.dataset).stem}-{names.model}-{names.method}-{recipe_hash(config)[:8]}"
+    return f"{Path(config.data.name).stem}-{config.model.name}-{config.method.name}-{recipe_hash(config)[:8]}"
 
 
 def log_groups(config: RunConfig, runs: Sequence[RunFolder]) -> None:
@@ -282,7 +273,7 @@ def log_groups(config: RunConfig, runs: Sequence[RunFolder]) -> None:
     for (group, members), name in ((item, name) for item in groups.items() for name in config.training.log):
         out = members[0].path.parent
         key = hashlib.sha256(f"{out.absolute()} {group}".encode()).hexdigest()[:16]
-        title = f"{members[0].names.method}, {counted(len(members), 'seed')}"
+        title = f"{members[0].config.method.name}, {counted(len(members), 'seed')}"
         try:
             tracker = TRACKERS[name](Tracked(title, key, group, _project(config), out, is_group=True), 0)
             histories = [[_figures(record) for record in run.history()] for run in members]

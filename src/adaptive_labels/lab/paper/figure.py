@@ -106,7 +106,7 @@ def read_heat_maps(run: RunFolder, paper: PaperFigure) -> HeatMaps:
     if stored is None:
         raise StudyError(f"{run.path} has no residual labels")
     accuracies = {record["epoch"]: record["train_accuracy"] for record in run.history()}
-    return _heat_maps(stored, accuracies, Path(run.names.dataset).name, paper)  # of the user's own images the folder
+    return _heat_maps(stored, accuracies, Path(run.config.data.name).name, paper)  # of the user's own images the folder
 
 
 def _heat_maps(stored: ResidualLabels, accuracies: Mapping[int, float], data: str, paper: PaperFigure) -> HeatMaps:

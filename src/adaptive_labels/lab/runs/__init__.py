@@ -10,12 +10,10 @@ from adaptive_labels.lab.runs.arrays import Predictions as Predictions, Residual
 from adaptive_labels.lab.runs.catalogue import check as check, list_runs as list_runs, remove as remove, tidy as tidy
 from adaptive_labels.lab.runs.folder import RunFolder as RunFolder, RunRecorder as RunRecorder
 from adaptive_labels.lab.runs.identity import (
-    RunNames as RunNames,
-    counted as counted,
-    find_run as find_run,
-    names_of as names_of,
+    identity_settings as identity_settings,
     recipe_hash as recipe_hash,
     run_id as run_id,
+    run_path as run_path,
 )
 from adaptive_labels.lab.runs.lock import LockedError as LockedError, RunLock as RunLock
 from adaptive_labels.lab.runs.reference import (

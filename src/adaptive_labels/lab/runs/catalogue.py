@@ -29,10 +29,7 @@ def list_runs(dirs: str | Path | Iterable[str | Path]) -> list[RunFolder]:
 
 
 def check(run: RunFolder) -> list[str]:
-    """What is wrong with a run, one sentence per problem; an empty list means that every byte is what was written.
-
-    Of a run that an earlier version wrote without hashes, only what can be read is known.
-    """
+    """What is wrong with a run, one sentence per problem; an empty list means that every byte is what was written."""
     problems: list[str] = []
 
     def read(of: Callable[[], Any]) -> Any:
@@ -41,7 +38,7 @@ def check(run: RunFolder) -> list[str]:
         except UserError as error:
             problems.append(str(error).replace(f"{run.path}{os.sep}", ""))
 
-    names, history, result = read(lambda: run.names), read(run.history), read(lambda: run.result)
+    config, history, result = read(lambda: run.config), read(run.history), read(lambda: run.result)
     for of in (lambda: run.environment, run.load_residual_labels, run.load_predictions, lambda: run.examples):
         read(of)
     if not (run.path / "environment.json").exists():
@@ -52,7 +49,7 @@ def check(run: RunFolder) -> list[str]:
         for manifest in integrity.checkpoint_manifests(run.path / "checkpoint"):
             read(functools.partial(integrity.verify_checkpoint, manifest))
     elif result is not None:
-        problems.extend(_result_problems(run, result, names and names.epochs, history))
+        problems.extend(_result_problems(run, result, config and config.training.epochs, history))
         for name in sorted(run.hashes or {}):
             read(functools.partial(run.checked, name))
     if litter:
@@ -97,8 +94,7 @@ def remove(run: RunFolder) -> None:
 
 
 def _unfinished(run: RunFolder, epochs: int) -> str:
-    holder, checkpoints = run.lock().holder(), run.path / "checkpoint"
-    kept = integrity.checkpoint_manifests(checkpoints) or (checkpoints / "state.json").exists()
+    holder, kept = run.lock().holder(), integrity.checkpoint_manifests(run.path / "checkpoint")
     again = f"the same command {'goes on from its checkpoint' if kept else 'starts it again'}"
     state = f"it is being written by {holder}" if holder else again
     return f"unfinished after {counted(epochs, 'epoch')}: {state}."
@@ -109,8 +105,6 @@ def _result_problems(
 ) -> Iterator[str]:
     if result["status"] != "finished":
         return
-    if run.hashes is None and not (run.path / "model.safetensors").exists():
-        yield "model.safetensors is missing, although the run is finished."
     if epochs is not None and isinstance(result.get("epochs"), int):
         epochs = min(epochs, result["epochs"])  # a run may stop early on purpose, and then says so
     if history is not None and epochs is not None and len(history) < epochs:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from adaptive_labels.lab.config import ConfigError, RunConfig, from_dict, to_dict
 from adaptive_labels.lab.files import (
     RunError,
     append_line,
@@ -23,7 +24,7 @@ from adaptive_labels.lab.files import (
 )
 from adaptive_labels.lab.runs import arrays, integrity
 from adaptive_labels.lab.runs.environment import describe_environment
-from adaptive_labels.lab.runs.identity import RunNames, counted, find_run, names_of
+from adaptive_labels.lab.runs.identity import identity_settings
 from adaptive_labels.lab.runs.lock import RunLock
 
 STATUSES = ("finished", "diverged")
@@ -45,8 +46,8 @@ def result_problems(result: Mapping[str, Any]) -> list[str]:
     problems, missing = [], [key for key in _RESULT_TYPES if key not in result]
     if missing:
         problems.append(f"has no {', '.join(missing)}")
-    if result["status"] not in STATUSES:
-        problems.append(f"has the status {result['status']!r}, which is not one of {', '.join(STATUSES)}")
+    if result.get("status") not in STATUSES:
+        problems.append(f"has the status {result.get('status')!r}, which is not one of {', '.join(STATUSES)}")
     for key, kind in {**_RESULT_TYPES, "reason": (str, type(None))}.items():
         if key in result and (not isinstance(result[key], kind) or isinstance(result[key], bool)):
             problems.append(f"has a {type(result[key]).__name__} as its {key}")
@@ -68,16 +69,14 @@ class RunFolder:
             raise RunError(f"{self.path} is not a run: it has no config.json.")
 
     @classmethod
-    def create(cls, out: str | Path, config: Mapping[str, Any]) -> "RunFolder":
-        """Make the folder for ``config`` under ``out``, or open the one an earlier call made."""
-        path = find_run(out, config)
+    def create(cls, path: str | Path, config: RunConfig) -> "RunFolder":
+        """Make the folder of a run, or open the one an earlier call made; ``path`` is what `run_path` gave."""
+        path = Path(path)
         _make_folder(path)
         if not (path / "config.json").exists():
-            write_json(path / "config.json", config)
+            write_json(path / "config.json", to_dict(config))
         run = cls(path)
-        if not run.finished and (environment := run.environment) is not None:
-            integrity.check_format(path / "environment.json", environment.get("format"))
-        if counted(run.config) != counted(config):
+        if identity_settings(run.config) != identity_settings(config):
             raise RunError(f"{path / 'config.json'} was changed: it is not the configuration the run is named by.")
         return run
 
@@ -90,17 +89,16 @@ class RunFolder:
         return self.path.name
 
     @property
-    def config(self) -> dict[str, Any]:
+    def config(self) -> RunConfig:
         """The whole resolved configuration; also of a run whose result is damaged, so that it can be named."""
         hashes = None
         with contextlib.suppress(RunError):
             hashes = self.hashes
-        return integrity.read_object(self._verified("config.json", hashes))
-
-    @property
-    def names(self) -> RunNames:
-        """Data set, model, method, seed and epochs, out of the configuration."""
-        return names_of(self.config)
+        path = self._verified("config.json", hashes)
+        try:
+            return from_dict(integrity.read_object(path))
+        except ConfigError as error:
+            raise RunError(f"{path} is not the configuration of a run: {error}.") from error
 
     @property
     def environment(self) -> dict[str, Any] | None:
@@ -122,7 +120,7 @@ class RunFolder:
         """The content of ``result.json`` without its seal, or None while the run is unfinished."""
         if not self.finished:
             return None
-        result = {"status": "finished", "reason": None, **self._sealed().content}
+        result = self._sealed().content
         problems = result_problems(result)
         if problems:
             raise RunError(f"{self.path / 'result.json'} {' and '.join(problems)}.")
@@ -130,7 +128,7 @@ class RunFolder:
 
     @property
     def hashes(self) -> dict[str, str] | None:
-        """The SHA-256 of each file; None while the run is unfinished, or if an earlier version wrote it."""
+        """The SHA-256 of each file; None while the run is unfinished."""
         return self._sealed().files if self.finished else None
 
     def checked(self, name: str) -> Path:
@@ -172,8 +170,7 @@ class RunFolder:
 
     def write_environment(self, command: str | Sequence[str], processes: int = 1) -> None:
         """Record versions, hardware, processes, command, date and commit; what cannot be found out is null."""
-        found = {**describe_environment(command), "processes": processes}
-        self.write_json("environment.json", {"format": integrity.FORMAT, **found})
+        self.write_json("environment.json", {**describe_environment(command), "processes": processes})
 
     def write_json(self, name: str, data: Any) -> None:
         """Write a further JSON file into the folder, atomically."""
@@ -246,16 +243,7 @@ class RunFolder:
 
     def _sealed(self) -> integrity.Sealed:
         with self._advice():
-            found = integrity.read_sealed(self.path / "result.json")
-            if found.files is None and self._has_hashes():
-                raise integrity.DamagedError(f"{self.path / 'result.json'} is damaged: its seal is gone.")
-        return found
-
-    def _has_hashes(self) -> bool:
-        """Whether the version that began this run writes hashes at its end."""
-        with contextlib.suppress(RunError):
-            return "format" in integrity.read_object(self.path / "environment.json")
-        return False
+            return integrity.read_sealed(self.path / "result.json")
 
     @contextlib.contextmanager
     def _advice(self) -> Iterator[None]:

@@ -1,7 +1,7 @@
 """Check that files are unchanged since they were written; hashes of files are made and compared here only.
 
-A *sealed* file is a JSON object that is written after the files it describes. Its key ``seal`` holds the ``format``,
-the SHA-256 of each of those ``files``, and ``sha256``, that of the object's own other content.
+A *sealed* file is a JSON object that is written after the files it describes. Its key ``seal`` holds the SHA-256 of
+each of those ``files``, and ``sha256``, that of the object's own other content.
 """
 
 import functools
@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 from adaptive_labels.lab.files import RunError, file_hash, read_json
 
-FORMAT = 2  # of run folders and of checkpoints; 1 had no hashes
 SEAL = "seal"
 _CHECKPOINT = re.compile(r"epoch-([0-9]+)(?:-step-([0-9]+))?")
 # A file changed this shortly before it was hashed may change again within one tick of the file system's clock.
@@ -26,32 +25,25 @@ class DamagedError(RunError):
     """A file that is not what was written."""
 
 
-class LaterFormatError(RunError):
-    """A file that a later version of this package has written."""
-
-
 class Sealed(NamedTuple):
-    """A sealed file's own content, and the hashes it holds; None if an earlier version wrote it without."""
+    """A sealed file's own content, and the hashes it holds."""
 
     content: dict[str, Any]
-    files: dict[str, str] | None
+    files: dict[str, str]
 
 
 def seal(content: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, Any]:
     """Plain data with a seal that holds the hashes of ``files``."""
-    body = {**content, SEAL: {"format": FORMAT, "files": dict(files)}}
+    body = {**content, SEAL: {"files": dict(files)}}
     return {**content, SEAL: {**body[SEAL], "sha256": digest(body)}}
 
 
 def read_sealed(path: Path) -> Sealed:
-    """Read a sealed file; a `DamagedError` or a `LaterFormatError` if it is not one that this version can trust."""
+    """Read a sealed file; a `DamagedError` if it is not what was written."""
     content = read_object(path)
-    if SEAL not in content:
-        return Sealed(content, None)
-    found = content.pop(SEAL)
+    found = content.pop(SEAL, None)
     if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
-        raise DamagedError(f"{path} is damaged: its seal cannot be read.")
-    check_format(path, found.get("format"))
+        raise DamagedError(f"{path} is damaged: it has no seal that can be read.")
     stored = found.pop("sha256", None)
     if stored != digest({**content, SEAL: found}):
         raise DamagedError(f"{path} is damaged: its content is not what was written.")
@@ -64,15 +56,6 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise RunError(f"{path} holds a {type(content).__name__}; it must hold a JSON object.")
     return content
-
-
-def check_format(path: Path, found: Any) -> None:
-    """Refuse what a later version has written."""
-    if isinstance(found, int) and found > FORMAT:
-        raise LaterFormatError(
-            f"{path} was written by a later version of adaptive-labels (format {found}; this one reads up to "
-            f"{FORMAT}): update it with pip install -U adaptive-labels."
-        )
 
 
 def verify(path: Path, expected: str | None) -> None:
@@ -106,8 +89,6 @@ def checkpoint_place(manifest: Path) -> tuple[int, int]:
 def verify_checkpoint(manifest: Path) -> dict[str, Any]:
     """The content of a checkpoint's sealed file, once it and the files it speaks for are known to be whole."""
     content, files = read_sealed(manifest)
-    if files is None:
-        raise DamagedError(f"{manifest} is damaged: it has no seal.")
     for name, expected in files.items():
         if not (manifest.parent / name).exists():
             raise DamagedError(f"{manifest.parent / name} is missing.")

@@ -4,15 +4,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from adaptive_labels.lab.config import DataConfig
 from adaptive_labels.lab.files import RunError, plain, write_json
 from adaptive_labels.lab.runs import integrity
 from adaptive_labels.lab.runs.folder import RunFolder
-from adaptive_labels.lab.runs.identity import counted
+from adaptive_labels.lab.runs.identity import identity_settings
 
 
-def reference_path(out: str | Path, config: Mapping[str, Any], features: str | None = None) -> Path:
-    """Where the reference for a configuration's data is; ``features`` names the encoder whose features it reads."""
-    key = integrity.digest({"data": counted(config).get("data"), "features": features})[:12]
+def reference_path(out: str | Path, data: DataConfig, features: str | None = None) -> Path:
+    """Where the reference for some data is; ``features`` names the encoder whose features it reads."""
+    key = integrity.digest({"data": identity_settings(data), "features": features})[:12]
     return Path(out) / f"reference-{key}.json"
 
 
@@ -24,14 +25,13 @@ def write_reference(path: Path, reference: Mapping[str, Any]) -> None:
 def read_reference(path: Path) -> dict[str, Any] | None:
     """A reference from its file; None if there is none, or not as it was written: it can be made again in seconds."""
     try:
-        content, files = integrity.read_sealed(path)
+        return integrity.read_sealed(path).content
     except RunError:
         return None
-    return None if files is None else content
 
 
 def reference_of(run: RunFolder) -> dict[str, Any] | None:
     """The reference beside a run, for the features that its network reads if there is one for them."""
     config = run.config
-    paths = [reference_path(run.path.parent, config, name) for name in (run.names.model, None)]
+    paths = [reference_path(run.path.parent, config.data, name) for name in (config.model.name, None)]
     return next((found for found in map(read_reference, paths) if found is not None), None)

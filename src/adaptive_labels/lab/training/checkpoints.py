@@ -16,11 +16,10 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from adaptive_labels.errors import UserError
-from adaptive_labels.lab.files import RunError, read_json, refuse_special, write_bytes
+from adaptive_labels.lab.files import RunError, refuse_special, write_bytes
 from adaptive_labels.lab.runs import integrity
 
 KEPT = 2
-OLD_FORMAT, OLD_FILE = 1, "state.json"  # of earlier versions: one checkpoint, without hashes
 DAMAGED = ".damaged"
 
 
@@ -70,14 +69,11 @@ def read_checkpoint(folder: Path, note: Callable[[str], None] = lambda words: No
 
     Damaged ones are set aside: their files get another name, and ``note`` is given a sentence about each.
     """
-    old = [folder / OLD_FILE] if (folder / OLD_FILE).exists() else []
     problems, found = [], None
-    for path in [*integrity.checkpoint_manifests(folder), *old]:
+    for path in integrity.checkpoint_manifests(folder):
         try:
             found = _read(path)
             break
-        except integrity.LaterFormatError as error:
-            raise CheckpointError(str(error)) from error
         except (RunError, OSError, SafetensorError, KeyError, TypeError) as error:
             problems.append(f"the checkpoint {path} cannot be used ({_reason(error)}): it was set aside")
             _set_aside(path)
@@ -89,12 +85,8 @@ def read_checkpoint(folder: Path, note: Callable[[str], None] = lambda words: No
 
 def kept_up_to(folder: Path) -> str | None:
     """Up to where the last checkpoint in a folder goes, in words; None if there is none that can be read."""
-    for path in integrity.checkpoint_manifests(folder):
-        return _place(*integrity.checkpoint_place(path))
-    try:
-        return _place(int(read_json(folder / OLD_FILE)["epoch"]), 0)
-    except (RunError, ValueError, KeyError, TypeError):
-        return None
+    last = next(iter(integrity.checkpoint_manifests(folder)), None)
+    return None if last is None else _place(*integrity.checkpoint_place(last))
 
 
 def _place(epoch: int, step: int) -> str:
@@ -102,13 +94,7 @@ def _place(epoch: int, step: int) -> str:
 
 
 def _read(path: Path) -> Checkpoint:
-    if path.name == OLD_FILE:
-        content = integrity.read_object(path)
-        if content["format"] != OLD_FORMAT:
-            integrity.check_format(path, content["format"])
-            raise RunError(f"{path} has format {content['format']!r}, which there never was.")
-    else:
-        content = integrity.verify_checkpoint(path)
+    content = integrity.verify_checkpoint(path)
     refuse_special(path.parent / content["tensors"])
     tensors = load_file(path.parent / content["tensors"])
     if not isinstance(content["plain"], dict):

@@ -236,7 +236,7 @@ class Session:
                 self.average.updates = plain["average_updates"]
             if plain["precision"]:
                 self.scaler.load_state_dict(plain["precision"])
-            self.history = list(plain["history"])
+            self.history, self.seconds_before = list(plain["history"]), float(plain["seconds"])
             if "within" in plain:
                 self.within = {**plain["within"], "random": _under("random/", tensors)}
         except (RuntimeError, ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
@@ -244,8 +244,6 @@ class Session:
                 f"the checkpoint in {folder} belongs to another model, criterion or optimizer ({first_line(error)}): "
                 "remove the folder to start again"
             ) from error
-        # Checkpoints of earlier versions do not say it.
-        self.seconds_before = plain.get("seconds", sum(record["seconds"] for record in self.history))
         return {name: tensor.numpy() for name, tensor in _under("recorded/", tensors).items()}
 
 

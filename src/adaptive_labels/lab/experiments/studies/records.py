@@ -21,8 +21,7 @@ from adaptive_labels.lab.analysis.suspects import mean_residual_labels
 from adaptive_labels.lab.config import to_dict
 from adaptive_labels.lab.experiments.studies.study import Record as Record, Records as Records, Study, Variant
 from adaptive_labels.lab.files import append_line, parse_json, whole_lines
-from adaptive_labels.lab.runs import RunError, RunFolder, counted, recipe_hash
-from adaptive_labels.lab.runs.identity import without_nulls
+from adaptive_labels.lab.runs import RunError, RunFolder, identity_settings, recipe_hash
 from adaptive_labels.metrics import confusion_matrix
 
 KEPT_PER_ROW = 5
@@ -32,10 +31,10 @@ NEEDED = ("variant", "seed", "status", "config", "metrics")  # of every record
 
 def make_record(run: RunFolder, task: str, variant: Variant) -> Record:
     """The compact record of a finished run."""
-    result, config = run.result, run.config
+    result, config = run.result, to_dict(run.config)
     if result is None:
         raise RunError(f"{run.path} is unfinished: there is nothing to record")
-    recipe = recipe_hash(config)
+    recipe = recipe_hash(run.config)
     config["data"] |= {"name": _short(config["data"]["name"]), "data_dir": None}
     for path in ("teacher", "initial_labels"):  # their hashes say which they are
         config["method"]["options"].pop(path, None)
@@ -47,7 +46,7 @@ def make_record(run: RunFolder, task: str, variant: Variant) -> Record:
         "seed": result["seed"],
         "status": result["status"],
         "recipe_hash": recipe,
-        "config": without_nulls(config),
+        "config": _without_nulls(config),
         "environment": {
             **{key: environment.get(key) for key in ("date", "commit", "versions")},
             "cpu": (environment.get("cpu") or {}).get("model"),
@@ -73,6 +72,10 @@ def make_record(run: RunFolder, task: str, variant: Variant) -> Record:
         if found is not None and found.overall is not None and found.top1 is not None:
             record["mechanism"] |= _rounded({"label_agreement": found.overall, "label_top1": found.top1})
     return record
+
+
+def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
+    return {k: _without_nulls(v) if isinstance(v, dict) else v for k, v in values.items() if v is not None}
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:
@@ -188,7 +191,7 @@ def read_records(results: Path, study: Study) -> Records:
     for task in study.tasks:
         path = records_file(results, task)
         lines = read_lines(path)
-        stated = flatten(counted(without_nulls(to_dict(study.config(task))))) if lines else {}
+        stated = flatten(_without_nulls(identity_settings(study.config(task)))) if lines else {}
         own = _short(stated.pop("data.name")) if lines else ""
         for record in lines:
             if other := _other_setting(record, stated):
