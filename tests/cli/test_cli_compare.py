@@ -166,37 +166,25 @@ def children_of(pid):
 # ------------------------------------------------------------------------------------------------------- time budgets
 
 
-def planned_epochs(out):
-    """What each plan in a command's output says of the epochs."""
-    return [int(number) for number in re.findall(r"every run has (\d+) instead of 1000000 epochs\.", out)]
-
-
 def test_a_time_budget_shortens_all_runs_and_is_remembered(alr, texts, tmp_path):
     command = ["compare", texts, "--methods", "baseline,slr", "--seeds", 1, "--workers", 1, *QUICK]
     for _ in range(3):  # on a busy machine the budget can be over before the runs are; the same command goes on
-        planned = alr(*command, "--epochs", 1000000, "--time-budget", "15s")
-        if planned.status == 0:
+        ended = alr(*command, "--epochs", 1000000, "--time-budget", "10s")
+        if ended.status == 0:
             break
-        assert planned.status == 1
-        assert "the same command goes on" in planned.err
-    assert (planned.status, planned.err) == (0, "")
-    most, *_ = planned_epochs(planned.out)
+        assert (ended.status, "the same command goes on" in ended.err) == (1, True)
+    assert (ended.status, ended.err) == (0, "")
     # Another measurement would give another number; the same command must find its own runs.
-    again = alr(*command, "--epochs", 1000000, "--time-budget", "15s")
-    (epochs,) = planned_epochs(again.out)
+    again = alr(*command, "--epochs", 1000000, "--time-budget", "10s")
     assert "all finished already" in again.out
-    assert 1 <= epochs <= most < 1000000  # fewer than planned, if the machine was slower than measured
-    # A run that was finished before the second was found to be slower has more, and was done anew.
-    made = [result["epochs"] for result in results(tmp_path / "runs").values()]
-    assert made.count(epochs) == 2
-    assert min(made) == epochs
-    assert alr(*command, "--epochs", 1, "--time-budget", "2h", "--dry-run").out.count("To stay within") == 0
+    (epochs,) = {result["epochs"] for result in results(tmp_path / "runs").values()}
+    assert f"every run has {epochs} instead of 1000000 epochs." in again.out
 
 
 def test_a_time_budget_that_nothing_fits_into_is_refused(alr, texts, tmp_path):
     ended = alr("compare", texts, "--seeds", 40, "--workers", 1, "--time-budget", "0.001s", *QUICK)
     assert ended.status == 2
-    assert re.match(r"alr: time-budget is 0\.001 s, but (even one epoch|[\d.]+ s have passed) ", ended.err)
+    assert re.match(r"alr: time-budget is 0\.001 s, but even one epoch ", ended.err)
     assert len(ended.err.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -241,7 +229,7 @@ def test_when_no_trial_is_finished_it_is_said_why_and_there_is_still_json(alr, t
 def test_an_executor_of_one_s_own_does_the_runs(alr, texts, tmp_path, compared):
     from concurrent.futures import ThreadPoolExecutor
 
-    from adaptive_labels.lab.experiments.executors import EXECUTORS, register_executor
+    from adaptive_labels.lab.jobs import EXECUTORS, register_executor
 
     asked = []
 

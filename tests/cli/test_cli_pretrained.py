@@ -11,7 +11,7 @@ from adaptive_labels.lab.config import RunConfig, with_settings
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.models.pretrained import PackageError, efficientnet_lite, minilm
 
-SECONDS = "adaptive_labels.lab.experiments.comparison.seconds_of_encoding"
+SECONDS = "adaptive_labels.lab.experiments.budget.seconds_of_encoding"
 
 
 def is_missing(package):
@@ -81,17 +81,6 @@ def test_an_encoder_is_the_default_where_it_suits(alr, texts, tmp_path, monkeypa
     assert "of it to encode the data, once" in said
     report = (tmp_path / "runs/report.html").read_text(encoding="utf-8")
     assert "Yahoo! Answers" in report
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(is_missing(efficientnet_lite.PACKAGE), reason=f"{efficientnet_lite.PACKAGE} is not installed")
-def test_too_little_time_for_the_encoder_still_gives_an_answer(alr, images, monkeypatch, tmp_path):
-    monkeypatch.setenv("ALR_ENCODERS", "on")
-    monkeypatch.setenv("ALR_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(SECONDS, lambda run, data, *_: 1e6 if run.model.name == "efficientnet-lite0" else 0.0)
-    ended = alr("compare", images, "--methods", "baseline", "--seeds", "1", "--time-budget", "60s", "--dry-run")
-    assert ended.status == 0, ended.err
-    assert "the network is preact-resnet18-w8" in " ".join(ended.out.split())
 
 
 @pytest.mark.slow

@@ -89,23 +89,6 @@ def test_a_shorter_run_falls_and_warms_up_at_the_same_share() -> None:
     assert factors[0](999) == pytest.approx(0.01)
 
 
-def test_a_time_budget_shortens_the_whole_recipe(table: Path, tmp_path: Path) -> None:
-    training = {
-        **QUICK["training"],
-        "epochs": 10_000_000,
-        "schedule": "step",
-        "milestones": [5_000_000],
-        "warmup": 1_000_000,
-    }
-    config = from_dict({**QUICK, "training": training, "data": {"name": str(table)}})
-    plan = make_plan(config, ["baseline"], [0], tmp_path / "runs", workers=1, time_budget=10.0)
-    shorter = plan.configs[0].training
-    assert shorter.epochs is not None
-    assert shorter.epochs < 5_000_000
-    assert shorter.milestones == pytest.approx((shorter.epochs / 2,))
-    assert shorter.warmup == pytest.approx(shorter.epochs / 10)
-
-
 def test_a_plan_does_not_read_the_disk(table: Path, tmp_path: Path) -> None:
     config = from_dict({**QUICK, "data": {"name": str(table)}})
     plan = make_plan(config, ["baseline", "slr"], [0], tmp_path / "runs", workers=1, estimate=False)

@@ -16,7 +16,6 @@ from adaptive_labels.lab.analysis.statistics import compare_all
 from adaptive_labels.lab.analysis.suspects import mean_residual_labels
 from adaptive_labels.lab.config import DataConfig, ModelConfig
 from adaptive_labels.lab.experiments import build, comparison
-from adaptive_labels.lab.experiments.executors import Outcome
 from adaptive_labels.lab.experiments.plan import Plan
 from adaptive_labels.lab.experiments.studies import runner
 from adaptive_labels.lab.experiments.studies.records import (
@@ -37,6 +36,7 @@ from adaptive_labels.lab.experiments.studies.tables import (
     rows_of,
     study_page,
 )
+from adaptive_labels.lab.jobs import Outcome
 from adaptive_labels.lab.runs import RunError, RunFolder
 
 ROOT = Path(__file__).parents[3]

@@ -27,11 +27,10 @@ from adaptive_labels.lab.cli.progress import show_encoding
 from adaptive_labels.lab.words import counted
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from adaptive_labels.lab.config import RunConfig
     from adaptive_labels.lab.experiments.comparison import Plan
     from adaptive_labels.lab.experiments.plan import Budget as TimeBudget
+    from adaptive_labels.lab.jobs import JobExecutor
     from adaptive_labels.lab.runs import RunFolder
 
 Budget = Annotated[str | None, option("TIME", "90s, 30m or 2h: as much as fits into it.")]
@@ -42,7 +41,7 @@ Budget = Annotated[str | None, option("TIME", "90s, 30m or 2h: as much as fits i
 @with_executor
 def compare(
     config: "RunConfig",
-    executor: "Executor | None",
+    executor: "JobExecutor | None",
     data: Data = "towns",
     methods: Annotated[str, option("A,B,…", "Names, or with options: alr:attraction=-2.")] = "baseline,slr,alr,alr-s",
     seeds: Annotated[int, count("How many seeds for each method.")] = 3,
@@ -62,7 +61,7 @@ def compare(
 
     chosen = parse_methods(methods)
     with show_encoding():
-        plan = make_plan(config, chosen, range(seeds), out, *at_a_time(workers, budget, executor), encode=not dry_run)
+        plan = make_plan(config, chosen, range(seeds), out, *at_a_time(workers, budget, executor))
     trained = {run.seed for run in plan.configs}  # a time budget may have left some out
     what = f"{counted(len(chosen), 'method')} × {counted(len(trained), 'seed')}"
 
@@ -73,7 +72,7 @@ def compare(
 
 
 def at_a_time(
-    workers: int | None, budget: float | None, executor: "Executor | None"
+    workers: int | None, budget: float | None, executor: "JobExecutor | None"
 ) -> tuple[int | None, "TimeBudget | None", bool]:
     """For `make_plan`: how many runs at a time, the time budget, and whether to estimate the time by steps done here.
 
@@ -85,7 +84,7 @@ def at_a_time(
     whole = None if budget is None else TimeBudget(budget, began())
     if executor is None:
         return workers, whole, True
-    return getattr(executor, "workers", workers), whole, whole is not None
+    return executor.workers, whole, whole is not None
 
 
 def check_shared(config: "RunConfig", method: str, option: str) -> None:
@@ -116,7 +115,7 @@ def carry_out(
     dry_run: bool,
     as_json: bool,
     show: Callable[[list["RunFolder"]], None],
-    executor: "Executor | None" = None,
+    executor: "JobExecutor | None" = None,
     reference: bool = False,
 ) -> None:
     """Say ``what`` a plan will do, do it and show its runs; the status is 1 if a run failed or diverged.

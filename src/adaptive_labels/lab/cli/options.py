@@ -181,7 +181,7 @@ def with_executor(command: Callable[..., None]) -> Callable[..., None]:
         if name == "local" and not options:
             command(**given, executor=None)
             return
-        from adaptive_labels.lab.experiments.executors import make_executor
+        from adaptive_labels.lab.jobs import make_executor
 
         with make_executor(name, given["workers"], options) as executor:
             command(**given, executor=executor)

@@ -14,7 +14,7 @@ from adaptive_labels.lab.cli.output import clock
 from adaptive_labels.lab.words import counted
 
 if TYPE_CHECKING:
-    from adaptive_labels.lab.experiments.executors import Event
+    from adaptive_labels.lab.jobs import Event
 
 HEARTBEAT_SECONDS = 30.0
 
@@ -91,8 +91,8 @@ def _make_bar() -> Any:
 def make_listener(quiet: bool = False) -> Iterator[Callable[[Event], None]]:
     """A function to call with each event of runs: it prints a line when a run ends, and shows the progress.
 
-    On a terminal there is one bar for all runs, and one for each run under way; elsewhere there is a line every half
-    minute while no run ends.
+    On a terminal there is one bar for all runs, and one for each run under way; elsewhere there is a line when an epoch
+    ends, if there was none for half a minute.
     """
     if quiet:
         yield lambda event: None
@@ -111,62 +111,48 @@ def make_listener(quiet: bool = False) -> Iterator[Callable[[Event], None]]:
 
 class _Listener:
     def __init__(self, bars: Any) -> None:
-        self.bars = bars
+        self.bars, self.whole = bars, None
         self.began = self.spoke = time.monotonic()
-        self._plan([])
-
-    def _plan(self, names: list[str]) -> None:
-        """Take the names of all runs to come; what was planned before is given up, or done."""
-        self.names, self.whole = names, None
-        self.ended: set[int] = set()
+        self.names: list[str] = []
+        self.ended = 0
         self.tasks: dict[int, Any] = {}
-        if self.bars is not None and names:
-            self.bars.start()
-            for task in self.bars.task_ids:
-                self.bars.remove_task(task)
-            self.whole = self.bars.add_task("all runs", total=len(names), figures="")
 
     def __call__(self, event: Event) -> None:
         if event.kind == "plan":
-            self._plan(event.data)
-        elif event.kind in ("done", "failed"):
-            self.ended.add(event.job)
-            self._say(event.job, _ending(event))
-            self._move(event.job, None, 1.0)
-        elif event.job in self.ended:  # what a worker told before may come later
-            return
-        elif event.kind == "late":
-            self._say(event.job, str(event.data))
-        elif event.kind == "waiting":
-            self._move(event.job, event.data)
-            if time.monotonic() - self.spoke > HEARTBEAT_SECONDS:
-                self._say(event.job, f"waits: {event.data}")
-        elif event.kind == "start":
-            self._move(event.job, "starting", 0.0)
-        else:
-            now = event.data
-            words = f"epoch {now.epoch}/{now.epochs}, loss {now.loss:.3f}, accuracy {now.accuracy:.1%}"
-            self._move(event.job, words, now.steps_done / now.steps)
+            self.names = event.data
+            if self.bars is not None and self.names:
+                self.bars.start()
+                self.whole = self.bars.add_task("all runs", total=len(self.names), figures="")
+        elif event.kind == "progress":
+            now, epochs = event.data, event.data["epochs"]
+            words = f"epoch {now['epoch']}/{epochs}"
+            if now["epoch"]:
+                words += f", loss {now['train_loss']:.3f}, validation accuracy {now['validation_accuracy']:.1%}"
+            self._move(event.job, words, now["epoch"] / epochs)
             if self.bars is None and time.monotonic() - self.spoke > HEARTBEAT_SECONDS:
                 self._say(event.job, words)
+        else:
+            self.ended += 1
+            self._say(event.job, _ending(event))
+            self._move(event.job, None, 1.0)
 
     def _say(self, job: int, words: str) -> None:
         self.spoke = time.monotonic()
-        line = f"[{len(self.ended)}/{len(self.names)}, {clock(self.spoke - self.began)}] {self.names[job]}: {words}"
+        line = f"[{self.ended}/{len(self.names)}, {clock(self.spoke - self.began)}] {self.names[job]}: {words}"
         if self.bars is None:
             typer.echo(line)
         else:
             self.bars.console.print(line, highlight=False, markup=False)
 
-    def _move(self, job: int, words: str | None, fraction: float | None = None) -> None:
-        """Move the bars, or leave them where they are if no fraction is given; without words the run has ended."""
+    def _move(self, job: int, words: str | None, fraction: float) -> None:
+        """Move the bars; without words the run has ended."""
         if self.bars is None:
             return
         if job not in self.tasks:
             self.tasks[job] = self.bars.add_task(self.names[job], total=1.0, figures="")
         self.bars.update(self.tasks[job], completed=fraction, figures=words or "", visible=words is not None)
         done = sum(task.completed for task in self.bars.tasks if task.id != self.whole)
-        self.bars.update(self.whole, completed=done, figures=f"{len(self.ended)}/{len(self.names)}")
+        self.bars.update(self.whole, completed=done, figures=f"{self.ended}/{len(self.names)}")
 
 
 def _ending(event: Event) -> str:

@@ -35,8 +35,7 @@ from adaptive_labels.lab.cli.progress import make_listener
 from adaptive_labels.lab.cli.study import run_missing
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
+    from adaptive_labels.lab.jobs import JobExecutor
     from adaptive_labels.lab.paper.recipes import Reproduction
 
 _SCALES = (
@@ -56,7 +55,7 @@ group = add_group("reproduce", "The paper's tables and figure, beside its printe
 def _command(table: str) -> Callable[..., None]:
     @with_executor
     def command(
-        executor: "Executor | None",
+        executor: "JobExecutor | None",
         scale: Scale = "smoke",
         only: Annotated[str | None, option("A,B,…", "Methods, or all; by default the paper's rows.")] = None,
         networks: Annotated[str | None, option("A,B,…", "Some of the paper's networks.")] = None,

@@ -26,10 +26,9 @@ from adaptive_labels.lab.cli.progress import make_listener
 from adaptive_labels.lab.words import counted
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from adaptive_labels.lab.experiments.studies.runner import Work
     from adaptive_labels.lab.experiments.studies.study import Study
+    from adaptive_labels.lab.jobs import JobExecutor
 
 group = add_group("study", "Experiments of many variants: run, tables.")
 
@@ -38,7 +37,7 @@ group = add_group("study", "Experiments of many variants: run, tables.")
 @with_executor
 def run(
     file: Annotated[Path, argument("FILE", "The study, a TOML file.")],
-    executor: "Executor | None",
+    executor: "JobExecutor | None",
     on: Annotated[str | None, option("A,B,…", "Some of the study's tasks.")] = None,
     methods: Annotated[str | None, option("A,B,…", "Only the variants of these methods.")] = None,
     data_dir: DataDir = None,

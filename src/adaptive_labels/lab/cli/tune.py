@@ -25,10 +25,9 @@ from adaptive_labels.lab.cli.progress import show_encoding
 from adaptive_labels.lab.words import counted
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from adaptive_labels.lab.analysis import Summary
     from adaptive_labels.lab.config import RunConfig
+    from adaptive_labels.lab.jobs import JobExecutor
     from adaptive_labels.lab.runs import RunFolder
 
 
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 def tune(
     data: Data,
     config: "RunConfig",
-    executor: "Executor | None",
+    executor: "JobExecutor | None",
     method: Annotated[str, option("NAME", "The method to tune.")],
     trials: Annotated[int, count("How many values of the method's main option to try.")] = 5,
     seeds: Annotated[int, count("How many seeds for each value.")] = 1,
@@ -59,7 +58,7 @@ def tune(
     option, values = find_method(method).trials(trials)
     trial = [(method, {option: value}) for value in values]
     with show_encoding():
-        plan = make_plan(config, trial, range(seeds), out, *at_a_time(workers, budget, executor), encode=not dry_run)
+        plan = make_plan(config, trial, range(seeds), out, *at_a_time(workers, budget, executor))
     shown = ", ".join(f"{value:g}" for value in values)
     what = f"{method} with {option} = {shown}, {counted(seeds, 'seed')} each"
     carry_out(plan, what, dry_run, as_json, lambda runs: _show(runs, option, method, as_json), executor)

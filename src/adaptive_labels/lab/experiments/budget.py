@@ -1,210 +1,98 @@
-"""A time budget: shorten a comparison to fit into it, before it begins and while it runs."""
+"""How long a plan will take, from a few of its steps, and how it keeps to a time budget.
 
-from __future__ import annotations
+Seeds are outermost, and nothing is started that cannot end in time. If not even one seed of every method fits, every
+run has fewer epochs.
+"""
 
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any, cast
 
-from torch import Tensor
+import torch
 
-from adaptive_labels.lab.config import ConfigError, RunConfig, TrainingConfig, with_settings
-from adaptive_labels.lab.data import ImageFiles
-from adaptive_labels.lab.experiments.defaults import choose_from_scratch, is_pretrained
-from adaptive_labels.lab.experiments.plan import Budget, Plan, cost_key, name_of_run, plan_runs
+from adaptive_labels.lab.config import ConfigError, RunConfig, TrainingConfig
+from adaptive_labels.lab.data import Dataset, Encoder, Pretrained
+from adaptive_labels.lab.data.encoders.embeddings import Vectors
+from adaptive_labels.lab.experiments import build, teachers
+from adaptive_labels.lab.experiments.plan import Plan, cost_key, name_of_run, plan_runs
 from adaptive_labels.lab.files import parse_json, write_json
+from adaptive_labels.lab.machine import usable_cores
+from adaptive_labels.lab.training.batches import batches, inputs_of, to_device
+from adaptive_labels.lab.training.session import Session, contained
 
 BUDGETS = "time-budgets.json"
-USED = 0.8  # of what is left is planned for: there is also a reference to fit, a test and a report
-LATEST, OVER = 1.12, 1.2  # times the budget, after which nothing is trained, and the whole command is over
-# Below a quarter of a recipe's epochs, or within these bounds, something else is made smaller first.
-LEAST_SHARE, LEAST_EPOCHS, ENOUGH_EPOCHS = 0.25, 3, 10
-PROMISING = 0.7  # of the work that can be afforded: what is expected to need less is measured
-SMALLEST_IMAGE, SMALLEST_NETWORK = 16, "preact-resnet18-w8"
-LEAST_TRAIN = 0.01
-MOST_ENCODING = 0.5  # of the time that is left may be planned for a pretrained encoder
-LATEST_ENCODING = 0.7  # of it, after which it is given up
-HURRY = 0.4  # of the budget: with less left, there is no time to measure more than the smallest comparison
-ENCODED_SIZES = (112, 80)  # pixels of images that a pretrained network sees, where its own size takes too long
-SMALL_IMAGE = 32
-_SIZE, _NETWORK, _SHARE = "data.image_size", "model.name", "data.train_fraction"
-_INPUT = "model.options.input_size"
-_WORDS = {
-    _INPUT: "the pretrained network sees images of {} pixels",
-    _SIZE: "images are {} pixels wide and high",
-    _NETWORK: "the network is {}",
-    _SHARE: "a share of {} of the training examples is used",
-}
+USED = 0.8  # of what is left is planned for: there is also a test at the end of each run, and a report
+MEASURED_SECONDS = 2.0  # for the steps of one kind of run
+FEW_EXAMPLES = 60  # that a pretrained encoder is timed with: too few to be kept
+EPOCH_SECONDS = 0.02  # at the end of each epoch: its line of the history is written through to the disk
 
 
-class Smaller(NamedTuple):
-    """What a budget led to: settings in the place of the user's open choices, and so many seeds (None for all)."""
-
-    settings: tuple[str, ...] = ()
-    seeds: int | None = None
-
-    def changed(self, key: str, value: object) -> Smaller:
-        """The same with another value of a setting."""
-        others = (setting for setting in self.settings if setting.partition("=")[0] != key)
-        return self._replace(settings=(*others, f"{key}={value}"))
-
-    def __str__(self) -> str:
-        words = [_WORDS[key].format(value) for key, _, value in (one.partition("=") for one in self.settings)]
-        return ", ".join([*words, *(["there is one seed"] if self.seeds is not None else [])])
-
-
-Planned = Callable[[RunConfig, int | None], Plan]
-"""Makes a plan for a configuration and so many seeds (None for all)."""
-Measured = Callable[[Plan, float], list[Plan]]
-"""The ways to carry a plan out, with their costs, measured in so many seconds each; none if encoding alone takes it."""
-Encoded = Callable[[Plan, float], float | None]
-"""Encodes the data of a plan until a moment, in seconds since the epoch; if that is too early, the seconds it takes."""
-
-
-def fit_into(
-    budget: Budget, config: RunConfig, planned: Planned, measured: Measured, encoded: Encoded | None = None
-) -> Plan:
-    """The plan that fits into a budget: the whole, fewer epochs, or less of what the user left open.
-
-    In this order, as far as it takes: epochs down to a quarter, the images' size, the network, the training examples,
-    one seed. What an earlier call with this budget led to is found again. With ``encoded`` the data is encoded here,
-    since only then it is known that there was time for it.
-    """
-    if budget.left <= 0:
-        raise _too_small(budget, None)
-    plan = planned(config, None)
-    asked = json.dumps([[name_of_run(config) for config in plan.configs], budget.seconds])
-    budget = dataclasses.replace(budget, key=hashlib.sha256(asked.encode()).hexdigest()[:16])
-    kept = kept_choice(plan.out, budget)
-    if kept is not None:
-        plan = _named(_apply(planned, config, kept[0], budget), *kept)
-        if not plan.todo:
-            return plan
-        if ways := measured(plan, _sample(budget)):
-            return min(ways, key=_seconds)
-    fitted: tuple[Plan, Smaller, float] | None = None
-    shares, slowness = [0.5], 1.0  # the latter of encoding, beside what was measured
-    for choice, last in _choices(config, plan, shares):
-        if budget.left <= 0:
-            break
-        if budget.left < HURRY * budget.seconds and not last and choice != Smaller():
-            continue
-        plan = _apply(planned, config, choice, budget)
-        whole = plan.configs[0].training.epochs or 1
-        if not plan.todo:
-            return _named(plan, choice, whole)
-        least = min(max(LEAST_EPOCHS, LEAST_SHARE * whole), ENOUGH_EPOCHS, whole)
-        ways = [dataclasses.replace(way, encoding=slowness * way.encoding) for way in measured(plan, _sample(budget))]
-        best, epochs = _best(ways, budget)
-        if best is not None and int(epochs) >= least and best.encoding and encoded is not None:
-            needed = encoded(plan, budget.clock() + LATEST_ENCODING * budget.left)
-            slowness *= 1.0 if needed is None else max(1.0, needed / best.encoding)
-            best, epochs = _best([dataclasses.replace(way, encoding=needed or 0.0) for way in ways], budget)
-        if best is not None:
-            fitted = best, choice, epochs
-            if int(epochs) >= least:
-                break
-            shares.append(epochs / least)
-    if budget.left <= 0 or fitted is None or fitted[2] < 1 / (LATEST / USED):
-        raise _too_small(budget, None if fitted is None else fitted[0])
-    best, choice, epochs = fitted
-    return _named(best, choice, max(1, int(epochs)))
-
-
-def _too_small(budget: Budget, smallest: Plan | None) -> ConfigError:
-    """Why there is no answer within a budget."""
-    spent = budget.seconds - budget.left
-    if budget.left <= 0:
-        return ConfigError(
-            f"time-budget is {budget.seconds:.3g} s, but {spent:.3g} s have passed before anything could be trained; "
-            "give more time, or wait until the machine is less busy"
-        )
-    takes = "" if smallest is None else f": about {spent + _seconds(with_epochs(smallest, 1)) / USED:.2g} s"
-    return ConfigError(
-        f"time-budget is {budget.seconds:.3g} s, but even one epoch and one seed of the smallest comparison take "
-        f"longer{takes}; give more time, or fewer methods"
+def measured(plan: Plan) -> Plan:
+    """The plan with its costs: seconds of each kind of run, and of the encoding before all of them."""
+    kinds = {build.reading(run): run for run in plan.jobs}
+    different = {cost_key(run): run for run in reversed(plan.jobs)}
+    threads = max(1, usable_cores() // plan.workers)
+    return dataclasses.replace(
+        plan,
+        costs={key: seconds_of_run(run, plan.dataset, threads) for key, run in different.items()},
+        encoding=sum(seconds_of_encoding(run, plan.dataset) for run in kinds.values()),
     )
 
 
-def _best(ways: Sequence[Plan], budget: Budget) -> tuple[Plan | None, float]:
-    """The way that leaves most time, and its epochs: all of them, or as many as can be afforded; or none."""
-    ways = [way for way in ways if not way.encoding or way.encoding <= MOST_ENCODING * budget.left]
-    if fitting := [way for way in ways if _seconds(way) <= USED * budget.left]:
-        best = min(fitting, key=_seconds)
-        return best, best.configs[0].training.epochs or 1
-    return max(((way, _affordable(way, budget)) for way in ways), key=lambda pair: pair[1], default=(None, 0.0))
+def fit_into(plan: Plan) -> Plan:
+    """A measured plan with as many epochs as let one seed of every method end within its budget.
 
-
-def _choices(config: RunConfig, plan: Plan, shares: Sequence[float]) -> Iterator[tuple[Smaller, bool]]:
-    """Ever smaller comparisons, each with whether it is the last.
-
-    ``shares`` grows by the share of each one's work that could be afforded: those are passed over that would clearly
-    not be small enough.
+    What an earlier call with this budget led to in this folder is taken again, so that it finds its own runs.
     """
-    choice, gain = Smaller(), 1.0  # what was gained since the last one that was measured
-    yield choice, False
-    images, model = plan.dataset.train.inputs, plan.configs[0].model
-    of_images, pretrained = isinstance(images, Tensor | ImageFiles), is_pretrained(model.name, model.options)
-    can_choose = config.model.name is None and of_images
-    if config.model.name is None and pretrained and not of_images:
-        # A network from scratch learns nearly as much from texts; from images much less than from a share of them.
-        yield (choice := choice.changed(_NETWORK, choose_from_scratch(plan.dataset).settings[_NETWORK])), False
-    if can_choose and pretrained and "input_size" not in config.model.options:
-        for size in ENCODED_SIZES:
-            yield (choice := choice.changed(_INPUT, size)), False
-    if isinstance(images, Tensor) and config.data.image_size is None and not pretrained:
-        size = int(images.shape[-1]) // 2
-        while size >= SMALLEST_IMAGE:
-            choice, gain, size = choice.changed(_SIZE, size), 4 * gain, size // 2
-            if shares[-1] * gain >= PROMISING:
-                yield choice, False
-                gain = 1.0
-    if can_choose and not pretrained:
-        choice, gain = choice.changed(_NETWORK, SMALLEST_NETWORK), 2 * gain
-        if shares[-1] * gain >= PROMISING:
-            yield choice, False
-            gain = 1.0
-    share, whole = 1.0, config.data.train_fraction
-    for _ in range(3):
-        share, gain = max(LEAST_TRAIN, share * min(0.5, shares[-1] * gain)), 1.0
-        yield (choice := choice.changed(_SHARE, float(f"{whole * share:.2g}"))), False
-        if share < 0.1:
-            break
-    yield (choice := choice._replace(seeds=1)), False
-    if can_choose and pretrained:
-        choice = Smaller(seeds=1).changed(_NETWORK, SMALLEST_NETWORK)
-        if config.data.image_size is None and not (isinstance(images, Tensor) and images.shape[-1] <= SMALL_IMAGE):
-            choice = choice.changed(_SIZE, SMALL_IMAGE)
-        yield choice, False
-    yield choice.changed(_SHARE, float(f"{whole * LEAST_TRAIN:.2g}")), True
+    assert plan.budget is not None
+    asked = json.dumps([[name_of_run(config) for config in plan.configs], plan.budget.seconds])
+    budget = dataclasses.replace(plan.budget, key=hashlib.sha256(asked.encode()).hexdigest()[:16])
+    plan, epochs = dataclasses.replace(plan, budget=budget), plan.configs[0].training.epochs or 1
+    chosen = _chosen(plan.out).get(budget.key)
+    if isinstance(chosen, int) and 0 < chosen <= epochs:
+        return with_epochs(plan, chosen)
+    first = sum(map(plan.stage_seconds, _of_first_seed(plan)))
+    room = USED * budget.left - plan.starting
+    if room * epochs < first:
+        least = budget.seconds - budget.left + (plan.starting + first / epochs) / USED
+        raise ConfigError(
+            f"time-budget is {budget.seconds:.3g} s, but even one epoch and one seed of every method take longer: "
+            f"about {least:,.0f} s; give more time, fewer methods, or a smaller --model"
+        )
+    return with_epochs(plan, epochs if first <= room else int(epochs * room / first))
 
 
-def _apply(planned: Planned, config: RunConfig, choice: Smaller, budget: Budget) -> Plan:
-    return dataclasses.replace(planned(with_settings(config, choice.settings), choice.seeds), budget=budget)
+def fits(plan: Plan, stage: Sequence[RunConfig], slowness: float) -> bool:
+    """Whether a stage ends within the budget, at a speed that was so many times lower than estimated until now."""
+    if plan.budget is None:
+        return True
+    seconds = 0.0 if plan.costs is None else plan.stage_seconds(stage) * slowness
+    return seconds <= plan.budget.left > 0
 
 
-def _named(plan: Plan, choice: Smaller, epochs: int) -> Plan:
-    """The plan with so many epochs, and with what was made smaller in its notes; it is kept when it is carried out."""
-    if str(choice):
-        plan = dataclasses.replace(plan, notes=(*plan.notes, f"To stay within the time budget, {choice}."))
-    return dataclasses.replace(with_epochs(plan, epochs), smaller=choice)
+def keep_choice(plan: Plan) -> None:
+    """Keep what the plan's budget led to beside its runs."""
+    if plan.budget is not None:
+        plan.out.mkdir(parents=True, exist_ok=True)
+        write_json(plan.out / BUDGETS, {**_chosen(plan.out), plan.budget.key: plan.configs[0].training.epochs})
 
 
-def _seconds(plan: Plan) -> float:
-    return plan.seconds or 0.0
+def _chosen(out: Path) -> Mapping[str, Any]:
+    try:
+        kept = parse_json((out / BUDGETS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # none yet, or not ours: then it is measured again
+        return {}
+    return kept if isinstance(kept, dict) else {}
 
 
-def _affordable(plan: Plan, budget: Budget) -> float:
-    epochs = plan.configs[0].training.epochs or 1
-    return epochs * (USED * budget.left - plan.starting) / max(plan.training_seconds, 1e-9)
-
-
-def _sample(budget: Budget) -> float:
-    """How long one kind of run may be measured."""
-    return min(2.0, budget.seconds / 25)
+def _of_first_seed(plan: Plan) -> list[tuple[RunConfig, ...]]:
+    first = min(run.seed for run in plan.configs)
+    return [stage for stage in plan.stages if stage[0].seed <= first]
 
 
 def with_epochs(plan: Plan, epochs: int) -> Plan:
@@ -234,87 +122,77 @@ def shortened(training: TrainingConfig, epochs: int) -> TrainingConfig:
     return dataclasses.replace(training, epochs=epochs, milestones=milestones, warmup=share * training.warmup)
 
 
-# ------------------------------------------------------------------------------------------------- while it is running
+# ---------------------------------------------------------------------------------------------------------- measuring
 
 
-def stretch(plan: Plan, stage: Sequence[RunConfig]) -> float | None:
-    """How much longer than estimated the runs of a stage may take; None if nothing is known about that.
-
-    In the first seed it is as much as the budget has left, since without one there is no answer; all others may be left
-    out.
-    """
-    if plan.budget is None or plan.costs is None:
-        return None
-    rest = _of_first_seed(plan)
-    if tuple(stage) not in rest:
-        return None
-    ahead = sum(map(plan.stage_seconds, rest[rest.index(tuple(stage)) :]))
-    return max(plan.budget.left, 0.0) / max(ahead, 1e-9)
-
-
-def latest_moment(plan: Plan) -> float | None:
-    """When nothing is trained any more, in seconds since the epoch: the end takes about as long as the start did."""
-    if plan.budget is None:
-        return None
-    seconds = plan.budget.seconds
-    return plan.budget.began + max(USED * seconds, min(LATEST * seconds, OVER * seconds - plan.importing))
+def seconds_of_encoding(config: RunConfig, dataset: Dataset) -> float:
+    """How long a pretrained encoder may take for what it has not encoded yet, from a few inputs; 0 for any other."""
+    encoder = build.make_encoder(config, dataset)
+    if not isinstance(encoder, Pretrained):
+        return 0.0
+    lacking = sum(encoder.lacking(examples.inputs) for _, examples in dataset.splits())
+    if not lacking:
+        return 0.0
+    few = _few(dataset).train
+    build.encode(encoder, few.subset(torch.arange(1)))  # reads the weights
+    began, of_few = time.perf_counter(), encoder.lacking(few.inputs)
+    build.encode(encoder, few)
+    return (time.perf_counter() - began) / max(int(of_few), 1) * lacking
 
 
-def _of_first_seed(plan: Plan) -> list[tuple[RunConfig, ...]]:
-    first = min(run.seed for run in plan.configs)
-    return [stage for stage in plan.stages if stage[0].seed <= first]
+def _few(dataset: Dataset) -> Dataset:
+    """The data set with few training examples, which are encoded in no time."""
+    count = len(dataset.train)
+    chosen = torch.linspace(0, count - 1, min(count, FEW_EXAMPLES)).round().long()
+    return dataclasses.replace(dataset, train=dataset.train.subset(chosen))
 
 
-def fits(plan: Plan, stage: Sequence[RunConfig], slowness: float) -> bool:
-    """Whether a stage can still be begun: one of the first seed always can, unless the time is up."""
-    if plan.budget is None:
-        return True
-    if plan.costs is None or tuple(stage) in _of_first_seed(plan):
-        return plan.budget.left > 0
-    return plan.stage_seconds(stage) * slowness <= plan.budget.left
+def seconds_of_run(config: RunConfig, dataset: Dataset, threads: int) -> float:
+    """How long a run may take, from a few of its steps without the first."""
+    training = config.training
+    assert training.batch_size is not None
+    assert training.epochs is not None
+    steps = training.epochs * -(-len(dataset.train) // training.batch_size)
+    looked_at = training.epochs * len(dataset.validation) + len(dataset.test)
+    # A forward pass alone takes about a third of a step.
+    steps_in_all = steps + looked_at / training.batch_size / 3
+    return training.epochs * EPOCH_SECONDS + seconds_of_step(config, dataset, threads) * steps_in_all
 
 
-def replanned(plan: Plan, late: Sequence[tuple[RunConfig, float]]) -> Plan:
-    """The plan with as many epochs as the time left allows at the speed of runs that were found to be late.
+def seconds_of_step(config: RunConfig, dataset: Dataset, threads: int) -> float:
+    """The median of a few steps; of a pretrained network that is not tuned with random vectors in place of its own."""
+    training = config.training
+    assert training.batch_size is not None
+    encoder, teacher = build.make_encoder(config, dataset), None
+    shown = min(len(dataset.train), 20 * training.batch_size)
+    if isinstance(encoder, Pretrained):
+        dataset, sizes = _few(dataset), encoder.sizes
 
-    ``late`` has each such run with the seconds that it would take.
-    """
-    assert plan.budget is not None
-    assert plan.costs is not None
-    slowness = max(seconds / plan.costs[cost_key(run)] for run, seconds in late)
-    needed = slowness * sum(map(plan.stage_seconds, _of_first_seed(plan)))
-    before = plan.configs[0].training.epochs or 1
-    epochs = max(1, min(before - 1, int(before * USED * max(plan.budget.left, 0.0) / needed)))
-    costs = {key: cost * slowness for key, cost in plan.costs.items()}
-    return with_epochs(dataclasses.replace(plan, costs=costs), epochs)
+        def random(inputs: Any) -> Vectors:
+            return Vectors(torch.randn(len(inputs), sizes["in_features"]).half(), torch.arange(len(inputs)))
 
-
-# -------------------------------------------------------------------------------------- what a budget has led to before
-
-
-def keep_choice(plan: Plan) -> None:
-    """Keep what the plan's budget led to beside its runs."""
-    if plan.budget is not None:
-        plan.out.mkdir(parents=True, exist_ok=True)
-        choice = plan.smaller or Smaller()
-        kept = {**choice._asdict(), "epochs": plan.configs[0].training.epochs}
-        write_json(plan.out / BUDGETS, _kept(plan.out) | {plan.budget.key: kept})
-
-
-def kept_choice(out: Path, budget: Budget) -> tuple[Smaller, int] | None:
-    """What a budget has led to in ``out``, and the epochs; None if there is nothing that can be used."""
-    kept: Any = _kept(out).get(budget.key)
-    if isinstance(kept, int):  # as earlier versions wrote it
-        return Smaller(), kept
-    try:
-        return Smaller(tuple(kept["settings"]), kept["seeds"]), int(kept["epochs"])
-    except (KeyError, TypeError, ValueError):
-        return None
-
-
-def _kept(out: Path) -> dict[str, Any]:
-    try:
-        kept = parse_json((out / BUDGETS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # none yet, or not ours: then it is measured again
-        return {}
-    return kept if isinstance(kept, dict) else {}
+        if not encoder.tune:
+            encoder = cast(Encoder, SimpleNamespace(sizes=sizes, encode=random))
+    few = dataset.train.subset(torch.arange(min(len(dataset.train), shown)))
+    if (taught_by := teachers.teacher_model(config)) is not None:  # an untrained one costs as much
+        teacher = build.make_model(dataclasses.replace(config, model=taught_by), dataset.num_classes, encoder.sizes)
+    session = Session(build.make_objective(config, dataset, encoder, teacher), training)
+    times: list[float] = []
+    with contained(session.device, training.threads or threads):
+        session.objective.train()
+        groups = list(batches(torch.arange(shown) % len(few), training.batch_size))
+        upcoming = inputs_of(build.encode(encoder, few), groups)
+        began = time.perf_counter()
+        for batch in groups:
+            step = time.perf_counter()
+            target = few.labels[batch].to(session.device)
+            with session.autocast():
+                loss, _ = session.objective(to_device(next(upcoming), session.device), target)
+            session.backward(loss)
+            session.step()
+            loss.item()  # waits for a GPU, which would go on in the background
+            times.append(time.perf_counter() - step)
+            if time.perf_counter() - began > MEASURED_SECONDS and len(times) >= 2:
+                break
+    settled = sorted(times[1:] or times)  # the first is slower
+    return settled[len(settled) // 2]

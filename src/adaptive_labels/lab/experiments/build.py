@@ -206,7 +206,7 @@ def save_prepared(prepared: Prepared, path: Path) -> bool:
     return True
 
 
-def load_prepared(path: str) -> Prepared:
+def load_prepared(path: Path) -> Prepared:
     """What `save_prepared` wrote, its tensors memory-mapped: several processes share them.
 
     It may run code, as pickles do, and so only ever opens a file that this command has written.

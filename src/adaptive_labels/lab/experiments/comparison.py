@@ -2,56 +2,46 @@
 
 import concurrent.futures as futures
 import dataclasses
-import json
 import os
 import re
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from functools import partial
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from adaptive_labels.lab import analysis
-from adaptive_labels.lab.config import ConfigError, RunConfig, changed, from_dict, to_dict, with_settings
-from adaptive_labels.lab.data import Dataset, OverdueError, encoding_until, read_once
+from adaptive_labels.lab.config import ConfigError, RunConfig, changed, from_dict, with_settings
+from adaptive_labels.lab.data import Dataset
 from adaptive_labels.lab.experiments import budget as budgets, build, teachers
-from adaptive_labels.lab.experiments.defaults import largest_size
-from adaptive_labels.lab.experiments.estimate import (
-    MEASURED_SECONDS,
-    Known,
-    count_lacking,
-    seconds_of_encoding,
-    seconds_of_run,
-)
-from adaptive_labels.lab.experiments.executors import (
-    Do,
-    Event,
-    Job,
-    Listener,
-    Outcome,
-    find_executor,
-    in_this_process,
-    run_jobs,
-)
-from adaptive_labels.lab.experiments.executors.local import LocalExecutor
 from adaptive_labels.lab.experiments.plan import (
-    IMPORT_SECONDS,
     Budget,
     Plan as Plan,
-    cost_key,
     is_finished,
     plan_runs as plan_runs,
 )
 from adaptive_labels.lab.experiments.reference import ensure_reference, seconds_for
 from adaptive_labels.lab.experiments.run import execute, execute_job
 from adaptive_labels.lab.experiments.trackers import check_trackers, log_groups
+from adaptive_labels.lab.jobs import (
+    Do,
+    Event,
+    Here,
+    Job,
+    JobExecutor,
+    Listener,
+    Outcome,
+    as_job_executor,
+)
+from adaptive_labels.lab.jobs.processes import LocalExecutor
+from adaptive_labels.lab.jobs.queue import run_jobs
 from adaptive_labels.lab.machine import usable_cores
-from adaptive_labels.lab.runs import RunError, RunFolder, remove, run_path, tidy
+from adaptive_labels.lab.runs import RunError, RunFolder, run_path, tidy
+from adaptive_labels.lab.training.progress import SilentReporter
 
 DEFAULT_METHODS = ("baseline", "slr", "alr", "alr-s")
 DEFAULT_SEEDS = 3
@@ -88,41 +78,28 @@ def make_plan(
     workers: int | None = None,
     time_budget: float | Budget | None = None,
     estimate: bool = True,
-    encode: bool = True,
 ) -> Plan:
     """Read the data, choose what is left open, and measure a few steps to ``estimate`` what the whole will cost.
 
     ``config`` is what all runs share but for the method and the seed. Without ``workers`` there is one process per GPU,
-    or per core, or this one alone where that is as fast. With a ``time_budget``, in seconds from now unless it says
-    from when, everything is made as small as it takes (see `budget.fit_into`), and the data is encoded here, unless
-    ``encode`` is False: then nothing is left behind.
+    or per core, or this one alone where that is as fast. A ``time_budget`` is in seconds from now, unless it says from
+    when (see `budget.fit_into`).
     """
     budget = Budget(time_budget, time.time()) if isinstance(time_budget, float | int) else time_budget
-    # What this process took to start, another one will take.
-    importing = IMPORT_SECONDS if budget is None else max(IMPORT_SECONDS, budget.seconds - budget.left)
     check_trackers(config, out)
     seeds = tuple(seeds)
     if not methods or not seeds:
         raise ConfigError(f"there is nothing to compare: {len(methods)} methods and {len(seeds)} seeds are given")
     pairs = [(method, {}) if isinstance(method, str) else method for method in methods]
-    loaded: dict[str, Dataset] = {}
-    known: Known = {}
-
-    def planned(config: RunConfig, count: int | None) -> Plan:
-        key = json.dumps([to_dict(config.data), largest_size(config.model.name, config.model.options)])
-        dataset = loaded[key] = loaded.get(key) or build.load_data(config.data, config.model)
-        resolved = _resolved(config, pairs, dataset)
-        configs = [dataclasses.replace(one, seed=seed) for one, _ in resolved for seed in seeds[:count]]
-        return plan_runs(dataset, configs, out, notes=resolved[0][1], budget=budget, importing=importing)
-
-    measured = partial(_measured, workers, known)
-    if budget is not None:
-        with read_once():
-            return budgets.fit_into(budget, config, planned, measured, _encoded if encode else None)
-    plan = planned(config, None)
-    if not estimate or not plan.todo:
-        return with_workers(plan, workers)
-    return min(measured(plan, MEASURED_SECONDS), key=lambda plan: plan.seconds or 0.0)
+    dataset = build.load_data(config.data, config.model)
+    resolved = _resolved(config, pairs, dataset)
+    configs = [dataclasses.replace(one, seed=seed) for one, _ in resolved for seed in seeds]
+    plan = with_workers(plan_runs(dataset, configs, out, notes=resolved[0][1], budget=budget), workers)
+    if plan.todo and (estimate or budget is not None):
+        plan = budgets.measured(plan)
+        if workers is None:
+            plan = min(dataclasses.replace(plan, workers=1), plan, key=lambda plan: plan.seconds or 0.0)
+    return plan if budget is None else budgets.fit_into(plan)
 
 
 def _resolved(
@@ -145,93 +122,63 @@ def with_workers(plan: Plan, workers: int | None) -> Plan:
     return dataclasses.replace(plan, workers=min(workers or places, max([1, *map(len, plan.stages)])))
 
 
-def _encoded(plan: Plan, until: float) -> float | None:
-    """Encode the data of a plan until a moment; the seconds it takes if that is too early. What is done is kept."""
-    kinds = {build.reading(run): run for run in plan.jobs}
-    encoders = [build.make_encoder(run, plan.dataset) for run in kinds.values()]
-    try:
-        with encoding_until(until, sum(count_lacking(encoder, plan.dataset) for encoder in encoders)):
-            for encoder in encoders:
-                # What every smaller comparison needs comes first.
-                for examples in (plan.dataset.validation, plan.dataset.test, plan.dataset.train):
-                    build.encode(encoder, examples)
-    except OverdueError as late:
-        return late.seconds
-    return None
-
-
-def _measured(workers: int | None, known: Known, plan: Plan, seconds: float) -> list[Plan]:
-    """The ways to carry a plan out, with their costs: in this process, and in several unless their number is given.
-
-    If encoding alone would take too much of a budget, no step is measured, and the list is empty.
-    """
-    kinds = {build.reading(run): run for run in plan.jobs}
-    encoding = sum(seconds_of_encoding(run, plan.dataset, seconds, known) for run in kinds.values())
-    if plan.budget is not None and encoding and encoding > budgets.MOST_ENCODING * plan.budget.left:
-        return []
-    whole = with_workers(plan, workers)
-    different = {cost_key(run): run for run in reversed(plan.jobs)}
-    threads = max(1, usable_cores() // whole.workers)
-    costs = {key: seconds_of_run(run, plan.dataset, threads, seconds, known) for key, run in different.items()}
-    whole = dataclasses.replace(whole, costs=costs, encoding=encoding)
-    return [whole] if workers is not None else [dataclasses.replace(whole, workers=1), whole]
-
-
 def run_plan(
     plan: Plan, listener: Listener, command: Sequence[str], executor: futures.Executor | None = None
 ) -> tuple[list[RunFolder], list[Outcome]]:
     """Do what is left of a plan, stage by stage. Returns all its finished runs, and the outcomes that are failures.
 
-    ``listener`` hears of the plan, and of every run by its number among the plan's jobs; of both again if a budget
-    leads to another plan. ``command`` is recorded with every run. Without an executor the runs are done in local
-    processes if the plan has several workers, or else in this process.
+    ``listener`` hears of the plan, and of every run by its number among the plan's jobs. ``command`` is recorded with
+    every run. Without an executor the runs are done in local processes if the plan has several workers, or else in this
+    process.
     """
     if not plan.configs:
         return [], []
     if plan.workers > 1 or executor is not None:
         teachers.check_reachable(plan.configs)
     budgets.keep_choice(plan)
-    own = None
-    if executor is None and plan.workers > 1 and plan.jobs:
-        own = find_executor("local")(plan.workers, gpus=_gpus(plan.configs[0].training.device))
-    if plan.jobs and (prepare := getattr(executor, "prepare", None)) is not None:
-        prepare(plan.out)
-    with own or nullcontext(), _shared_data(plan, executor or own) as (do, data):
-        while True:
-            listener(Event(0, "plan", [plan.name_of(run) for run in plan.jobs]))
-            outcomes, late = _run_stages(plan, listener, command, executor or own, do, data)
-            if not late or plan.budget is None or plan.budget.left <= 0 or plan.configs[0].training.epochs == 1:
-                break
-            for run, _ in late:
-                remove(RunFolder(run_path(plan.out, run)))
-            plan = budgets.replanned(plan, late)
-            budgets.keep_choice(plan)
+    with _place(plan, executor) as place:
+        if plan.jobs:
+            place.prepare(plan.out)
+        listener(Event(0, "plan", [plan.name_of(run) for run in plan.jobs]))
+        outcomes = _run_stages(plan, listener, command, place)
     finished = [config for config in plan.configs if is_finished(plan.out, config)]
     runs = [RunFolder(run_path(plan.out, config)) for config in finished]
     for done in runs:  # a process that was ended just after the result may have left something in the folder
         with suppress(RunError):  # such a run is whole, also where it cannot be written to
             tidy(done)
     log_groups(plan.configs[0], runs)
-    return runs, [outcome for outcome in outcomes if outcome.error is not None and outcome.late is None]
+    return runs, [outcome for outcome in outcomes if outcome.error is not None]
 
 
 @contextmanager
-def _shared_data(plan: Plan, executor: futures.Executor | None) -> Iterator[tuple[Do, dict[str, str]]]:
-    """A function that does a run with data that is encoded once for all; and files of that data, by how it is read.
+def _place(plan: Plan, executor: futures.Executor | None) -> Iterator[JobExecutor]:
+    """Where a plan's runs are done; what is made here ends here, and somebody else's executor does not."""
+    if executor is not None:
+        yield as_job_executor(executor)
+    elif plan.workers > 1 and plan.jobs:
+        with LocalExecutor(plan.workers, gpus=_gpus(plan.configs[0].training.device)) as local:
+            yield local
+    else:
+        yield Here()
+
+
+@contextmanager
+def _encoded_data(plan: Plan, place: JobExecutor) -> Iterator[tuple[Do, Mapping[str, Path], Path | None]]:
+    """What does a run with data that is encoded once for all; files of that data, by how it is read; their folder.
 
     The files are for other processes. Those on other machines find them beside the runs, which all machines share.
     """
     kinds = {build.reading(config): config for config in plan.jobs}
-    if in_this_process(executor):
+    if isinstance(place, Here):
         prepared = {kind: build.prepare(config, plan.dataset) for kind, config in kinds.items()}
 
-        def here(job: Job, reporter: Any) -> str:
-            config = from_dict(job.config)
-            return str(execute(config, prepared[build.reading(config)], Path(job.out), reporter, job.command).path)
+        def here(job: Job) -> str:
+            data = prepared[build.reading(job.config)]
+            return str(execute(job.config, data, job.folder.parent, SilentReporter(), job.command).path)
 
-        yield here, {}
+        yield here, {}, None
         return
-    beside = None if isinstance(executor, LocalExecutor) or not kinds else plan.out.absolute()
+    beside = plan.out.absolute() if place.elsewhere and kinds else None
     if beside is not None:
         beside.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".adaptive-labels-", dir=beside, ignore_cleanup_errors=True) as folder:
@@ -239,51 +186,35 @@ def _shared_data(plan: Plan, executor: futures.Executor | None) -> Iterator[tupl
         for number, (kind, config) in enumerate(kinds.items()):
             path = Path(folder) / f"{number}.pt"
             if build.save_prepared(build.prepare(config, plan.dataset), path):
-                files[kind] = str(path)
-        yield execute_job, files
+                files[kind] = path
+        yield execute_job, files, None if beside is None else Path(folder)
 
 
-def _run_stages(
-    plan: Plan,
-    listener: Listener,
-    command: Sequence[str],
-    executor: futures.Executor | None,
-    do: Do,
-    data: Mapping[str, str],
-) -> tuple[list[Outcome], list[tuple[RunConfig, float]]]:
-    """Do the stages of a plan as far as its budget allows: the outcomes, and runs of the first seed found too slow.
-
-    Each of the latter comes with the seconds that it would take.
-    """
+def _run_stages(plan: Plan, listener: Listener, command: Sequence[str], place: JobExecutor) -> list[Outcome]:
+    """Do the stages of a plan; within a budget, those that can end in time."""
     outcomes: list[Outcome] = []
-    elsewhere = executor is not None and not isinstance(executor, LocalExecutor)
-    out = str(plan.out.absolute() if elsewhere else plan.out)  # other machines have other working folders
-    slowness, latest = 1.0, budgets.latest_moment(plan)
-    for stage in plan.stages:
-        if not budgets.fits(plan, stage, slowness):
-            break
-        more, costs = budgets.stretch(plan, stage), plan.costs or {}
-        jobs = [
-            Job(
-                plan.name_of(run),
-                to_dict(run),
-                out,
-                tuple(command),
-                data.get(build.reading(run)),
-                None if more is None else more * costs[cost_key(run)],
-                latest,
-            )
-            for run in stage
-        ]
-        began = time.monotonic()
-        done = run_jobs(jobs, do, _from(len(outcomes), listener), executor)
-        outcomes += done
-        late = [(run, one.late) for run, one in zip(stage, done, strict=True) if one.late]
-        if late:
-            return outcomes, late
-        if plan.costs is not None:
-            slowness = max(slowness, (time.monotonic() - began) / max(plan.stage_seconds(stage), 1e-9))
-    return outcomes, []
+    out = plan.out.absolute() if place.elsewhere else plan.out  # other machines have other working folders
+    slowness = 1.0
+    with _encoded_data(plan, place) as (do, data, shared):
+        for stage in plan.stages:
+            if not budgets.fits(plan, stage, slowness):
+                break
+            jobs = [
+                Job(
+                    plan.name_of(run),
+                    run,
+                    run_path(out, run),
+                    tuple(command),
+                    data.get(build.reading(run)),
+                    shared,
+                )
+                for run in stage
+            ]
+            began = time.monotonic()
+            outcomes += run_jobs(jobs, do, _from(len(outcomes), listener), place)
+            if plan.costs is not None:
+                slowness = max(slowness, (time.monotonic() - began) / max(plan.stage_seconds(stage), 1e-9))
+    return outcomes
 
 
 def _gpus(device: str) -> tuple[str, ...]:
@@ -349,8 +280,8 @@ def compare(
         executor: any ``concurrent.futures.Executor`` to hand the runs to, in the place of ``workers``: what it runs
             calls on must share ``out``. Threads of one process train one after another, since torch's random state is
             one per process.
-        time_budget: seconds. If the estimate exceeds them, there are fewer epochs, then smaller images, a narrower
-            network, fewer training examples or seeds.
+        time_budget: seconds. No seed is begun that cannot end in time; if not even the first one of every method can,
+            every run has fewer epochs.
         reference: fit a plain classifier on the same data as well, a row of the table to compare with.
         settings: the rest of the configuration, as nested tables: ``{"training": {"epochs": 5}}``.
 

@@ -42,8 +42,6 @@ class Plan:
     encoding: seconds that a pretrained encoder may take before all runs.
     notes: why the recipe is as it is, in sentences.
     budget: the time that it may take, if that is limited.
-    smaller: what was made smaller for that, see `budget.Smaller`.
-    importing: seconds that a new process takes before it can work.
     """
 
     dataset: Dataset
@@ -55,8 +53,6 @@ class Plan:
     encoding: float = 0.0
     notes: tuple[str, ...] = ()
     budget: Budget | None = None
-    smaller: Any = None
-    importing: float = IMPORT_SECONDS
 
     @property
     def todo(self) -> tuple[RunConfig, ...]:
@@ -89,9 +85,8 @@ class Plan:
 
     @property
     def starting(self) -> float:
-        """Seconds before workers begin to train; within a budget with some more, since all of them start at once."""
-        together = self.importing if self.budget is None else 2 * self.importing
-        return self.encoding + (together if self.workers > 1 else 0.0)
+        """Seconds before workers begin to train."""
+        return self.encoding + (IMPORT_SECONDS if self.workers > 1 else 0.0)
 
     @property
     def seconds(self) -> float | None:

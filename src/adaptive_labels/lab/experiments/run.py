@@ -5,9 +5,10 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from adaptive_labels.lab.config import ConfigError, RunConfig, from_dict, to_dic
 from adaptive_labels.lab.data import pretraining_notes
 from adaptive_labels.lab.experiments import build, teachers
 from adaptive_labels.lab.experiments.divergence import keep_evidence
-from adaptive_labels.lab.experiments.executors import Job
 from adaptive_labels.lab.experiments.half_precision import compact_logits, weights_file
 from adaptive_labels.lab.experiments.mistakes import example_mistakes
 from adaptive_labels.lab.experiments.trackers import tell_result, tracked
+from adaptive_labels.lab.jobs import Job
 from adaptive_labels.lab.models import file_hash
 from adaptive_labels.lab.objectives import Objective
 from adaptive_labels.lab.runs import RunFolder, RunRecorder, run_id, run_path, tidy
@@ -40,12 +41,18 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 def execute(
-    config: RunConfig, prepared: build.Prepared, out: Path, reporter: Reporter, command: Sequence[str]
+    config: RunConfig,
+    prepared: build.Prepared,
+    out: Path,
+    reporter: Reporter,
+    command: Sequence[str],
+    should_stop: Callable[[], int] = lambda: 0,
 ) -> RunFolder:
     """Run a resolved configuration into its folder under ``out``; go on where it stopped, do nothing if finished.
 
     A run that this one learns from is done first, in silence, unless it is finished; so is what that one needs. The
     least time between two checkpoints is 5 seconds, or what the environment variable ALR_CHECKPOINT_SECONDS says.
+    ``should_stop`` is asked after each step, see `fit`.
 
     Where several processes train, all of them call this, and the first one reads and writes the folder.
     """
@@ -54,7 +61,7 @@ def execute(
         return done
     needed = teachers.needed_run(config)
     if needed is not None:
-        execute(needed, prepared, out, SilentReporter(), command)
+        execute(needed, prepared, out, SilentReporter(), command, should_stop)
     taught_by, teacher = processes.from_first(lambda: _open_teacher(config, out))
     run = processes.from_first(lambda: RunFolder.create(run_path(out, config), config))
     lock = run.lock()
@@ -75,6 +82,7 @@ def execute(
                 checkpoint_dir=run.path / "checkpoint",
                 checkpoint_seconds=_checkpoint_seconds(),
                 augment=build.make_augment(config, prepared.dataset),
+                should_stop=should_stop,
             )
             trained = time.perf_counter()
             if fitted.status == "diverged":
@@ -128,33 +136,46 @@ def _checkpoint_seconds() -> float:
         raise ConfigError(f"ALR_CHECKPOINT_SECONDS is {given!r}: allowed is a number of seconds") from None
 
 
-def execute_job(job: Job, reporter: Reporter) -> str:
-    """`execute` for another process: plain data in, the run's path out. The data is opened once per process.
+def execute_job(job: Job) -> str:
+    """`execute` for another process: a job in, the run's path out. The data is opened once per process.
 
     A worker that is asked to stop ends, once its run has kept what it learnt.
     """
     for plugin in job.plugins:
         load_plugin(plugin)
-    config = from_dict(job.config)
-    if teachers.with_plugin_hash(config) != config:
+    if teachers.with_plugin_hash(job.config) != job.config:
         raise ConfigError("the plugin has changed since the run was planned; the same command plans it anew")
-    prepared = open_prepared(config, job.data)
+    prepared = open_prepared(job.config, job.data)
+    should_stop = (lambda: 0) if job.shared is None else _WhenGone(job.shared)
     try:
-        return str(execute(config, prepared, Path(job.out), reporter, job.command).path)
+        return str(execute(job.config, prepared, job.folder.parent, SilentReporter(), job.command, should_stop).path)
     except Interrupted as stop:
-        if multiprocessing.parent_process() is not None:
-            os._exit(128 + stop.number)  # a pool would give the worker another job
+        # A pool would give a worker that was told to end another job.
+        if multiprocessing.parent_process() is not None and (job.shared is None or job.shared.is_dir()):
+            os._exit(128 + stop.number)
         raise
 
 
-def open_prepared(config: RunConfig, file: str | None = None) -> build.Prepared:
+class _WhenGone:
+    """Asks to stop once a folder is gone, at which it looks once per second."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._next, self._gone = folder, 0.0, False
+
+    def __call__(self) -> int:
+        if not self._gone and time.monotonic() >= self._next:
+            self._next, self._gone = time.monotonic() + 1.0, not self._folder.is_dir()
+        return signal.SIGTERM if self._gone else 0
+
+
+def open_prepared(config: RunConfig, file: Path | None = None) -> build.Prepared:
     """The data of a resolved configuration, from a file if it is there; a `ConfigError` if it has changed since."""
     return _prepared(file, json.dumps(to_dict(config.data)), json.dumps(to_dict(config.model)))
 
 
 @functools.lru_cache(maxsize=1)
-def _prepared(file: str | None, data: str, model: str) -> build.Prepared:
-    if file is not None and Path(file).exists():  # another machine does not have it
+def _prepared(file: Path | None, data: str, model: str) -> build.Prepared:
+    if file is not None and file.exists():  # another machine does not have it
         return build.load_prepared(file)
     config = from_dict({"data": json.loads(data), "model": json.loads(model)})
     dataset = build.load_data(config.data, config.model)

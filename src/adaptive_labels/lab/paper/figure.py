@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from adaptive_labels.lab.analysis.residual_labels import Consistency, consistency, row_entropy, top_confusions
 from adaptive_labels.lab.config import changed
-from adaptive_labels.lab.experiments.executors import Listener
 from adaptive_labels.lab.experiments.studies.runner import Work, run_variant
 from adaptive_labels.lab.experiments.studies.study import Records, Study, StudyError, Variant
 from adaptive_labels.lab.files import write_npz
+from adaptive_labels.lab.jobs import Listener
 from adaptive_labels.lab.paper.recipes import PaperFigure, Reproduction, paper_figure
 from adaptive_labels.lab.report.charts import panels
 from adaptive_labels.lab.report.figures import Figures, standalone

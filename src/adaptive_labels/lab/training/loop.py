@@ -86,6 +86,7 @@ def fit(
     checkpoint_dir: Path | None = None,
     checkpoint_seconds: float = 5.0,
     augment: Augment | None = None,
+    should_stop: Callable[[], int] = lambda: 0,
 ) -> FitResult:
     """Train an objective in place; its model ends with the weights to be used (averaged ones under `ema`).
 
@@ -103,12 +104,14 @@ def fit(
         checkpoint_seconds: the least time between checkpoints at the ends of epochs; 0 keeps every epoch. Within an
             epoch, `config.checkpoint_seconds` holds.
         augment: a change of whole training batches.
+        should_stop: asked after each step; the number of a signal, or 0. Signals to this process stop it, too.
     """
     session = Session(objective, config)
     loop = _Loop(session, train, train_labels, validation, seed, augment, reporter, recorder, checkpoint_dir)
     divergence: _DivergenceError | None = None
     try:
-        with contained(session.device, config.threads), remembered_signals() as loop.signal:
+        with contained(session.device, config.threads), remembered_signals() as signalled:
+            loop.should_stop = lambda: signalled() or should_stop()
             loop.run(checkpoint_seconds)
     except _DivergenceError as error:
         divergence = error
@@ -158,7 +161,7 @@ class _Loop:
         self.epochs, self.batch_size, self.lr = config.epochs, config.batch_size, config.lr
         self.steps = len(list(batches(torch.arange(len(self.labels)), config.batch_size)))  # of an epoch
         self.schedule = make_schedule(config, self.steps)
-        self.signal: Callable[[], int] = lambda: 0
+        self.should_stop: Callable[[], int] = lambda: 0
         self.diverged = False
         self.world, self.rank = processes.world(), processes.rank()
         processes.from_first(self.check_size)
@@ -280,12 +283,14 @@ class _Loop:
 
     def notices(self) -> Sequence[float]:
         """What this process has to tell the others: that the loss is not finite, and which signal it got."""
-        return () if self.world == 1 else [float(self.diverged), *(float(self.signal() == one) for one in STOPPING)]
+        return (
+            () if self.world == 1 else [float(self.diverged), *(float(self.should_stop() == one) for one in STOPPING)]
+        )
 
     def after_step(self, now: "_Pass", notices: Sequence[float]) -> None:
         """Stop if a process was asked to, look at the means now and then, and keep what is done now and then."""
         told = [number for number, count in zip(STOPPING, notices[1:], strict=False) if count]
-        asked = told[0] if told else 0 if self.world > 1 else self.signal()
+        asked = told[0] if told else 0 if self.world > 1 else self.should_stop()
         if asked:
             self.keep_within(now)
             raise Stopped(number=asked)
@@ -300,7 +305,7 @@ class _Loop:
     def check(self, share: Share) -> None:
         """Compute a share of a batch; stop before it if asked to. Several processes go on to where they can agree."""
         self.session.share = share
-        if self.world == 1 and (asked := self.signal()):
+        if self.world == 1 and (asked := self.should_stop()):
             raise Stopped(number=asked)
 
     def keep_within(self, now: "_Pass") -> None:

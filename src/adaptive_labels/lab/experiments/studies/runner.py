@@ -16,7 +16,6 @@ from adaptive_labels.lab.config import RunConfig, changed, from_dict, to_dict
 from adaptive_labels.lab.data import Dataset
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.comparison import plan_runs, run_plan, with_workers
-from adaptive_labels.lab.experiments.executors import Event, Listener, Outcome
 from adaptive_labels.lab.experiments.plan import name_of_run
 from adaptive_labels.lab.experiments.studies.records import (
     Records,
@@ -27,6 +26,7 @@ from adaptive_labels.lab.experiments.studies.records import (
 )
 from adaptive_labels.lab.experiments.studies.study import TUNE_SEEDS, Study, StudyError, Variant
 from adaptive_labels.lab.experiments.trackers import check_trackers
+from adaptive_labels.lab.jobs import Event, Listener, Outcome
 from adaptive_labels.lab.runs import RunFolder, run_id, write_npz
 
 

@@ -12,7 +12,8 @@ import pytest
 from cli_parts import COMMAND, QUICK, RECIPE, is_running, metrics, results, wait_until, weights
 
 import adaptive_labels
-from adaptive_labels.lab.experiments.executors import Job, make_executor, run_jobs
+from adaptive_labels.lab.jobs import make_executor
+from adaptive_labels.lab.jobs.queue import run_jobs
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("submitit", reason="the extra `sweeps` is not installed")
@@ -32,7 +33,7 @@ def run_of(path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def _for_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """What submitit's jobs find in their environment."""
-    path = [str(Path(__file__).parents[2] / "src"), str(Path(__file__).parents[1] / "cli")]
+    path = [str(Path(__file__).parents[2] / "src"), str(Path(__file__).parents[1] / "cli"), str(Path(__file__).parent)]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*path, os.environ.get("PYTHONPATH", "")]))
     monkeypatch.setenv("ALR_CHECKPOINT_SECONDS", "0")
 
@@ -145,7 +146,7 @@ def test_what_is_wrong_is_one_sentence(alr, texts, tmp_path):
 
 def test_a_job_that_cannot_start_is_said(tmp_path, monkeypatch):
     """As on a node that has no such Python, or not this package."""
-    from pool_tasks import do
+    from job_tasks import do, make_jobs
 
     monkeypatch.setenv("PYTHONPATH", os.environ["PYTHONPATH"].partition(os.pathsep)[2])
     broken = tmp_path / "broken" / "adaptive_labels"
@@ -154,7 +155,7 @@ def test_a_job_that_cannot_start_is_said(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", f"{broken.parent}{os.pathsep}{os.environ['PYTHONPATH']}")
     with make_executor("submitit", None, ["cluster=local"]) as executor:
         executor.prepare(tmp_path)
-        (outcome,) = run_jobs([Job("job", {"name": "0"}, str(tmp_path), ())], do, lambda event: None, executor)
+        (outcome,) = run_jobs(make_jobs(tmp_path, ""), do, lambda event: None, executor)
     assert outcome.error.startswith("the job ")
     assert "not here" in Path(outcome.error.rpartition("its log is ")[2]).read_text()
     assert subprocess.run(["pgrep", "-f", str(tmp_path)], check=False, capture_output=True).stdout == b""

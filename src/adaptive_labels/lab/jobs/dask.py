@@ -3,41 +3,24 @@
 import concurrent.futures as futures
 import secrets
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import adaptive_labels
 from adaptive_labels.errors import UserError
-from adaptive_labels.lab.experiments.executors import register_executor
-from adaptive_labels.lab.experiments.executors.child import Origin, in_child
-from adaptive_labels.lab.experiments.executors.remote import RemoteExecutor
+from adaptive_labels.lab.jobs import JobExecutor, register_executor
 
-ANSWER_SECONDS = 60.0  # for a worker to say what it has
-# What a worker's Python says of itself, in a process of its own as the runs will be: text, since a worker without this
-# package cannot be sent a function of it.
-_PROBE = """
-import os, sys
-words = []
-try:
-    import adaptive_labels
-    words = [adaptive_labels.__version__, os.path.exists(sys.argv[1])]
-    from adaptive_labels.__main__ import missing
-    words += missing()
-except ImportError:
-    pass
-print(*words)
-"""
-_ASK = "__import__('subprocess').run([__import__('sys').executable, '-c', {code!r}, {path!r}], capture_output=True)"
+# What a worker is asked: the version of this package, and whether it sees a file. It is text, since a worker without
+# the package cannot be sent a function of it.
+_PROBE = "(__import__('adaptive_labels').__version__, __import__('os').path.exists({path!r}))"
 
 
 @register_executor("dask")
-class DaskExecutor(RemoteExecutor):
+class DaskExecutor(JobExecutor):
     """The workers of the scheduler at an address, which is found within ``timeout`` seconds.
 
-    A worker that is lost is the scheduler's to notice: it gives the call to another one. A call is done in a child of
-    the worker's process, whose own threads go on to answer the scheduler.
+    A worker that is lost is the scheduler's to notice: it gives the run to another one.
     """
 
     def __init__(
@@ -49,17 +32,17 @@ class DaskExecutor(RemoteExecutor):
             import distributed
         except ImportError as error:
             raise UserError("the executor dask needs its package: pip install 'adaptive-labels[sweeps]'") from error
-        self._lost = (distributed.KilledWorker, distributed.client.FutureCancelledError)
         self._gpus, self._scheduler = gpus, scheduler
         try:
             self._client = distributed.Client(scheduler, timeout=timeout, set_as_default=False)
         except (OSError, ValueError, TypeError) as error:
             raise UserError(f"scheduler is {scheduler!r}: nothing answers there within {timeout:g} s") from error
         try:
-            super().__init__(min(workers or sys.maxsize, self._count_slots()))
+            self.workers = min(workers or sys.maxsize, self._count_slots())
         except UserError:
             self._client.close()
             raise
+        self._executor = self._client.get_executor(pure=False, resources={"GPU": gpus} if gpus else None)
 
     def _count_slots(self) -> int:
         """How many runs the workers can do at a time."""
@@ -82,45 +65,30 @@ class DaskExecutor(RemoteExecutor):
         token = folder.absolute() / f".shared-{secrets.token_hex(4)}"
         token.touch()
         try:
-            answers = self._ask(_ASK.format(code=_PROBE, path=str(token)))
+            answers = self._client.run(eval, _PROBE.format(path=str(token)), on_error="return")
         finally:
             token.unlink(missing_ok=True)
         for worker, answer in answers.items():
-            version, *rest = answer.stdout.decode().split() or ["none"]
-            if version == "none" or rest[1:]:
-                lacks = ", ".join(rest[1:]) or "adaptive-labels"
-                raise UserError(f"the worker {worker} has no {lacks}: pip install 'adaptive-labels[lab]' there")
+            if isinstance(answer, Exception):
+                raise UserError(f"the worker {worker} has no adaptive-labels: pip install 'adaptive-labels[lab]' there")
+            version, sees = answer
             if version != adaptive_labels.__version__:
                 raise UserError(
                     f"the worker {worker} has adaptive-labels {version}, and here it is {adaptive_labels.__version__}: "
                     "install the same on both"
                 )
-            if rest[0] != "True":
+            if not sees:
                 raise UserError(f"the worker {worker} does not see {folder}: give --out on a shared file system")
 
-    def _ask(self, code: str) -> dict[str, Any]:
-        """What Python code gives on each worker; without those that are busy, which each run asks at its start."""
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
-        asked = {name: self._client.submit(eval, code, workers=[name], pure=False, priority=1) for name in workers}
-        end = time.monotonic() + ANSWER_SECONDS
-        while time.monotonic() < end and not all(future.done() for future in asked.values()):
-            time.sleep(0.1)
-        return {name: future.result() for name, future in asked.items() if future.status == "finished"}
-
-    def call(self, origin: Origin, call: Callable[..., Any], *args: Any) -> Any:
-        """Do a call in a child process of a worker."""
-        resources = {"GPU": self._gpus} if self._gpus else None
-        try:
-            future = self._client.submit(in_child, origin, call, *args, pure=False, resources=resources)
-            return future.result()
-        except self._lost as error:
-            raise futures.BrokenExecutor(str(error)) from error
-
-    def stop(self) -> None:
-        """Leave the scheduler, which forgets all calls of a client that is gone."""
-        self._client.close(timeout=5)
+    def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
+        """As any executor's."""
+        future: futures.Future[Any] = self._executor.submit(call, *args, **kwargs)
+        return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """As any executor's; then leave the scheduler."""
-        super().shutdown(wait, cancel_futures=cancel_futures)
-        self.stop()
+        self._executor.shutdown(wait=wait)
+        self._client.close(timeout=5)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.shutdown(wait=kind is None)

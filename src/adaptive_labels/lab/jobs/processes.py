@@ -1,4 +1,4 @@
-"""Processes on this machine that share its cores and report their progress."""
+"""Processes on this machine that share its cores and GPUs."""
 
 import concurrent.futures as futures
 import multiprocessing as mp
@@ -6,39 +6,40 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from multiprocessing.connection import wait
 from typing import Any
 
-from adaptive_labels.lab.experiments import executors
-from adaptive_labels.lab.experiments.executors import Listener, looking, register_executor
+from adaptive_labels.errors import UserError
+from adaptive_labels.lab.jobs import JobExecutor, register_executor
 from adaptive_labels.lab.machine import usable_cores
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @register_executor("local")
-class LocalExecutor(futures.Executor):
-    """A pool of processes that can be restarted when one of them is killed, and whose progress can be heard.
+class LocalExecutor(JobExecutor):
+    """A pool of processes that can be restarted when one of them is killed.
 
-    The workers share ``cores``: all that this process may use unless given. Of ``gpus`` each sees one.
+    The workers share the cores that this process may use. Of ``gpus`` each sees one.
     """
 
-    def __init__(self, workers: int | None, *, cores: int | None = None, gpus: tuple[str, ...] = ()) -> None:
+    elsewhere = False
+
+    def __init__(self, workers: int | None, *, gpus: tuple[str, ...] = ()) -> None:
         self.workers = workers or len(gpus) or usable_cores()
-        self.threads = max(1, (cores or usable_cores()) // self.workers)
+        self.threads = max(1, usable_cores() // self.workers)
         self._gpus = gpus
         self._start()
 
     def _start(self) -> None:
         context = mp.get_context("spawn")  # a forked copy of torch's threads would hang
-        # A simple queue has what a worker told before the worker's result is there; another one's thread may be late.
-        self._events: Any = context.SimpleQueue()
         places: Any = context.SimpleQueue()  # each worker takes one
         for number in range(self.workers if self._gpus else 0):
             places.put(self._gpus[number % len(self._gpus)])
+        self._started = context.Event()
         self._pool = futures.ProcessPoolExecutor(
-            self.workers, context, initializer=_start_worker, initargs=(self._events, places)
+            self.workers, context, initializer=_start_worker, initargs=(self._started, places)
         )
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
@@ -46,20 +47,16 @@ class LocalExecutor(futures.Executor):
         with _for_children(self.threads):
             return self._pool.submit(call, *args, **kwargs)
 
-    def restart(self) -> None:
+    def restart(self) -> bool:
         """New workers, also after one of the old ones was killed."""
+        if not self._started.is_set():  # none has come as far as to its first job
+            raise UserError(
+                "the worker processes end while they import this program: call it under "
+                '`if __name__ == "__main__":`, or use workers=1'
+            )
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._start()
-
-    def listen(self, listener: Listener) -> AbstractContextManager[None]:
-        """A context in which the listener hears what workers tell."""
-        events = self._events
-
-        def look() -> None:
-            while not events.empty():
-                listener(events.get())
-
-        return looking(look, 0.05)
+        return True
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """As any executor's."""
@@ -72,8 +69,8 @@ class LocalExecutor(futures.Executor):
         self.shutdown(wait=True, cancel_futures=True)
 
 
-def _start_worker(events: Any, places: Any) -> None:
-    executors.tell = events.put
+def _start_worker(started: Any, places: Any) -> None:
+    started.set()
     if not places.empty():
         os.environ["CUDA_VISIBLE_DEVICES"] = places.get()
     threading.Thread(target=_end_with_parent, daemon=True).start()

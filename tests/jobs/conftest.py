@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-sys.path.insert(0, str(TESTS / "cli"))  # cli_parts and pool_tasks
+sys.path.insert(0, str(TESTS / "cli"))  # cli_parts and job_tasks
 
 from cli_parts import COMMAND, SOURCE, wait_until, write_texts  # noqa: E402
 
 
 def environment(**more: str) -> dict[str, str]:
     """What a process needs to find the package, the tasks of the tests, and whatever extra is installed."""
-    path = [str(SOURCE), str(TESTS / "cli"), os.environ.get("PYTHONPATH", "")]
+    path = [str(SOURCE), str(TESTS / "cli"), str(TESTS / "jobs"), os.environ.get("PYTHONPATH", "")]
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path)), "OMP_NUM_THREADS": "1"} | more
 
 
