@@ -69,7 +69,7 @@ OUTSIDE: dict[str, set[str]] = {
     "lab/experiments": {
         *("torch", "numpy", "safetensors", "PIL"),
         "sklearn",  # for the reference of a comparison
-        *("mlflow", "wandb"),  # only for the tracker of that name
+        *("mlflow", "wandb"),  # only for the logger of that name
     },
     "lab/paper": {"numpy", "torch"},
     "lab/cli": {"typer", "rich", "torch"},

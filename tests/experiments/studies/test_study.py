@@ -483,7 +483,7 @@ def test_gains_by_class_leave_out_runs_that_diverged(tmp_path: Path) -> None:
     assert "| alr | 0.0 | 0.0 | 0.0 |" in page
 
 
-def test_a_task_keeps_its_folder_and_its_trackers_unless_others_are_given(tmp_path: Path) -> None:
+def test_a_task_keeps_its_folder_and_its_loggers_unless_others_are_given(tmp_path: Path) -> None:
     text = HEAD.replace('tasks = ["b"]\n', "") + BASELINE + own_tasks("b")
     study = load_study(write(tmp_path / "s.toml", text + 'data.data_dir = "own"\ntraining.log = ["mlflow"]\n'))
     for work, expected in (
@@ -553,7 +553,7 @@ def test_runs_at_a_time_are_as_many_as_there_are_gpus(tmp_path: Path, monkeypatc
     assert asked == [3, 6]  # six runs: two methods with three seeds
 
 
-def test_a_tracker_that_cannot_be_told_is_refused_before_any_run(
+def test_a_logger_that_is_not_installed_is_refused_before_any_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = HEAD.replace('tasks = ["b"]\n', "") + BASELINE + SMALL

@@ -20,8 +20,8 @@ from adaptive_labels.lab.data import pretraining_notes
 from adaptive_labels.lab.experiments import build, teachers
 from adaptive_labels.lab.experiments.divergence import keep_evidence
 from adaptive_labels.lab.experiments.half_precision import compact_logits, weights_file
+from adaptive_labels.lab.experiments.loggers import log_result, with_loggers
 from adaptive_labels.lab.experiments.mistakes import example_mistakes
-from adaptive_labels.lab.experiments.trackers import tell_result, tracked
 from adaptive_labels.lab.jobs import Job
 from adaptive_labels.lab.models import file_hash
 from adaptive_labels.lab.objectives import Objective
@@ -96,7 +96,7 @@ def execute(
                     result["teacher"] = _teacher(taught_by)
                 run.finish({**result, "seconds": fitted.seconds + time.perf_counter() - trained})
                 shutil.rmtree(run.path / "checkpoint", ignore_errors=True)  # nothing is left to resume
-                tell_result(recorder, result)
+                log_result(recorder, result)
         finally:
             lock.release()
     if processes.rank() == 0:
@@ -121,7 +121,7 @@ def _open_teacher(config: RunConfig, out: Path) -> tuple[RunFolder | None, torch
 
 def _begin(run: RunFolder, config: RunConfig, prepared: build.Prepared, command: Sequence[str]) -> Recorder:
     """Write what is known of a run before it is trained; where its history goes."""
-    recorder = tracked(RunRecorder(run, prepared.dataset.classes), config, run)
+    recorder = with_loggers(RunRecorder(run, prepared.dataset.classes), config, run)
     run.write_json("config.json", to_dict(config))  # device, threads and the like are those of this sitting
     run.write_environment(list(command), processes=processes.world())
     run.write_json("encoder.json", build.encoder_to_dict(prepared.encoder))
