@@ -100,7 +100,7 @@ def test_train_predict_and_suspects_on_stored_texts(alr, site, tmp_path, monkeyp
     """A whole run on texts that stay on the disk, with ids that do, too; what shows examples finds them."""
     from adaptive_labels.lab.data.encoders import text
 
-    monkeypatch.setattr(text, "KEPT_FROM", 1)
+    monkeypatch.setattr(text, "CACHED_FROM", 1)
     monkeypatch.setenv("ALR_CACHE", str(tmp_path / "cache"))
     assert alr("data", "prepare", "ag_news", "--data-dir", tmp_path).status == 0
     quick = ["--epochs", "2", "--out", tmp_path / "runs", "--label-noise", "0.1"]

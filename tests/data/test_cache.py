@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from adaptive_labels.lab.data import DataError
-from adaptive_labels.lab.data.cache import CACHE, cache_folder, kept, mapped
+from adaptive_labels.lab.data.cache import CACHE, cache_folder, cached, memmap
 from adaptive_labels.lab.data.dataset import Examples
 from adaptive_labels.lab.data.encoders import encode, fit_encoder, text
 from adaptive_labels.lab.data.encoders.characters import CharacterIds
@@ -30,7 +30,7 @@ LISTED = [" ".join(np.random.default_rng(n).choice(WORDS, n % 9)) for n in range
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
-    monkeypatch.setattr(text, "KEPT_FROM", 100)
+    monkeypatch.setattr(text, "CACHED_FROM", 100)
     return tmp_path / "cache"
 
 
@@ -53,8 +53,8 @@ def test_an_entry_is_made_once(cache):
         made.append(folder)
         (folder / "x").write_text("content")
 
-    assert kept("things", "key", make) == cache / "things" / "key"
-    assert (kept("things", "key", make) / "x").read_text() == "content"
+    assert cached("things", "key", make) == cache / "things" / "key"
+    assert (cached("things", "key", make) / "x").read_text() == "content"
     assert len(made) == 1
     assert entries(cache, "things") == ["key"]
 
@@ -65,7 +65,7 @@ def test_what_fails_leaves_nothing(cache):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        kept("things", "key", broken)
+        cached("things", "key", broken)
     assert entries(cache, "things") == []
 
 
@@ -74,7 +74,7 @@ def test_what_killed_processes_have_left_is_cleared_away(cache):
         (cache / "things" / name).mkdir(parents=True)
         (cache / "things" / name / "x").write_text("half")
         os.utime(cache / "things" / name, times=(time.time() - age,) * 2)
-    kept("things", "key", lambda folder: None)
+    cached("things", "key", lambda folder: None)
     assert entries(cache, "things") == [".key.2.part", ".other.1.part", "key"]
 
 
@@ -82,7 +82,7 @@ def test_another_process_may_finish_while_leftovers_are_looked_for(cache, monkey
     (cache / "things" / ".key.1.part").mkdir(parents=True)
     found = [cache / "things" / name for name in (".key.1.part", ".key.2.part")]  # the second one is gone by now
     monkeypatch.setattr(Path, "glob", lambda *_: found)
-    kept("things", "key", lambda folder: None)
+    cached("things", "key", lambda folder: None)
     assert entries(cache, "things") == [".key.1.part", "key"]
 
 
@@ -93,7 +93,7 @@ def test_another_process_may_be_faster(cache):
         other.mkdir()
         (other / "x").write_text("the other's")
 
-    assert (kept("things", "key", make) / "x").read_text() == "the other's"
+    assert (cached("things", "key", make) / "x").read_text() == "the other's"
     assert entries(cache, "things") == ["key"]
 
 
@@ -104,9 +104,9 @@ def test_a_full_disk_is_said_to_be_so(cache):
         (folder / "x").write_bytes(b"more than fits")
 
     with pytest.raises(DataError) as caught:
-        kept("things", "key", full)
+        cached("things", "key", full)
     assert str(caught.value) == (
-        f"{cache}, where what is made of the data is kept, cannot be written: No space left on device; name another "
+        f"{cache}, the cache, cannot be written: No space left on device; name another "
         "folder by the environment variable ALR_CACHE."
     )
     assert entries(cache, "things") == []
@@ -115,8 +115,8 @@ def test_a_full_disk_is_said_to_be_so(cache):
 def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(CACHE, str(tmp_path / "file"))
-    with pytest.raises(DataError, match=r"file, where what is made of the data is kept, cannot be written: Not a dir"):
-        kept("things", "key", lambda folder: None)
+    with pytest.raises(DataError, match=r"file, the cache, cannot be written: Not a dir"):
+        cached("things", "key", lambda folder: None)
 
 
 def test_where_it_is(monkeypatch):
@@ -129,7 +129,7 @@ def test_where_it_is(monkeypatch):
 
 def test_a_mapped_array_may_be_empty(tmp_path):
     (tmp_path / "x").write_bytes(b"")
-    assert mapped(tmp_path / "x", np.int32).tolist() == []
+    assert memmap(tmp_path / "x", np.int32).tolist() == []
 
 
 ENCODERS = {
@@ -167,7 +167,7 @@ def test_numbers_are_reused_for_the_same_texts_and_settings_only(cache, monkeypa
     assert read == []
     monkeypatch.undo()
     monkeypatch.setenv(CACHE, str(cache))
-    monkeypatch.setattr(text, "KEPT_FROM", 100)
+    monkeypatch.setattr(text, "CACHED_FROM", 100)
     assert (cache / "ids" / entries(cache, "ids")[0] / "values.bin").stat().st_ino == before.st_ino
     others = [
         (HashedNgrams(buckets=1001), texts),

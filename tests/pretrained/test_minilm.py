@@ -72,7 +72,7 @@ def test_features_are_those_of_transformers():
 def test_texts_become_features_once(tmp_path, monkeypatch):
     pytest.importorskip("tokenizers")
     monkeypatch.setenv("ALR_CACHE", str(tmp_path))
-    monkeypatch.setattr(embeddings, "KEPT_FROM", 2)
+    monkeypatch.setattr(embeddings, "CACHED_FROM", 2)
     encoder = MiniLMEmbeddings.fit(TEXTS)
     told = []
     with embeddings.encoding_progress(lambda done, total: told.append((done, total))):

@@ -1,9 +1,6 @@
 """Data sets by name, and the user's own by path: texts in tables, images in folders."""
 
 import inspect
-import json
-from contextlib import AbstractContextManager
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +23,9 @@ from adaptive_labels.lab.data.encoders import (
     register_encoder as register_encoder,
 )
 from adaptive_labels.lab.data.encoders.embeddings import (
-    OverdueError as OverdueError,
     Pretrained as Pretrained,
     encoding_progress as encoding_progress,
-    encoding_until as encoding_until,
     pretraining_notes as pretraining_notes,
-    within,
 )
 from adaptive_labels.lab.data.encoders.text import length_notes as length_notes
 from adaptive_labels.lab.data.frames import TABLE_SUFFIXES
@@ -47,13 +41,6 @@ from adaptive_labels.lab.data.sources.images import is_image
 from adaptive_labels.lab.data.splits import RawDataset, assemble, without_rare_classes
 from adaptive_labels.lab.data.stored_texts import StoredTexts as StoredTexts
 from adaptive_labels.lab.files import expanded, refuse_special
-
-_READ: ContextVar[dict[str, RawDataset] | None] = ContextVar("read", default=None)
-
-
-def read_once() -> AbstractContextManager[None]:
-    """A context in which the same files are read only once, also for another share of the training examples."""
-    return within(_READ, {})
 
 
 def load_dataset(
@@ -105,24 +92,12 @@ def load_dataset(
         "drop_unlabelled": drop_unlabelled,
     }
     try:
-        raw = _read_once(name_or_path, data_dir, options)
+        raw = _read(name_or_path, data_dir, options)
         if min_per_class is not None:
             raw = without_rare_classes(raw, min_per_class)
         return assemble(raw, split_seed=split_seed, train_fraction=train_fraction)
     except OSError as error:
         raise DataError(f"{error.filename or name_or_path} cannot be read: {error.strerror or error}.") from error
-
-
-def _read_once(name_or_path: str, data_dir: Path | None, options: dict[str, Any]) -> RawDataset:
-    """As `_read`; within `read_once` from what was read before, if that is the same."""
-    read = _READ.get()
-    if read is None:
-        return _read(name_or_path, data_dir, options)
-    sizes = "any", options["largest_size"]
-    any_size, this_size = (json.dumps([name_or_path, str(data_dir), {**options, "largest_size": s}]) for s in sizes)
-    raw = read.get(any_size) or read.get(this_size) or _read(name_or_path, data_dir, options)
-    read[this_size if raw.resized else any_size] = raw
-    return raw
 
 
 def _read(name_or_path: str, data_dir: Path | None, options: dict[str, Any]) -> RawDataset:

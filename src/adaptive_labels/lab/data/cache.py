@@ -1,4 +1,4 @@
-"""Results that are computed once and stored on disk: one folder per entry, which is complete or absent.
+"""Results that are computed once and cached on disk: one folder per entry, which is complete or absent.
 
 Everything in it can be made again from the data; it may be deleted at any time, by entry or as a whole.
 """
@@ -24,16 +24,16 @@ _A_DAY = 24 * 3600
 
 
 def cache_folder() -> Path:
-    """Where entries are kept; $XDG_CACHE_HOME/adaptive-labels or ~/.cache/adaptive-labels unless ALR_CACHE is set."""
+    """Where entries are: $ALR_CACHE, else $XDG_CACHE_HOME/adaptive-labels, else ~/.cache/adaptive-labels."""
     given = os.environ.get(CACHE)
     return expanded(given or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "adaptive-labels"))
 
 
-def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
-    """The entry of this kind and key (a hash of all that it depends on): as it is on the disk, or made now.
+def cached(kind: str, key: str, make: Callable[[Path], None]) -> Path:
+    """The entry of this kind and key (a hash of all that it depends on): as it is on disk, or made now.
 
-    `make` fills a folder; if it raises, or this process is ended, there is no entry. Its OSErrors are those of writing;
-    what cannot be read is a DataError already.
+    ``make`` fills a folder; if it raises, or this process is ended, there is no entry. Its OSErrors are those of
+    writing; what cannot be read is a DataError already.
     """
     entry = cache_folder() / kind / key
     if entry.is_dir():
@@ -53,8 +53,8 @@ def kept(kind: str, key: str, make: Callable[[Path], None]) -> Path:
                 raise
     except OSError as error:
         raise DataError(
-            f"{cache_folder()}, where what is made of the data is kept, cannot be written: "
-            f"{error.strerror or error}; name another folder by the environment variable {CACHE}."
+            f"{cache_folder()}, the cache, cannot be written: {error.strerror or error}; name another folder by the "
+            f"environment variable {CACHE}."
         ) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
@@ -67,7 +67,7 @@ def hash_of(depends_on: Any) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-def mapped(path: Path, dtype: DTypeLike) -> np.ndarray:
+def memmap(path: Path, dtype: DTypeLike) -> np.ndarray:
     """The numbers in a file as an array whose pages are read when they are needed, and shared between processes."""
     if path.stat().st_size == 0:
         return np.zeros(0, dtype)

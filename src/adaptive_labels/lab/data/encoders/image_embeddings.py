@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from adaptive_labels.errors import check_positive
 from adaptive_labels.lab.data.dataset import ImageFiles
 from adaptive_labels.lab.data.encoders import register_encoder
-from adaptive_labels.lab.data.encoders.embeddings import Batches, Pretrained, Vectors, encoded_once
+from adaptive_labels.lab.data.encoders.embeddings import Batches, Pretrained, Vectors, embed_once
 from adaptive_labels.lab.data.encoders.images import EncodedFiles, ImageEncoder, ImageTensors
 from adaptive_labels.lab.data.pixels import resize_for
 from adaptive_labels.lab.data.splits import content_digest
@@ -89,7 +89,7 @@ class ImageEmbeddings(Pretrained[ImageBackbone], ImageEncoder):
         pixels = super().encode(inputs)  # refuses what has another shape
         if self.tune:
             return pixels
-        return encoded_once(self.cache_key(), self.digests(inputs), self.backbone, _batches_of(pixels))
+        return embed_once(self.cache_key(), self.digests(inputs), self.backbone, _batches_of(pixels))
 
     def normalised(self, images: Tensor) -> Tensor:
         """Return uint8 images (n, C, H, W) as float32 (n, 3, S, S), normalised."""

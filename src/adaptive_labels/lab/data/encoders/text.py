@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from adaptive_labels.lab.data.cache import hash_of, kept, mapped
+from adaptive_labels.lab.data.cache import cached, hash_of, memmap
 from adaptive_labels.lab.data.dataset import Examples, SplitName
 from adaptive_labels.lab.data.encoders import Encoder
 from adaptive_labels.lab.data.stored_texts import Int64s, StoredTexts, text_lengths
@@ -25,7 +25,7 @@ from adaptive_labels.lab.words import joined
 
 _FORMAT = 1  # of the entries in the cache: another number makes all of them anew
 _CHUNK = 1_000_000  # characters worked on at a time: bounds the memory, and keeps the arrays near the CPU's cache
-KEPT_FROM = 20_000
+CACHED_FROM = 20_000
 """Fewer texts than this are encoded in memory, which is as fast and leaves nothing behind."""
 
 Chunk = tuple[NDArray[np.int32], Int64s]
@@ -115,7 +115,7 @@ class TextEncoder(Encoder):
     @classmethod
     def fit(cls, inputs: Sequence[str], **settings: Any) -> Self:
         """Return the encoder for texts like these, from the cache if it was fitted on them before."""
-        if not _is_kept(inputs):
+        if not _is_cached(inputs):
             return cls._fit(inputs, **settings)
 
         def make(folder: Path) -> None:
@@ -123,14 +123,14 @@ class TextEncoder(Encoder):
             (folder / "encoder.json").write_text(json.dumps(fitted), encoding="utf-8")
 
         key = hash_of([_FORMAT, {"encoder": cls.__name__, "fit": settings, "texts": inputs.identity()}])
-        folder = kept("encoders", key, make)
+        folder = cached("encoders", key, make)
         return cls.from_dict(json.loads((folder / "encoder.json").read_text(encoding="utf-8")))
 
     def encode(self, inputs: Sequence[str]) -> RaggedIds:
         """Return the numbers of every text, from the cache if they were made before."""
         numbers = next(iter(self.sizes.values()))
         dtype = "|u1" if numbers <= 2**8 else "<i2" if numbers <= 2**15 else "<i4"
-        if not _is_kept(inputs):
+        if not _is_cached(inputs):
             values, offsets = BytesIO(), BytesIO()
             _write(self.encode_chunks(inputs), values, offsets, dtype)
             arrays = np.frombuffer(values.getbuffer(), dtype), np.frombuffer(offsets.getbuffer(), "<i8")
@@ -141,8 +141,8 @@ class TextEncoder(Encoder):
                 _write(self.encode_chunks(inputs), values, offsets, dtype)
 
         depends_on = {"encoder": type(self).__name__, "settings": self.to_dict(), "texts": inputs.identity()}
-        folder = kept("ids", hash_of([_FORMAT, depends_on]), make)
-        arrays = mapped(folder / "values.bin", dtype), mapped(folder / "offsets.bin", "<i8")
+        folder = cached("ids", hash_of([_FORMAT, depends_on]), make)
+        arrays = memmap(folder / "values.bin", dtype), memmap(folder / "offsets.bin", "<i8")
         return self.lists(*map(torch.from_numpy, arrays))
 
     def count_cut(self, limit: str, texts: Sequence[str]) -> tuple[int, bool]:
@@ -169,8 +169,8 @@ class TextEncoder(Encoder):
             yield chunk
 
 
-def _is_kept(texts: Sequence[str]) -> TypeGuard[StoredTexts]:
-    return isinstance(texts, StoredTexts) and len(texts) >= KEPT_FROM
+def _is_cached(texts: Sequence[str]) -> TypeGuard[StoredTexts]:
+    return isinstance(texts, StoredTexts) and len(texts) >= CACHED_FROM
 
 
 def _write(encoded: Iterable[Chunk], values: IO[bytes], offsets: IO[bytes], dtype: str) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from adaptive_labels.errors import check_positive
 from adaptive_labels.lab.data.encoders import register_encoder
-from adaptive_labels.lab.data.encoders.embeddings import Pretrained, Vectors, encoded_once
+from adaptive_labels.lab.data.encoders.embeddings import Pretrained, Vectors, embed_once
 from adaptive_labels.lab.data.encoders.text import PaddedIds
 from adaptive_labels.lab.data.splits import content_digest
 from adaptive_labels.lab.data.stored_texts import text_lengths
@@ -82,7 +82,7 @@ class TextEmbeddings(Pretrained[TextBackbone]):
 
         if self.tune:
             return tokenized(inputs)
-        return encoded_once(self.cache_key(), self.digests(inputs), backbone, batches)
+        return embed_once(self.cache_key(), self.digests(inputs), backbone, batches)
 
     def count_cut(self, limit: str, texts: Sequence[str]) -> tuple[int, bool]:
         """How many texts are longer than `max_tokens`, and whether that number is exact."""

@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 
 from adaptive_labels.lab.data import archives, downloads
-from adaptive_labels.lab.data.cache import CACHE, cache_folder, hash_of, kept, mapped
+from adaptive_labels.lab.data.cache import CACHE, cache_folder, cached, hash_of, memmap
 from adaptive_labels.lab.data.dataset import DataError, Examples, SplitName
 from adaptive_labels.lab.data.frames import read_csv
 from adaptive_labels.lab.data.sources import register_dataset
@@ -174,16 +174,16 @@ def stored_rows(source: Path, columns: int, line_ends: str, check: Callable[[Sto
         _write(folder, source, columns, line_ends)
         check(_open(folder, key, md5))
 
-    rows = _open(kept("texts", key, make), key, md5)
+    rows = _open(cached("texts", key, make), key, md5)
     check(rows)
     return rows
 
 
 def _open(folder: Path, key: str, file_md5: str) -> StoredRows:
     about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-    offsets, characters, labels, lines = (mapped(folder / f"{name}.bin", dtype) for name, dtype in _COLUMNS.items())
+    offsets, characters, labels, lines = (memmap(folder / f"{name}.bin", dtype) for name, dtype in _COLUMNS.items())
     texts = StoredTexts(folder / "texts.bin", offsets, characters, key)
-    digests = mapped(folder / "digests.bin", np.uint8).reshape(len(texts), -1)
+    digests = memmap(folder / "digests.bin", np.uint8).reshape(len(texts), -1)
     return StoredRows(texts, labels, lines, digests, about["md5"], file_md5)
 
 
