@@ -46,11 +46,8 @@ docs: $(VENV)/.installed-dev ## run every example in the docs and docstrings
 bench: $(VENV)/.installed-dev ## time losses, training and data pipelines, as ratios to plain ones
 	for script in loss train data; do $(BIN)/python benchmarks/$$script.py || exit; done
 
-results: $(VENV)/.installed-dev ## make the tables of results/ from its records
-	$(BIN)/alr study tables --template studies/ablations.md --page docs/ablations.md
-	$(BIN)/alr study tables --template studies/choosing.md --page docs/choosing.md
-	$(BIN)/alr reproduce tables --template studies/reproduce.md --page docs/reproduce.md
-	$(BIN)/alr reproduce tables --template studies/claims.md --page docs/claims.md
+results: $(VENV)/.installed-dev ## make the pages of evidence/tables from its records
+	$(BIN)/alr study tables
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis

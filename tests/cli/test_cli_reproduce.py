@@ -71,7 +71,7 @@ def test_other_data_stands_in_for_a_table_s(alr: Alr, tmp_path: Path) -> None:
 
     # The folder itself has the same name by any path to it.
     os.chdir("my_news")
-    again = alr("reproduce", *cell, "--seeds", "1", "--from", "ag_news=.", "--out", "../runs", "--dry-run")
+    again = alr("reproduce", *cell, "--seeds", "1", "--from", "ag_news=.", "--out", "../runs")
     os.chdir("..")
     assert "ag_news-fasttext-short@my_news: 1 run, 1 recorded already." in again.out
 
@@ -80,14 +80,6 @@ def test_other_data_stands_in_for_a_table_s(alr: Alr, tmp_path: Path) -> None:
     ended = alr("reproduce", *cell, "--seeds", "2", "--workers", "1", "--from", "ag_news=my_news")
     assert ended.status == 2
     assert "ag_news-fasttext-short@my_news has records of other data under this name" in ended.err
-
-
-def test_a_dry_run_checks_every_cell_without_its_data(alr: Alr, tmp_path: Path) -> None:
-    done = alr("reproduce", "cifar", "--scale", "paper", "--networks", "preact-resnet18", "--dry-run")
-    assert done.status == 0, done.err
-    assert "alr-s: 11.22M + 10K parameters; preact-resnet18: 300 epochs, batch 128" in done.out
-    assert "CIFAR-100, ResNet18, cifar100-preact-resnet18-paper: 20 runs, 0 recorded already." in done.out
-    assert files(tmp_path) == {}
 
 
 @pytest.mark.parametrize(
@@ -100,25 +92,12 @@ def test_a_dry_run_checks_every_cell_without_its_data(alr: Alr, tmp_path: Path) 
         (("dml", "--only", "alx"), "only: there is no 'alx' here"),
         (("text", "--from", "ag=x"), "--from: 'ag=x' is not NAME=PATH with one of towns for the name"),
         (("text", "--scale", "short", "--from", "ag_news"), "'ag_news' is not NAME=PATH with one of ag_news, yahoo_"),
-        (("tables", "--page", "x.md"), "--template and --page belong together"),
-        (("tables", "--results", "x"), "there is nothing to make tables of: x/records has no records of them"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(alr: Alr, arguments: tuple[str, ...], sentence: str) -> None:
     ended = alr("reproduce", *arguments)
     assert (ended.status, ended.err.count("\n")) == (2, 1)
     assert sentence in ended.err
-
-
-@pytest.mark.parametrize("command", ["reproduce", "study"])
-def test_a_template_that_is_no_text_is_one_sentence(alr: Alr, tmp_path: Path, command: str) -> None:
-    (tmp_path / "studies").mkdir()
-    (tmp_path / "template").write_bytes(b"\xff")
-    ended = alr(command, "tables", "--template", "template", "--page", "page.md")
-    assert (ended.status, ended.err) == (
-        2,
-        "alr: template cannot be read: it is no text in UTF-8 (invalid start byte)\n",
-    )
 
 
 def test_recipes_are_listed(alr: Alr) -> None:

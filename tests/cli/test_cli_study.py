@@ -8,15 +8,16 @@ from pathlib import Path
 
 from cli_parts import Alr
 
+from adaptive_labels.lab.config import from_dict
 from adaptive_labels.lab.runs import recipe_hash
 
 TASK = """
-[data]
-name = "{name}"
-[model]
+[task.small]
+data.name = "{name}"
+[task.small.model]
 name = "fasttext"
 options = {{ buckets = 512, dim = 16, hidden = 0, dropout = 0.5, char_ngrams = [1, 3], word_ngrams = 1 }}
-[training]
+[task.small.training]
 epochs = 2
 batch_size = 32
 optimizer = "adamw"
@@ -29,6 +30,7 @@ threads = 1
 STUDY = """
 title = "Tiny"
 question = "Does it run?"
+conclusion = "It does."
 tasks = ["small"]
 seeds = 3
 [[variant]]
@@ -52,8 +54,8 @@ training.residual_schedule = "constant"
 
 
 def test_a_study_runs_records_and_resumes(alr: Alr, texts: Path, tmp_path: Path) -> None:
-    (tmp_path / "studies" / "tasks").mkdir(parents=True)
-    (tmp_path / "studies" / "tasks" / "small.toml").write_text(TASK.format(name=texts.name), encoding="utf-8")
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "studies" / "tasks.toml").write_text(TASK.format(name=texts.name), encoding="utf-8")
     file = tmp_path / "studies" / "tiny.toml"
     file.write_text(STUDY, encoding="utf-8")
     arguments = ("study", "run", file, "--data-dir", texts.parent, "--workers", "1")
@@ -63,13 +65,13 @@ def test_a_study_runs_records_and_resumes(alr: Alr, texts: Path, tmp_path: Path)
     done = alr(*arguments)
     assert done.status == 0, done.err
     # 3 seeds each of baseline, fixed and decayed; 2 trials × 2 seeds, and the third seed of the better one
-    records = [json.loads(line) for line in (tmp_path / "results/records/small.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in (tmp_path / "evidence/records/small.jsonl").read_text().splitlines()]
     assert len(records) == 14
     assert all(record["config"]["data"]["name"] == texts.name for record in records)
     assert str(tmp_path) not in json.dumps([record["config"] for record in records])
     # One hash per recipe, whatever the seed; a record has the hash of its own configuration.
     assert len({record["recipe_hash"] for record in records}) == len({record["variant"] for record in records}) == 5
-    assert all(record["recipe_hash"] == recipe_hash(record["config"]) for record in records)
+    assert all(record["recipe_hash"] == recipe_hash(from_dict(record["config"])) for record in records)
     assert all(len(record["course"]["validation_loss"]) == record["config"]["training"]["epochs"] for record in records)
     fixed = [record for record in records if "fixed_to_confusions" in record["variant"]]
     assert len(fixed) == 3
@@ -80,24 +82,24 @@ def test_a_study_runs_records_and_resumes(alr: Alr, texts: Path, tmp_path: Path)
 
     again = alr(*arguments)
     assert "14 runs, 14 recorded already" in again.out
-    assert len((tmp_path / "results/records/small.jsonl").read_text().splitlines()) == 14
+    assert len((tmp_path / "evidence/records/small.jsonl").read_text().splitlines()) == 14
 
     # Records without their run folders, as in a clone: what S is to be fixed to must be found out anew.
     kept = [record for record in records if record not in fixed]
-    (tmp_path / "results/records/small.jsonl").write_text("".join(json.dumps(record) + "\n" for record in kept))
+    (tmp_path / "evidence/records/small.jsonl").write_text("".join(json.dumps(record) + "\n" for record in kept))
     shutil.rmtree(tmp_path / "runs")
     anew = alr(*arguments)
     assert anew.status == 0, anew.err
-    records = [json.loads(line) for line in (tmp_path / "results/records/small.jsonl").read_text().splitlines()]
+    records = [json.loads(line) for line in (tmp_path / "evidence/records/small.jsonl").read_text().splitlines()]
     assert len(records) == 14
     again = [record for record in records if "fixed_to_confusions" in record["variant"]]
     assert [record["residual_labels"] for record in again] == [record["residual_labels"] for record in fixed]
     assert len(list((tmp_path / "runs").glob("*-slr-*"))) == 0
 
-    tables = alr("study", "tables")
-    assert tables.out.split() == ["results/tables/tiny.md"]
-    page = (tmp_path / "results/tables/tiny.md").read_text(encoding="utf-8")
-    assert page.startswith("# Tiny\n\nDoes it run?\n\n## small\n")
+    tables = alr("study", "tables", "studies")
+    assert tables.out.split() == ["evidence/tables/tiny.md", "evidence/tables/paper.md", "evidence/tables/README.md"]
+    page = (tmp_path / "evidence/tables/tiny.md").read_text(encoding="utf-8")
+    assert page.startswith("# Tiny\n\nIt does.\n\nDoes it run?\n\n## small\n")
     assert page.count("\n| ") == 6  # a head, a rule and four rows
     assert "label smoothing (label_smoothing 0." in page
 
@@ -107,7 +109,8 @@ def test_what_is_wrong_with_a_study_is_one_sentence(alr: Alr, tmp_path: Path) ->
     file.write_text(STUDY, encoding="utf-8")
     ended = alr("study", "run", file)
     assert (ended.status, ended.err.count("\n")) == (2, 1)
-    assert "names the task 'small', but there is no" in ended.err
+    assert "tiny.toml, in tasks.toml beside it, or in the paper's recipes" in ended.err
+    file.with_name("tasks.toml").write_text(TASK.format(name="towns"), encoding="utf-8")
     assert "'big' is none of the study's tasks (small)" in alr("study", "run", file, "--on", "big").err
     unknown = alr("study", "run", file, "--methods", "alr,kd").err
     assert "methods: 'kd' is none of the study's methods (baseline, slr, alr)" in unknown
@@ -117,6 +120,6 @@ def test_a_folder_of_studies_that_is_missing_or_has_no_records_is_said(alr: Alr,
     ended = alr("study", "tables", "nowhere")
     assert (ended.status, ended.err) == (2, "alr: nowhere is not a folder; give the one that the studies are in\n")
     (tmp_path / "studies").mkdir()
-    ended = alr("study", "tables")
+    ended = alr("study", "tables", "studies")
     assert (ended.status, ended.out) == (2, "")
-    assert ended.err == "alr: there is nothing to make tables of: results/records has no records of them\n"
+    assert ended.err == "alr: there is nothing to make tables of: evidence/records has no records of them\n"

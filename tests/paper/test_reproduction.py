@@ -10,20 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy import stats
 
+from adaptive_labels.lab.analysis.format import parameters
 from adaptive_labels.lab.analysis.residual_labels import consistency
-from adaptive_labels.lab.experiments.studies.records import append_record, read_records
-from adaptive_labels.lab.experiments.studies.study import StudyError, Variant
-from adaptive_labels.lab.paper.comparison import (
-    compare_with_paper,
-    fill_template,
-    render,
-    to_plain,
-    welch_table,
-    write_tables,
-)
-from adaptive_labels.lab.paper.dry_run import check_cell
+from adaptive_labels.lab.config import RunConfig, from_dict, to_dict
+from adaptive_labels.lab.data import Dataset, Examples
+from adaptive_labels.lab.experiments import build
+from adaptive_labels.lab.paper.comparison import compare_with_paper, printed_gains, render, to_plain
 from adaptive_labels.lab.paper.figure import (
     HeatMaps,
     choose_epochs,
@@ -34,8 +29,8 @@ from adaptive_labels.lab.paper.figure import (
     read_heat_maps,
     sentences,
 )
+from adaptive_labels.lab.paper.pages import write_pages
 from adaptive_labels.lab.paper.recipes import (
-    RECIPES,
     Choice,
     Reproduction,
     all_reproductions,
@@ -45,26 +40,65 @@ from adaptive_labels.lab.paper.recipes import (
     paper_figure,
     paper_tables,
 )
+from adaptive_labels.lab.paper.records import append_record, read_records
+from adaptive_labels.lab.paper.runner import with_variant
+from adaptive_labels.lab.paper.study import RECIPES, StudyError, Variant
 from adaptive_labels.lab.report.figures import standalone
 from adaptive_labels.lab.runs import RunFolder
 from run_maker import Maker
 
-ROOT = Path(__file__).parents[2]
-CELLS = [
-    pytest.param(found, task, variant, id=f"{found.table.name}-{task}-{variant.name}")
-    for found in all_reproductions()
-    for task in found.study.tasks
-    # All methods on the first task, the paper's on the others: the networks take their time to be built.
-    for variant in (found.study.variants_on(task) if task == found.study.tasks[0] else found.rows(task))
-]
+SHAPES = {"cifar10": (10, 3, 32), "cifar100": (100, 3, 32), "imagenet": (1000, 3, 224), "digits": (10, 1, 8)}
+TEXTS = {"towns": 30, "ag_news": 4, "yahoo_answers": 10, "yelp_full": 5}
 
 
-def record(task: str, variant: Variant, seed: int, top1: float, data: str = "cifar100") -> dict:
+def networks() -> list:
+    """Each network of the recipes once, with a task that has it and with the methods of one table in turn."""
+    found = {}
+    for one in all_reproductions():
+        for task in one.study.tasks:
+            config = one.study.config(task)
+            found.setdefault((config.model.name, str(config.model.options), config.data.name), (one, task))
+    cells = []
+    for number, (one, task) in enumerate(found.values()):
+        variants = one.study.variants_on(task)
+        variant = variants[number % len(variants)]  # all of them come up
+        cells.append(pytest.param(one, task, variant, id=f"{one.table.name}-{task}-{variant.name}"))
+    return cells
+
+
+def blank_data(name: str) -> Dataset:
+    """Two blank images or made-up texts in every split, of as many classes as the data set has.
+
+    The texts have enough different words to fill a vocabulary, so that networks have the size that they will have.
+    """
+    inputs: list[str] | torch.Tensor
+    if name in TEXTS:
+        classes, kind = TEXTS[name], "text"
+        inputs = 2 * [" ".join(f"w{i}" for i in range(start, start + 400)) for start in range(0, 40_000, 400)]
+    else:
+        (classes, channels, side), kind = SHAPES[name], "image"
+        inputs = torch.zeros(2, channels, side, side, dtype=torch.uint8)
+    every = Examples(inputs, torch.tensor([0, classes - 1]).repeat(len(inputs) // 2))
+    names = tuple(f"class {number}" for number in range(classes))
+    return Dataset(name, kind, names, every, every, every, notes=(), fingerprint="")
+
+
+def record(task: str, variant: Variant, seed: int, top1: float) -> dict:
     metrics = {"validation": {"top1": top1}, "test": {"top1": top1, "top5": 0.9}}
-    parameters = {"criterion": 9_900, "network": 700_000}
+    values = to_dict(
+        next(one for one in all_reproductions() if task.split("@")[0] in one.study.tasks).study.config(
+            task.split("@")[0]
+        )
+    )
+    values["method"] = {"name": variant.method, "options": variant.options}
     key = {"task": task, "variant": variant.key, "seed": seed}
-    config = {"data": {"name": data}}
-    return {**key, "status": "finished", "metrics": metrics, "parameters": parameters, "config": config}
+    return {
+        **key,
+        "status": "finished",
+        "metrics": metrics,
+        "parameters": {"criterion": 9_900, "network": 700_000},
+        "config": to_dict(from_dict(values)),
+    }
 
 
 # ---------------------------------------------------------------------------------------------------------- the paper
@@ -115,24 +149,30 @@ def test_there_are_recipes_for_the_image_tables() -> None:
             assert used.setdefault(task, one.study.config(task)) == one.study.config(task)
     assert [name for name, _ in list_recipes()] == list(used)
     assert len(used) == 54
-    assert (ROOT / "recipes").resolve() == RECIPES.resolve()  # where people look for them
 
 
 @pytest.mark.parametrize("reproduction", all_reproductions(), ids=lambda one: one.study.name)
 def test_a_study_covers_the_rows_of_the_paper(reproduction: Reproduction) -> None:
-    assert set(reproduction.study.paper_columns) == set(reproduction.study.tasks)
     for task in reproduction.study.tasks:
         assert {variant.method for variant in reproduction.rows(task)} == set(reproduction.column(task).rows)
     if reproduction.scale == "paper":
-        assert set(reproduction.study.paper_columns.values()) == set(reproduction.table.columns)
+        assert {reproduction.study.column(task) for task in reproduction.study.tasks} == set(reproduction.table.columns)
 
 
-@pytest.mark.parametrize(("reproduction", "task", "variant"), CELLS)
-def test_every_cell_resolves_and_builds(reproduction: Reproduction, task: str, variant: Variant) -> None:
-    words = check_cell(reproduction.study.config(task), variant)
+@pytest.mark.parametrize(("reproduction", "task", "variant"), networks())
+def test_every_network_of_the_recipes_builds(reproduction: Reproduction, task: str, variant: Variant) -> None:
+    dataset = blank_data(reproduction.study.config(task).data.name)
+    resolved, _ = build.resolve_for(with_variant(reproduction.study.config(task), variant), dataset)
     printed = reproduction.column(task).rows.get(variant.method)
     if printed is not None and reproduction.study.name == "cifar-paper":
-        assert words.split(" parameters")[0] == printed.parameters
+        assert sizes(resolved, dataset) == printed.parameters
+
+
+def sizes(config: RunConfig, dataset: Dataset) -> str:
+    with build.shapes_only():
+        model = build.make_model(config, dataset.num_classes, build.make_encoder(config, dataset).sizes)
+    criterion = build.make_criterion(config, dataset)
+    return parameters({"network": build.count_parameters(model), "criterion": build.count_parameters(criterion)})
 
 
 def test_the_paper_s_recipe_is_the_paper_s() -> None:
@@ -223,9 +263,10 @@ def test_a_row_of_ours_stands_beside_the_paper_s_of_the_same_method() -> None:
     (task, chosen), *_ = choose(reproduction, Choice(["alr", "alr-frozen"]))
     assert [(variant.name, variant.method) for variant in chosen] == [("alr", "alr"), ("alr-frozen", "alr")]
     records = {(task, v.key, 0): record(task, v, 0, 0.5 + 0.1 * i) for i, v in enumerate(chosen)}
-    cells = {cell.method: cell for cell in compare_with_paper(reproduction, records)[0].cells}
-    assert (cells["alr"].top1, cells["alr-frozen"].top1) == ({0: 0.5}, {0: 0.6})
-    assert cells["alr-frozen"].printed is None
+    column = compare_with_paper(reproduction, records)[0]
+    rows = {row.name: row.values("test", "top1") for row in column.rows}
+    assert (rows["alr"], rows["alr-frozen"]) == ({0: 0.5}, {0: 0.6})
+    assert "alr-frozen" not in column.printed
 
 
 # --------------------------------------------------------------------------------------------------------- side by side
@@ -263,57 +304,32 @@ def test_runs_on_other_data_have_a_column_of_their_own(tmp_path: Path) -> None:
     assert shown["ag_news-fasttext-short"].startswith("ag_news; fasttext: ")
     assert shown["yelp_full-fasttext-short"].startswith("yelp_full, 8% of the training texts; fasttext: ")
     task = "ag_news-fasttext-short"
-    append_record(tmp_path, record(task, Variant("", "baseline"), 0, 0.9, data="some_news"))
+    append_record(tmp_path, record(f"{task}@some_news", Variant("", "baseline"), 0, 0.9))
     own, other, *_ = compare_with_paper(reproduction, read_records(tmp_path, reproduction.study))
-    assert own.cells[0].ours is None
+    assert not own.begun
     assert (own.heading, own.recipe[:7]) == ("AGNews, FastText", "ag_news")
-    assert other.cells[0].ours is not None
+    assert other.begun
     assert (other.task, other.heading) == (f"{task}@some_news", "AGNews, FastText, on other data")
     assert other.recipe.startswith("some_news; fasttext: ")
 
 
-def test_a_page_shows_the_columns_that_have_been_begun(tmp_path: Path) -> None:
-    template = tmp_path / "page.md"
-    template.write_text("A {{cifar-short}} B {{dml-short}} C", encoding="utf-8")
-    append_record(tmp_path, record("cifar100-preact-resnet18-short", Variant("", "baseline"), 0, 0.5))
-    page = fill_template(template, tmp_path)
-    assert page.count("**CIFAR-100, ResNet18**") == 1
-    assert "WideResNet" not in page
-    assert "B Nothing of this table has been run yet. C" in page
-    template.write_text("{{cifar-cpu:metrics}}", encoding="utf-8")
+def test_pages_are_made_of_what_has_been_begun(tmp_path: Path) -> None:
+    (tmp_path / "studies").mkdir()
+    assert write_pages(tmp_path / "studies", tmp_path) == []
     append_record(tmp_path, record("cifar100-airbench-cpu", Variant("", "baseline"), 0, 0.5))
-    heading, table = fill_template(template, tmp_path).split("\n\n")
-    assert heading == "**CIFAR-100, ResNet18**"
-    assert "| AURC | train % |" in table
-    (tmp_path / "records" / "cifar100-airbench-cpu.jsonl").unlink()
-    assert [path.name for path in write_tables(tmp_path)] == ["reproduce-cifar-short.md"]
-
-
-@pytest.mark.parametrize("marker", ["table-short", "printed-table"])
-def test_a_page_that_asks_for_another_table_is_told_which_there_are(tmp_path: Path, marker: str) -> None:
-    (tmp_path / "page.md").write_text(f"{{{{{marker}}}}}", encoding="utf-8")
-    with pytest.raises(StudyError, match="the paper has no table 'table'; it has cifar, imagenet, text and dml"):
-        fill_template(tmp_path / "page.md", tmp_path)
-
-
-def test_the_committed_tables_and_page_are_what_the_records_give() -> None:
-    for reproduction in all_reproductions():
-        file = ROOT / "results" / "tables" / f"reproduce-{reproduction.study.name}.md"
-        records = read_records(ROOT / "results", reproduction.study)
-        if records:
-            page = render(reproduction, compare_with_paper(reproduction, records), markdown=True)
-            assert file.read_text(encoding="utf-8") == page
-        else:
-            assert not file.exists()
-        for name, drawing in draw_kept(ROOT / "results", reproduction.study, records).items():
-            assert (file.parent / name).read_text(encoding="utf-8") == drawing
-    for page in ("reproduce.md", "claims.md"):
-        expected = fill_template(ROOT / "studies" / page, ROOT / "results")
-        assert (ROOT / "docs" / page).read_text(encoding="utf-8") == expected
+    names = {path.name for path in write_pages(tmp_path / "studies", tmp_path)}
+    assert names == {"reproduce-cifar-cpu.md", "paper.md", "README.md"}
+    page = (tmp_path / "tables" / "reproduce-cifar-cpu.md").read_text(encoding="utf-8")
+    assert "| AURC | train % |" in page  # our other metrics
+    index = (tmp_path / "tables" / "README.md").read_text(encoding="utf-8")
+    assert "| [cifar](reproduce-cifar-cpu.md) | cpu | 1 of 2 | 1 of 8 | 1 |" in index
+    assert "| dml | paper | 0 of 2 | 0 of 7 |  |" in index
 
 
 def test_the_printed_gains_are_tested_as_by_hand() -> None:
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in welch_table("cifar").splitlines()[2:]]
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in printed_gains().split("\n\n")[3].splitlines()[2:]
+    ]
     # ALR with ResNet18 on CIFAR-100: 78.15 ± 0.27 against 77.54 ± 0.31, five runs each.
     spread = (0.27**2 / 5, 0.31**2 / 5)
     freedom = sum(spread) ** 2 / sum(part**2 / 4 for part in spread)
@@ -365,7 +381,7 @@ def test_the_picture_has_a_map_an_epoch_with_its_accuracy(animals: RunFolder) ->
 
 def test_the_picture_is_drawn_again_from_what_was_kept(animals: RunFolder, tmp_path: Path) -> None:
     study, task = load_reproduction("cifar", "cpu").study, "cifar10-airbench-cpu"
-    maps, key = read_heat_maps(animals, paper_figure()), Variant("alr", "alr").key
+    maps, key = read_heat_maps(animals, paper_figure()), Variant("alr", "alr", {"update": "optimizer"}).key
     keep_labels(maps, tmp_path, task)
     records = {(task, key, 0): {"course": {"train_accuracy": [0.4412, 0.8021]}}}
     assert draw_kept(tmp_path, study, records) == {f"figure-{task}.svg": standalone(draw(maps))}

@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import io
 import os
-import shlex
 import signal
 import sys
 import time
@@ -109,9 +108,7 @@ def main() -> None:
         if os.environ.get("ALR_DEBUG"):
             raise
         if rank == 0:  # the other processes have met the same error
-            option = getattr(error, "option", None)  # that settles it
-            example = f" For example: {shlex.join(['alr', *arguments, *option])}" if option else ""
-            typer.echo(visible(f"alr: {_one_sentence(error)}{example}".replace("\n", " ")), err=True)
+            typer.echo(visible(f"alr: {_one_sentence(error)}".replace("\n", " ")), err=True)
         else:
             _let_the_first_speak()
         sys.exit(2)

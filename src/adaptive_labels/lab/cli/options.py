@@ -73,7 +73,6 @@ DataDir = Annotated[str | None, option("DIR", "Where to look for data.")]
 Workers = Annotated[int | None, count("Runs at a time; by default one per GPU or core.")]
 Plugin = Annotated[Path | None, typer.Option(metavar="FILE.py", help=_PLUGIN, callback=_load)]
 Results = Annotated[Path, option("DIR", "Where records and tables are.")]
-Page = Annotated[Path | None, option("FILE", "Where the filled template goes.")]
 
 
 def find_runs(paths: list[Path]) -> list["RunFolder"]:
@@ -99,7 +98,7 @@ def _setting(
 
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY
 _WEIGHTS = "none|balanced"
-_LOG = "Where runs are logged: tensorboard, mlflow, wandb."
+_LOG = "Trackers: tensorboard, mlflow, wandb."
 _COLUMN = "The column of the {}: a name, or a number from 1."
 Log = Annotated[str | None, option("A,B,…", _LOG)]
 READING = (

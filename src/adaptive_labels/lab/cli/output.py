@@ -7,7 +7,7 @@ import shutil
 import sys
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,7 @@ def clock(seconds: float) -> str:
 
 
 def show_data(dataset: Dataset, config: RunConfig, reasons: Iterable[str]) -> None:
-    """The data, what was chosen for it, and the recipe."""
+    """The data, what was guessed about it, and the recipe."""
     from adaptive_labels.lab.experiments.build import describe
 
     sizes = f"{len(dataset.train):,} train, {len(dataset.validation):,} validation, {len(dataset.test):,} test"
@@ -74,34 +74,6 @@ def end_with_failures(failed: int) -> None:
     if failed:
         typer.echo(f"alr: {counted(failed, 'run')} failed; the same command does what is missing", err=True)
         raise typer.Exit(1)
-
-
-def show_pages(
-    write: Callable[[], Iterable[Path]],
-    results: Path,
-    template: Path | None,
-    page: Path | None,
-    render: Callable[[Path], str],
-) -> None:
-    """Write tables of the records in ``results``, fill a template with them if there is one, and print where they went.
-
-    It is the user's mistake if there is neither.
-    """
-    from adaptive_labels.lab.files import write_bytes
-
-    if (template is None) != (page is None):
-        raise UserError("--template and --page belong together: what to fill, and where it goes")
-    written = [str(path) for path in write()]
-    if not written and template is None:
-        raise UserError(f"there is nothing to make tables of: {results / 'records'} has no records of them")
-    for path in written:
-        typer.echo(path)
-    if template is not None and page is not None:
-        try:
-            write_bytes(page, render(template).encode())
-        except UnicodeDecodeError as error:
-            raise UserError(f"{template} cannot be read: it is no text in UTF-8 ({error.reason})") from error
-        typer.echo(str(page))
 
 
 def check_output(out: Path) -> None:

@@ -10,12 +10,9 @@ from adaptive_labels.errors import UserError
 from adaptive_labels.lab.cli.app import add_group
 from adaptive_labels.lab.cli.options import (
     DataDir,
-    DryRun,
     Json,
     Log,
     Out,
-    Page,
-    Results,
     Workers,
     count,
     option,
@@ -29,7 +26,6 @@ from adaptive_labels.lab.cli.output import (
     open_output,
     prose,
     show_json,
-    show_pages,
 )
 from adaptive_labels.lab.cli.progress import make_listener
 from adaptive_labels.lab.cli.study import run_missing
@@ -67,21 +63,20 @@ def _command(table: str) -> Callable[..., None]:
         log: Log = None,
         out: Out = Path("runs"),
         results: Annotated[Path | None, option("DIR", "Where records are kept; by default DIR of --out.")] = None,
-        dry_run: DryRun = False,
         as_json: Json = False,
     ) -> None:
-        from adaptive_labels.lab.experiments.studies.records import read_records
-        from adaptive_labels.lab.experiments.studies.runner import Work
         from adaptive_labels.lab.paper.comparison import compare_with_paper, render, to_plain
         from adaptive_labels.lab.paper.recipes import Choice, load_reproduction
+        from adaptive_labels.lab.paper.records import read_records
+        from adaptive_labels.lab.paper.runner import StudyOptions
 
         check_output(out)
         reproduction = load_reproduction(table, scale)
         choice = Choice(split_names(only), split_names(networks), split_names(data))
         instead = _stand_ins(reproduction, stand_ins or [])
-        work = Work(out, results or out, data_dir, workers, instead, executor, split_names(log))
-        failed = _fill(reproduction, choice, seeds, work, dry_run, as_json)
-        compared = compare_with_paper(reproduction, read_records(work.results, reproduction.study))
+        options = StudyOptions(out, results or out, data_dir, workers, instead, executor, split_names(log))
+        failed = _fill(reproduction, choice, seeds, options, as_json)
+        compared = compare_with_paper(reproduction, read_records(options.results, reproduction.study))
         if as_json:
             show_json(to_plain(reproduction, compared))
         else:
@@ -108,21 +103,15 @@ def _stand_ins(reproduction: "Reproduction", given: list[str]) -> dict[str, str]
     return found
 
 
-def _fill(reproduction: "Reproduction", choice: Any, seeds: int | None, work: Any, dry_run: bool, quiet: bool) -> int:
-    """Do what is missing of the chosen cells, or only check that it could be done; how many runs failed."""
-    from adaptive_labels.lab.paper.dry_run import check_cell
+def _fill(reproduction: "Reproduction", choice: Any, seeds: int | None, options: Any, quiet: bool) -> int:
+    """Do what is missing of the chosen cells; how many runs failed."""
     from adaptive_labels.lab.paper.recipes import choose
 
     failed = 0
     for task, variants in choose(reproduction, choice):
         study = reproduction.study.limited(variants, seeds)
-        failed += run_missing(
-            f"{reproduction.column(task).heading}, {work.recorded_as(study, task)}", study, task, work, dry_run, quiet
-        )
-        for variant in variants if dry_run else ():
-            words = check_cell(study.config(task), variant)
-            if not quiet:
-                prose(f"{variant.name}: {words}", indent=2)
+        heading = f"{reproduction.column(task).heading}, {options.recorded_as(study, task)}"
+        failed += run_missing(heading, study, task, options, quiet=quiet)
     return failed
 
 
@@ -133,26 +122,26 @@ def figure(
     data_dir: DataDir = None,
     out: Out = Path("runs"),
     figures: Annotated[Path | None, option("DIR", "Where the picture goes; by default DIR of --out.")] = None,
-    results: Annotated[Path | None, option("DIR", "Keep the labels shown here, for alr reproduce tables.")] = None,
+    results: Annotated[Path | None, option("DIR", "Keep the labels shown here, for alr study tables.")] = None,
     as_json: Json = False,
 ) -> None:
     """Figure 3: heat maps of the residual labels over the epochs, as SVG and PNG."""
     check_output(out)
-    from adaptive_labels.lab.experiments.studies.runner import Work
     from adaptive_labels.lab.paper import figure
     from adaptive_labels.lab.paper.recipes import load_reproduction, paper_figure
+    from adaptive_labels.lab.paper.runner import StudyOptions
 
     reproduction, paper = load_reproduction("cifar", scale), paper_figure()
     task = figure.find_task(reproduction, data)
     if not as_json:
         prose(f"Paper: {paper.source}. Scale: {scale}, {figure.METHOD} on {task}. {reproduction.study.question}")
     open_output(out)
-    work = Work(out, out, data_dir)
+    options = StudyOptions(out, out, data_dir)
     elsewhere = None if data == reproduction.study.config(task).data.name else data
     if results is not None and elsewhere is not None:
         raise UserError(f"--results keeps the labels of {task} on its own data; leave it out for {data}")
     with make_listener(quiet=as_json) as listener:
-        run = figure.train(reproduction, task, work, listener, elsewhere)
+        run = figure.train(reproduction, task, options, listener, elsewhere)
     maps = figure.read_heat_maps(run, paper)
     if results is not None:
         figure.keep_labels(maps, results, task)
@@ -169,15 +158,3 @@ def figure(
         typer.echo(str(path))
     if without is not None:
         prose(without)
-
-
-@group.command()
-def tables(
-    results: Results = Path("results"),
-    template: Annotated[Path | None, option("FILE", "A page with {{cifar-short}} where that table goes.")] = None,
-    page: Page = None,
-) -> None:
-    """Make the tables of all recipes that have records, as Markdown."""
-    from adaptive_labels.lab.paper.comparison import fill_template, write_tables
-
-    show_pages(lambda: write_tables(results), results, template, page, lambda page: fill_template(page, results))

@@ -12,7 +12,6 @@ from adaptive_labels.lab.cli.options import (
     DryRun,
     Log,
     Out,
-    Page,
     Plugin,
     Results,
     Workers,
@@ -21,14 +20,14 @@ from adaptive_labels.lab.cli.options import (
     split_names,
     with_executor,
 )
-from adaptive_labels.lab.cli.output import end_with_failures, open_output, prose, show_pages
+from adaptive_labels.lab.cli.output import end_with_failures, open_output, prose
 from adaptive_labels.lab.cli.progress import make_listener
 from adaptive_labels.lab.words import counted
 
 if TYPE_CHECKING:
-    from adaptive_labels.lab.experiments.studies.runner import Work
-    from adaptive_labels.lab.experiments.studies.study import Study
     from adaptive_labels.lab.jobs import JobExecutor
+    from adaptive_labels.lab.paper.runner import StudyOptions
+    from adaptive_labels.lab.paper.study import Study
 
 group = add_group("study", "Experiments of many variants: run, tables.")
 
@@ -44,43 +43,43 @@ def run(
     workers: Workers = None,
     log: Log = None,
     out: Out = Path("runs"),
-    results: Results = Path("results"),
+    results: Results = Path("evidence"),
     plugin: Plugin = None,
     dry_run: DryRun = False,
 ) -> None:
     """Do what is missing of a study, and keep a record of each run."""
-    from adaptive_labels.lab.experiments.studies.runner import Work
-    from adaptive_labels.lab.experiments.studies.study import StudyError, load_study
+    from adaptive_labels.lab.paper.runner import StudyOptions
+    from adaptive_labels.lab.paper.study import StudyError, load_study
 
     study = load_study(file)
     tasks = split_names(on) or study.tasks
     for task in tasks:
         if task not in study.tasks:
             raise StudyError(f"on: {task!r} is none of the study's tasks ({', '.join(study.tasks)})")
-    known = list(dict.fromkeys(variant.method for variant in study.variants))
+    known = list(dict.fromkeys(variant.method for variant in study.variant))
     for method in split_names(methods):
         if method not in known:
             raise StudyError(f"methods: {method!r} is none of the study's methods ({', '.join(known)})")
     wanted = split_names(methods) or known
-    study = study.limited([variant for variant in study.variants if variant.method in wanted])
-    work = Work(out, results, data_dir, workers, executor=executor, log=split_names(log))
-    end_with_failures(sum(run_missing(f"{study.title}, on {task}", study, task, work, dry_run) for task in tasks))
+    study = study.limited([variant for variant in study.variant if variant.method in wanted])
+    options = StudyOptions(out, results, data_dir, workers, executor=executor, log=split_names(log))
+    end_with_failures(sum(run_missing(f"{study.title}, on {task}", study, task, options, dry_run) for task in tasks))
 
 
 def run_missing(
-    heading: str, study: "Study", task: str, work: "Work", dry_run: bool = False, quiet: bool = False
+    heading: str, study: "Study", task: str, options: "StudyOptions", dry_run: bool = False, quiet: bool = False
 ) -> int:
     """Say how many runs a study wants on a task, and do those that have no record; how many failed."""
-    from adaptive_labels.lab.experiments.studies.runner import count_runs, run_study
+    from adaptive_labels.lab.paper.runner import count_runs, run_study
 
-    wanted, done = count_runs(study, task, work)
+    wanted, done = count_runs(study, task, options)
     if not quiet:
         prose(f"{heading}: {counted(wanted, 'run')}, {done} recorded already.")
     if dry_run or done >= wanted:
         return 0
-    open_output(work.out)
+    open_output(options.out)
     with make_listener(quiet) as listener:
-        failures = run_study(study, task, work, listener)
+        failures = run_study(study, task, options, listener)
     for outcome in failures:
         typer.echo(f"alr: {task}, {outcome.job.name}: {outcome.error}", err=True)
     return len(failures)
@@ -88,20 +87,16 @@ def run_missing(
 
 @group.command()
 def tables(
-    studies: Annotated[Path, argument("DIR", "The folder of the studies.")] = Path("studies"),
-    results: Results = Path("results"),
-    template: Annotated[Path | None, option("FILE", "A page with {{study}} where its tables go.")] = None,
-    page: Page = None,
+    studies: Annotated[Path, argument("DIR", "The folder of the studies.")] = Path("evidence/studies"),
+    results: Results = Path("evidence"),
 ) -> None:
-    """Make the tables of all studies from their records."""
-    from adaptive_labels.lab.experiments.studies.tables import fill_template, write_tables
+    """Make the pages of all studies, and of the paper's tables, from their records."""
+    from adaptive_labels.lab.paper.pages import write_pages
 
     if not studies.is_dir():
         raise UserError(f"{studies} is not a folder; give the one that the studies are in")
-    show_pages(
-        lambda: write_tables(studies, results),
-        results,
-        template,
-        page,
-        lambda page: fill_template(page, studies, results),
-    )
+    written = write_pages(studies, results)
+    if not written:
+        raise UserError(f"there is nothing to make tables of: {results / 'records'} has no records of them")
+    for path in written:
+        typer.echo(str(path))

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from adaptive_labels.lab.analysis.residual_labels import Consistency, consistency, row_entropy, top_confusions
 from adaptive_labels.lab.config import changed
-from adaptive_labels.lab.experiments.studies.runner import Work, run_variant
-from adaptive_labels.lab.experiments.studies.study import Records, Study, StudyError, Variant
 from adaptive_labels.lab.files import write_npz
 from adaptive_labels.lab.jobs import Listener
 from adaptive_labels.lab.paper.recipes import PaperFigure, Reproduction, paper_figure
+from adaptive_labels.lab.paper.runner import StudyOptions, run_variant
+from adaptive_labels.lab.paper.study import Records, Study, StudyError, Variant
 from adaptive_labels.lab.report.charts import panels
 from adaptive_labels.lab.report.figures import Figures, standalone
 from adaptive_labels.lab.report.heatmap import heat_map
@@ -76,7 +76,7 @@ def find_task(reproduction: Reproduction, data: str | None) -> str:
     A path to other images has CIFAR-10's.
     """
     study = reproduction.study
-    columns = [task for task in study.tasks if study.paper_columns[task].endswith(f"/{NETWORK}")]
+    columns = [task for task in study.tasks if study.column(task).endswith(f"/{NETWORK}")]
     found = {study.config(task).data.name: task for task in columns}
     if data is None or (data not in found and "cifar10" in found and Path(data).exists()):
         return found.get("cifar10") or columns[0]
@@ -85,19 +85,25 @@ def find_task(reproduction: Reproduction, data: str | None) -> str:
     return found[data]
 
 
-def train(reproduction: Reproduction, task: str, work: Work, listener: Listener, data: str | None = None) -> RunFolder:
+def train(
+    reproduction: Reproduction, task: str, options: StudyOptions, listener: Listener, data: str | None = None
+) -> RunFolder:
     """The ALR run of a task, trained unless it is there already: the same as that cell of the CIFAR table.
 
     `data` is a path to other images that its recipe is to be used on.
     """
-    config = work.config(reproduction.study, task)
+    config = options.config(reproduction.study, task)
     if data is not None:
         config = changed(config, "data", name=data)
-    run = run_variant(config, Variant(METHOD, METHOD), work.out, listener)
+    run = run_variant(config, _variant(reproduction.study), options.out, listener)
     result = run.result or {}
     if result.get("status") == "diverged":
         raise StudyError(f"the run {run.path} diverged: {result['reason']}")
     return run
+
+
+def _variant(study: Study) -> Variant:
+    return next(variant for variant in study.variant if variant.name == METHOD)
 
 
 def read_heat_maps(run: RunFolder, paper: PaperFigure) -> HeatMaps:
@@ -178,7 +184,7 @@ def draw_kept(results: Path, study: Study, records: Records) -> dict[str, str]:
     """The pictures, by file name, of a study's tasks whose labels were kept and whose run has a record."""
     found = {}
     for task in study.tasks:
-        record, file = records.get((task, Variant(METHOD, METHOD).key, 0), {}), _kept_file(results, task)
+        record, file = records.get((task, _variant(study).key, 0), {}), _kept_file(results, task)
         if "course" in record and file.exists():
             accuracies = dict(enumerate(record["course"]["train_accuracy"], start=1))
             maps = _heat_maps(load_residual_labels(file), accuracies, study.config(task).data.name, paper_figure())

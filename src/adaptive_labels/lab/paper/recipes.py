@@ -10,10 +10,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from adaptive_labels.lab.experiments.studies.study import Study, StudyError, Variant, load_study
+from adaptive_labels.lab.paper.study import RECIPES, Study, StudyError, Variant, load_study
 from adaptive_labels.lab.words import joined
 
-RECIPES = Path(__file__).parent / "recipes"
 SCALES = ("smoke", "short", "cpu", "paper")
 ALL = "all"
 
@@ -93,7 +92,7 @@ class Reproduction:
 
     def column(self, task: str) -> Column:
         """The paper's column that a task stands for."""
-        return self.table.columns[self.study.paper_columns[task]]
+        return self.table.columns[self.study.column(task)]
 
     def rows(self, task: str) -> list[Variant]:
         """The variants that the paper prints a figure for in this column."""
@@ -150,10 +149,10 @@ def choose(reproduction: Reproduction, choice: Choice) -> list[tuple[str, tuple[
     Networks and data sets are those of the paper's columns, whatever stands for them at this scale.
     """
     study, methods = reproduction.study, choice.methods
-    columns = [study.paper_columns[task].split("/") for task in study.tasks]
+    columns = [study.column(task).split("/") for task in study.tasks]
     _refuse_unknown("networks", choice.networks, [network for _, network in columns])
     _refuse_unknown("data", choice.data, [data for data, _ in columns])
-    _refuse_unknown("only", [name for name in methods if name != ALL], [v.name for v in study.variants])
+    _refuse_unknown("only", [name for name in methods if name != ALL], [v.name for v in study.variant])
     found = []
     for task, (data, network) in zip(study.tasks, columns, strict=True):
         if (choice.networks and network not in choice.networks) or (choice.data and data not in choice.data):
