@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import pickle
-import runpy
-import subprocess
-import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +13,7 @@ from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_wine, make_blobs
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_predict, train_test_split
+from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -27,7 +23,6 @@ from adaptive_labels.adapters.sklearn import AdaptiveLabelClassifier
 from adaptive_labels.errors import UserError
 from adaptive_labels.losses import METHODS, create_loss, disturb_label
 
-ROOT = Path(__file__).parent.parent.parent
 ALONE = [name for name, method in METHODS.items() if method.guide is None]
 LEARNING = [name for name in ALONE if hasattr(METHODS[name].criterion, "residual_labels")]
 
@@ -38,19 +33,20 @@ def blobs(classes: int = 4, rows: int = 300) -> tuple[Any, Any]:
 
 
 def same(one: AdaptiveLabelClassifier, other: AdaptiveLabelClassifier) -> None:
-    """Equal to the last bit: weights, moments, the criterion's state, losses."""
-    mine, theirs = one._learner.state(), other._learner.state()
-    np.testing.assert_array_equal(mine["vectors"], theirs["vectors"])
-    assert mine["steps"] == theirs["steps"]
-    for name, value in mine["criterion"].items():
-        np.testing.assert_array_equal(value, theirs["criterion"][name])
+    """Equal to the last bit: weights, the criterion's state, moments, losses."""
+    for mine, theirs in zip(one._learner, other._learner, strict=True):
+        mine, theirs = mine.state_dict(), theirs.state_dict()
+        mine, theirs = mine.get("state", mine), theirs.get("state", theirs)
+        assert mine.keys() == theirs.keys()
+        for name, value in mine.items():
+            torch.testing.assert_close(value, theirs[name], rtol=0, atol=0)
     assert one.loss_curve_ == other.loss_curve_
 
 
 @pytest.mark.parametrize(
     "classifier",
-    [AdaptiveLabelClassifier(), AdaptiveLabelClassifier("slr", hidden_layer_sizes=(), learning_rate_init=0.02)],
-    ids=["alr", "linear slr"],
+    [AdaptiveLabelClassifier(max_iter=30), AdaptiveLabelClassifier("ls++", hidden_layer_sizes=(), max_iter=50)],
+    ids=["alr", "linear ls++"],
 )
 def test_check_estimator(classifier: AdaptiveLabelClassifier) -> None:
     results = check_estimator(classifier, on_skip=None)  # any failure raises
@@ -59,8 +55,9 @@ def test_check_estimator(classifier: AdaptiveLabelClassifier) -> None:
     assert all("pandas" in str(r["exception"]) or "ARRAY_API" in str(r["exception"]) for r in results if r["exception"])
 
 
-@pytest.mark.parametrize("hidden", [(), (20,), (20, 10)], ids=str)
-@pytest.mark.parametrize("activation", ["relu", "tanh", "logistic", "identity"])
+@pytest.mark.parametrize(
+    ("activation", "hidden"), [("relu", (20, 10)), ("tanh", (20,)), ("logistic", (20,)), ("identity", ())], ids=str
+)
 def test_the_baseline_is_scikit_learns_own_network(activation: str, hidden: tuple[int, ...]) -> None:
     X, y = blobs()
     options: dict[str, Any] = {"activation": activation, "alpha": 0.5, "batch_size": 64, "max_iter": 15}
@@ -72,100 +69,65 @@ def test_the_baseline_is_scikit_learns_own_network(activation: str, hidden: tupl
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         theirs.fit(X, y, sample_weight=weight)
-    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-9)
-    for mine, other in zip(ours.coefs_ + ours.intercepts_, theirs.coefs_ + theirs.intercepts_, strict=True):
-        np.testing.assert_allclose(mine, other, atol=1e-9)
+    # scikit-learn's Adam adds its ε before the correction of the bias, torch's after it
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_training_is_that_of_autograd_and_torchs_adam(name: str) -> None:
+def test_each_method_is_trained_by_its_criterion(name: str) -> None:
     X, y = blobs()
-    fresh = AdaptiveLabelClassifier(name, hidden_layer_sizes=(20, 10), alpha=0.0, shuffle=False, random_state=0)
-    random = np.random.RandomState(0)
-    layers: list[torch.nn.Module] = []
-    for ins, outs in ((6, 20), (20, 10), (10, 4)):
-        layer = torch.nn.Linear(ins, outs).double()
-        bound = np.sqrt(6 / (ins + outs))
-        layer.weight.data = torch.tensor(random.uniform(-bound, bound, (ins, outs))).T.contiguous()
-        layer.bias.data = torch.tensor(random.uniform(-bound, bound, outs))
-        layers += [layer, torch.nn.ReLU()]
-    network = torch.nn.Sequential(*layers[:-1])
-    criterion = create_loss(name, 4).double()
-    rate = 1e-2 if criterion.like_network else 5e-2
-    optimizer = torch.optim.Adam([{"params": network.parameters()}, *criterion.parameter_groups(lr=rate)], lr=1e-2)
-    if name == "disturb-label":  # draws; how it is seeded is its own affair
-        fresh.method_options = {"disturbance": 0.0}
-        criterion = create_loss(name, 4, disturbance=0.0).double()
-    steps = 0
-    for _ in range(5):
+    options = {"disturbance": 0.0} if name == "disturb-label" else {}  # its draws are its own affair
+    classifier = AdaptiveLabelClassifier(name, method_options=options, shuffle=False, alpha=0.0, random_state=0)
+    twin = AdaptiveLabelClassifier("baseline", random_state=0, learning_rate_init=1e-99)
+    network = twin.partial_fit(X, y, classes=range(4))._learner.network  # the same first weights
+    criterion = create_loss(name, 4, **options).double()
+    groups = [{"params": network.parameters()}, *criterion.parameter_groups()]
+    optimizer = torch.optim.Adam(groups, lr=1e-2)
+    for _ in range(3):
         for rows in torch.arange(len(y)).split(200):
-            steps += 1
-            for (
-                group
-            ) in optimizer.param_groups:  # scikit-learn adds ε before the correction of the bias, torch after it
-                group["eps"] = 1e-8 / (1 - 0.999**steps) ** 0.5
             optimizer.zero_grad()
             criterion(network(torch.tensor(X)[rows]), torch.tensor(y)[rows]).backward()
             optimizer.step()
         criterion.epoch_end()
-        fresh.partial_fit(X, y, classes=range(4))
+        classifier.partial_fit(X, y, classes=range(4))
     expected = network(torch.tensor(X)).softmax(1).detach().numpy()
-    np.testing.assert_allclose(fresh.predict_proba(X), expected, atol=1e-8)
+    np.testing.assert_allclose(classifier.predict_proba(X), expected, atol=1e-8)
     if name in LEARNING:
-        np.testing.assert_allclose(fresh.residual_labels_, criterion.residual_labels().numpy(), atol=1e-8)
+        np.testing.assert_allclose(classifier.residual_labels_, criterion.residual_labels().numpy(), atol=1e-8)
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_a_pickled_classifier_goes_on_bit_by_bit(name: str) -> None:
+def test_the_seed_decides_and_a_pickled_classifier_goes_on_bit_by_bit(name: str) -> None:
     X, y = blobs()
     weight = np.linspace(0.5, 1.5, len(y))
-    classifier = AdaptiveLabelClassifier(name, batch_size=64, random_state=0, class_weight={0: 2.0})
-    for _ in range(2):
-        classifier.partial_fit(X, y, classes=range(4), sample_weight=weight)
-    copy = pickle.loads(pickle.dumps(classifier))
-    same(classifier, copy)
-    torch.rand(3)  # nobody else's draws matter
-    for _ in range(3):
-        classifier.partial_fit(X, y, sample_weight=weight)
-    torch.rand(5)
-    for _ in range(3):
-        copy.partial_fit(X, y, sample_weight=weight)
-    same(classifier, copy)
-    np.testing.assert_array_equal(classifier.predict_proba(X), copy.predict_proba(X))
-
-
-@pytest.mark.parametrize("name", ALONE)
-def test_the_seed_decides_and_torchs_generator_is_left_alone(name: str) -> None:
-    X, y = blobs()
     before = torch.get_rng_state()
-    first = AdaptiveLabelClassifier(name, random_state=1, max_iter=5).fit(X, y)
-    assert torch.equal(torch.get_rng_state(), before)
-    torch.rand(7)
-    same(first, AdaptiveLabelClassifier(name, random_state=1, max_iter=5).fit(X, y))
-    other = AdaptiveLabelClassifier(name, random_state=2, max_iter=5).fit(X, y)
-    assert not np.array_equal(first.coefs_[0], other.coefs_[0])
-
-
-def test_the_seed_decides_the_start_of_a_low_rank_s() -> None:
-    X, y = blobs()
-    options: dict[str, Any] = {"method_options": {"rank": 2}, "random_state": 1, "max_iter": 2}
-    first = AdaptiveLabelClassifier(**options).fit(X, y)
-    torch.rand(7)
-    same(first, AdaptiveLabelClassifier(**options).fit(X, y))
+    one, other = (AdaptiveLabelClassifier(name, batch_size=64, random_state=0, class_weight={0: 2.0}) for _ in range(2))
+    for classifier in (one, other):
+        classifier.partial_fit(X, y, classes=range(4), sample_weight=weight)
+        assert torch.equal(torch.get_rng_state(), before)
+    copy = pickle.loads(pickle.dumps(one))
+    for classifier in (one, other, copy):
+        torch.rand(3)  # nobody else's draws matter
+        for _ in range(2):
+            classifier.partial_fit(X, y, sample_weight=weight)
+    same(one, other)
+    same(one, copy)
+    np.testing.assert_array_equal(one.predict_proba(X), copy.predict_proba(X))
+    second = AdaptiveLabelClassifier(name, random_state=2, max_iter=1).fit(X, y)
+    assert not np.array_equal(one.predict_proba(X), second.predict_proba(X))
 
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_residual_labels_find_known_confusions(name: str) -> None:
     """Six classes in pairs: each is confused with the other one of its pair, by construction."""
     draw = np.random.default_rng(0)
-    y = draw.integers(6, size=3000)
+    y = draw.integers(6, size=1500)
     centres = 4.0 * np.eye(3)[np.arange(6) // 2]
     centres[1::2, :] += 0.7
     X = centres[y] + draw.normal(size=(len(y), 3))
     names = np.array(["ash", "asp", "bat", "bet", "cow", "cot"])
     classifier = AdaptiveLabelClassifier(name, random_state=0, max_iter=40).fit(X, names[y])
     labels = classifier.residual_labels_
-    assert labels.shape == (6, 6)
     np.testing.assert_allclose(labels.sum(1), 1, atol=1e-6)
     np.testing.assert_array_equal(np.diagonal(labels), 0)
     order = np.searchsorted(classifier.classes_, names)  # the columns are in alphabetical order
@@ -183,19 +145,16 @@ def test_methods_that_learn_no_residual_labels_say_so() -> None:
         _ = AdaptiveLabelClassifier().residual_labels_
     fitted = AdaptiveLabelClassifier("slr", max_iter=1).fit(X, y)
     assert not hasattr(fitted, "residual_labels_")
-    with pytest.raises(AttributeError, match=r"'slr' learns no residual labels; alr, alr-s, alr-wait, ls\+\+ do"):
+    with pytest.raises(AttributeError, match=r"'slr' learns no residual labels; alr, .* do"):
         _ = fitted.confusions_
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"method": "kd"}, "'kd' learns from a teacher, and AdaptiveLabelClassifier trains one network alone"),
-        ({"method": "dml"}, "'dml' learns from peers"),
-        ({"method": "label-refinery"}, "'label-refinery' learns from an earlier generation"),
+        ({"method": "kd"}, "'kd' learns from other networks, .*: choose one of"),
         ({"method": "arl"}, "unknown method 'arl'; did you mean alr"),
         ({"method_options": {"weight": [1.0]}}, "'weight' is set by AdaptiveLabelClassifier; pass class_weight"),
-        ({"method_options": {"sparse": True}}, "'sparse' is set by AdaptiveLabelClassifier"),
         ({"method_options": ["sparse"]}, r"method_options must be a dict or None, got \['sparse'\]"),
         ({"method_options": {"smoothing": 0.1}}, "unknown option 'smoothing' of method 'alr'"),
         ({"learning_rate": "cosine"}, "learning_rate must be one of 'linear', 'constant', got 'cosine'"),
@@ -205,7 +164,6 @@ def test_methods_that_learn_no_residual_labels_say_so() -> None:
         ({"max_iter": 1.5}, "max_iter must be an int of at least 1, got 1.5"),
         ({"learning_rate_init": 0.0}, "learning_rate_init must be finite and above 0"),
         ({"alpha": -1.0}, "alpha must be finite and at least 0"),
-        ({"validation_fraction": 1.0}, r"validation_fraction must be in \(0, 1\)"),
     ],
 )
 def test_arguments_that_cannot_be(options: dict[str, Any], message: str) -> None:
@@ -223,12 +181,8 @@ def test_calls_that_cannot_be() -> None:
         started.partial_fit(X, y, classes=range(5))
     with pytest.raises(UserError, match="y has labels that are not among classes: 9"):
         started.partial_fit(X, np.full(len(y), 9))
-    for options, given in (
-        ({"early_stopping": True}, "early_stopping=True"),
-        ({"class_weight": "balanced"}, "balanced"),
-    ):
-        with pytest.raises(UserError, match=f"partial_fit sees only some rows at a time, so .*{given}"):
-            AdaptiveLabelClassifier(**options).partial_fit(X, y, classes=range(4))
+    with pytest.raises(UserError, match="partial_fit sees only some rows at a time, so class_weight='balanced' needs"):
+        AdaptiveLabelClassifier(class_weight="balanced").partial_fit(X, y, classes=range(4))
     with pytest.raises(UserError, match="needs at least 2 classes, got one class"):
         AdaptiveLabelClassifier().fit(X, np.zeros(len(y)))
     with pytest.raises(UserError, match="sample_weight must be at least 0"):
@@ -246,34 +200,21 @@ def test_a_weight_of_0_is_a_row_that_is_not_there() -> None:
     same(weighted, without)
 
 
-@pytest.mark.parametrize("name", ["baseline", "alr"])
-def test_class_weights_favour_their_class(name: str) -> None:
+def test_class_weights_favour_their_class() -> None:
     X, y = make_blobs([400, 40], 2, centers=[[0, 0], [1.5, 0]], random_state=0)
     recall = {}
     for weight in (None, "balanced", {0: 1.0, 1: 10.0}):
-        fitted = AdaptiveLabelClassifier(name, class_weight=weight, random_state=0).fit(X, y)
+        fitted = AdaptiveLabelClassifier(class_weight=weight, random_state=0, max_iter=50).fit(X, y)
         recall[str(weight)] = (fitted.predict(X)[y == 1] == 1).mean()
     assert recall["balanced"] == pytest.approx(recall["{0: 1.0, 1: 10.0}"], abs=0.05)
     assert recall["balanced"] > recall["None"] + 0.2
-
-
-def test_early_stopping_keeps_the_best_weights() -> None:
-    X, y = blobs()
-    fitted = AdaptiveLabelClassifier(early_stopping=True, random_state=0, learning_rate_init=0.05).fit(X, y)
-    assert len(fitted.validation_scores_) == fitted.n_iter_ < fitted.max_iter
-    random = np.random.RandomState(0)
-    fitted._learner.draw(random)  # as far as the first weights have drawn, so that the split is the same
-    _, held_out = train_test_split(np.arange(len(y)), test_size=0.1, stratify=y, random_state=random)
-    again = AdaptiveLabelClassifier(early_stopping=True, random_state=0, learning_rate_init=0.05).fit(X, y)
-    assert again.score(X[held_out], y[held_out]) == pytest.approx(max(again.validation_scores_))
-    assert not hasattr(AdaptiveLabelClassifier(max_iter=1).fit(X, y), "validation_scores_")
 
 
 def test_it_computes_in_the_type_of_the_features() -> None:
     X, y = blobs()
     narrow = AdaptiveLabelClassifier(random_state=0, max_iter=5).fit(X.astype(np.float32), y)
     wide = AdaptiveLabelClassifier(random_state=0, max_iter=5).fit(X, y)
-    assert narrow.predict_proba(X).dtype == narrow.coefs_[0].dtype == np.float32
+    assert narrow.predict_proba(X).dtype == np.float32
     assert wide.predict_proba(X.astype(np.float32)).dtype == np.float64
     np.testing.assert_allclose(narrow.predict_proba(X), wide.predict_proba(X), atol=1e-4)
     np.testing.assert_allclose(np.exp(wide.predict_log_proba(X)), wide.predict_proba(X))
@@ -284,21 +225,16 @@ def test_it_computes_in_the_type_of_the_features() -> None:
 def test_pipeline_grid_search_cross_validation_and_calibration() -> None:
     X, y = load_wine(return_X_y=True)
     names = np.array(["barolo", "grignolino", "barbera"])[y]
-    pipeline = make_pipeline(StandardScaler(), AdaptiveLabelClassifier(random_state=0, max_iter=100))
+    pipeline = make_pipeline(StandardScaler(), AdaptiveLabelClassifier(random_state=0, max_iter=50))
     grid = {
-        "adaptivelabelclassifier__method": ["alr", "slr"],
         "adaptivelabelclassifier__method_options": [None, {"label_smoothing": np.float64(0.2)}],
         "adaptivelabelclassifier__hidden_layer_sizes": [(), (50,)],
     }
     search = GridSearchCV(pipeline, grid, cv=3, error_score="raise").fit(X, names)
     assert search.best_score_ > 0.95
-    predicted = cross_val_predict(search.best_estimator_, X, names, cv=3)
-    assert (predicted == names).mean() > 0.95
-    probabilities = cross_val_predict(pipeline, X, names, cv=3, method="predict_proba")
+    probabilities = cross_val_predict(search.best_estimator_, X, names, cv=3, method="predict_proba")
     np.testing.assert_allclose(probabilities.sum(1), 1)
-    for method in ("sigmoid", "isotonic"):
-        calibrated = CalibratedClassifierCV(pipeline, method=method, cv=3).fit(X, names)
-        assert calibrated.score(X, names) > 0.95
+    assert CalibratedClassifierCV(pipeline, cv=3).fit(X, names).score(X, names) > 0.95
 
 
 def test_a_clone_is_unfitted_and_equal() -> None:
@@ -310,20 +246,6 @@ def test_a_clone_is_unfitted_and_equal() -> None:
     same(copy.fit(X, y), fitted)
 
 
-def test_without_scikit_learn_one_sentence_names_the_extra() -> None:
-    code = "import sys; sys.modules['sklearn'] = None; import adaptive_labels.adapters; "
-    start = [sys.executable, "-c", code + "import adaptive_labels.adapters.sklearn"]
-    ended = subprocess.run(start, capture_output=True, text=True, check=False)
-    assert ended.returncode == 1
-    last = ended.stderr.strip().splitlines()[-1]
-    assert last.endswith("needs scikit-learn 1.6 or newer: pip install 'adaptive-labels[sklearn]'")
-
-
-def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(ROOT / "examples" / "sklearn_classifier.py"), run_name="__main__")
-    assert "is taken for" in capsys.readouterr().out
-
-
 def test_a_linear_rate_falls_to_0() -> None:
     X, y = blobs()
     options: dict[str, Any] = {"random_state": 0, "max_iter": 4, "tol": 0.0, "shuffle": False}
@@ -332,6 +254,12 @@ def test_a_linear_rate_falls_to_0() -> None:
     for left in (1.0, 0.75, 0.5, 0.25):
         by_hand.set_params(learning_rate_init=1e-2 * left).partial_fit(X, y, classes=range(4))
     same(falling, by_hand)
+
+
+def test_training_ends_when_the_loss_does_not_fall() -> None:
+    X, y = blobs()
+    fitted = AdaptiveLabelClassifier(random_state=0, tol=1e9, n_iter_no_change=3).fit(X, y)
+    assert fitted.n_iter_ == len(fitted.loss_curve_) == 5
 
 
 def test_each_part_is_disturbed_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,24 +6,23 @@ Shapes: N rows, F features, K classes; layer sizes F, hidden_layer_sizes…, K.
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from adaptive_labels.adapters.perceptron import ACTIVATIONS, Perceptron, Rows, batches
 from adaptive_labels.errors import UserError
-from adaptive_labels.losses import METHODS, Confusion, CrossEntropy, find_method
+from adaptive_labels.losses import METHODS, Confusion, create_loss, find_method
 from adaptive_labels.losses.arguments import check_choice, check_number
-from adaptive_labels.losses.base import options_of
+from adaptive_labels.losses.base import Criterion
 from adaptive_labels.losses.confusions import largest
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
-    from sklearn.model_selection import train_test_split
     from sklearn.utils import check_random_state, compute_class_weight
     from sklearn.utils.multiclass import check_classification_targets, unique_labels
     from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
@@ -34,11 +33,21 @@ except ImportError as error:
 
 __all__ = ["AdaptiveLabelClassifier"]
 
-GUIDES = {"teacher": "a teacher", "peers": "peers", "generations": "an earlier generation"}
 CONFUSIONS = 20
 FLOATS = (np.float64, np.float32)
+ROWS_AT_ONCE = 2**15  # that are predicted in one operation
+ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "logistic": nn.Sigmoid, "identity": nn.Identity}
 # The options of criteria that are not the method's, and what to use instead.
-TAKEN = dict.fromkeys([*options_of(CrossEntropy), "sparse"], "") | {"weight": "; pass class_weight"}
+TAKEN = {"weight": "; pass class_weight", "ignore_index": "", "reduction": ""}
+Rows = tuple[Tensor, Tensor, Tensor | None]  # features (N, F), classes (N,), weights (N,)
+
+
+class _Learner(NamedTuple):
+    """All that training changes. The first group of the optimizer is what ``alpha`` decays."""
+
+    network: nn.Sequential
+    criterion: Criterion
+    optimizer: torch.optim.Optimizer
 
 
 class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -59,24 +68,18 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         learning_rate: ``"linear"``: the rate falls to 0 over the ``max_iter`` epochs of :meth:`fit`; ``"constant"``.
             In :meth:`partial_fit` it is constant.
         learning_rate_init: Adam's learning rate at the start.
-        residual_lr: the rate of the residual labels, as a multiple of ``learning_rate_init``.
         max_iter: epochs at most.
         shuffle: draw a new order of the rows for each epoch.
         random_state: the seed of the first weights, the order of rows, and the draws of the method.
-        tol: training ends when the loss has not fallen by more than this for ``n_iter_no_change`` epochs; with
-            ``early_stopping``, when the accuracy on the validation rows has not risen by more.
+        tol: training ends when the loss has not fallen by more than this for ``n_iter_no_change`` epochs.
         n_iter_no_change: see ``tol``.
-        early_stopping: hold ``validation_fraction`` of the rows out, and keep the weights that are best on them.
-        validation_fraction: see ``early_stopping``.
         class_weight: weight per class: a dict, ``"balanced"``, or None.
 
     Attributes:
         classes_: (K,), in the order of the columns of ``predict_proba``.
         residual_labels_: (K, K), if the method learns them: row k says what class k is taken for.
         confusions_: the largest residual labels as (label, taken_for, probability), at most 20.
-        coefs_, intercepts_: the weights of each layer, (ins, outs) and (outs,).
         loss_curve_, n_iter_: the mean loss of each epoch, and how many there were.
-        validation_scores_: with ``early_stopping``, the accuracy on the validation rows after each epoch.
 
     >>> from sklearn.datasets import load_wine
     >>> from sklearn.pipeline import make_pipeline
@@ -97,14 +100,11 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         batch_size: int | str = "auto",
         learning_rate: str = "linear",
         learning_rate_init: float = 1e-2,
-        residual_lr: float = 5.0,
         max_iter: int = 100,
         shuffle: bool = True,
         random_state: Any = None,
         tol: float = 1e-4,
         n_iter_no_change: int = 10,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
         class_weight: Mapping[Any, float] | str | None = None,
     ) -> None:
         self.method = method
@@ -115,14 +115,11 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.learning_rate_init = learning_rate_init
-        self.residual_lr = residual_lr
         self.max_iter = max_iter
         self.shuffle = shuffle
         self.random_state = random_state
         self.tol = tol
         self.n_iter_no_change = n_iter_no_change
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
         self.class_weight = class_weight
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -133,21 +130,25 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.classes_ = unique_labels(y)
         rows = self._rows(X, y, sample_weight)
         self._start(rows)
-        train, held_out = self._split(rows) if self.early_stopping else (rows, None)
+        order, best, waited = torch.arange(len(rows[1])), np.inf, 0
         with self._training():
-            self._epochs(train, held_out)
+            for epoch in range(self.max_iter):
+                order = self._epoch(rows, order, 1 - epoch / self.max_iter if self.learning_rate == "linear" else 1.0)
+                waited = waited + 1 if self.loss_curve_[-1] > best - self.tol else 0
+                best = min(best, self.loss_curve_[-1])
+                if waited > self.n_iter_no_change:
+                    break
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Train for one epoch on these rows; the first call needs ``classes``, the labels of all later calls."""
         self._check_arguments()
-        for name, value in (("early_stopping", True), ("class_weight", "balanced")):
-            if getattr(self, name) == value:
-                raise UserError(f"partial_fit sees only some rows at a time, so {name}={value!r} needs fit")
+        if self.class_weight == "balanced":
+            raise UserError("partial_fit sees only some rows at a time, so class_weight='balanced' needs fit")
         first = not hasattr(self, "_learner")
         if first and classes is None:
             raise UserError("the first call of partial_fit needs classes, the labels of all classes")
-        X, y = validate_data(self, X, y, dtype=FLOATS if first else self._learner.dtype, order="C", reset=first)
+        X, y = validate_data(self, X, y, dtype=FLOATS if first else self._dtype, order="C", reset=first)
         check_classification_targets(y)
         if first:
             self.classes_ = unique_labels(classes)
@@ -193,24 +194,11 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         labels = torch.from_numpy(self.residual_labels_)
         return largest(lambda rows: labels[rows.start : rows.stop], len(labels), CONFUSIONS, self.classes_.tolist())
 
-    @property
-    def coefs_(self) -> list[NDArray[Any]]:
-        """The weights of each layer, (ins, outs)."""
-        check_is_fitted(self)
-        return [coef.numpy().copy() for coef, _ in self._learner.coefs]
-
-    @property
-    def intercepts_(self) -> list[NDArray[Any]]:
-        """The biases of each layer, (outs,)."""
-        check_is_fitted(self)
-        return [intercept.numpy().copy() for intercept, _ in self._learner.intercepts]
-
     def _check_arguments(self) -> None:
         check_choice("activation", self.activation, tuple(ACTIVATIONS))
         check_choice("learning_rate", self.learning_rate, ("linear", "constant"))
-        for name, low in (("alpha", 0.0), ("learning_rate_init", 0.0), ("residual_lr", 0.0), ("tol", 0.0)):
+        for name, low in (("alpha", 0.0), ("learning_rate_init", 0.0), ("tol", 0.0)):
             check_number(name, getattr(self, name), low, open_low=name == "learning_rate_init")
-        check_number("validation_fraction", self.validation_fraction, 0, 1, open_low=True, open_high=True)
         counts: list[tuple[str, Any]] = [("max_iter", self.max_iter), ("n_iter_no_change", self.n_iter_no_change)]
         counts += [("hidden_layer_sizes", units) for units in self._hidden()]
         counts += [] if self.batch_size == "auto" else [("batch_size", self.batch_size)]
@@ -224,12 +212,11 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def _options(self) -> dict[str, Any]:
         """The options for the method's criterion, or an error that says what this classifier cannot do."""
-        method = find_method(self.method)
-        if method.guide is not None:
-            alone = ", ".join(name for name, other in METHODS.items() if other.guide is None)
+        if find_method(self.method).guide is not None:
+            alone = ", ".join(name for name, method in METHODS.items() if method.guide is None)
             raise UserError(
-                f"method {self.method!r} learns from {GUIDES[method.guide]}, and AdaptiveLabelClassifier trains one "
-                f"network alone: choose one of {alone}"
+                f"method {self.method!r} learns from other networks, and AdaptiveLabelClassifier trains one alone: "
+                f"choose one of {alone}"
             )
         if not isinstance(self.method_options, Mapping | None):
             raise UserError(f"method_options must be a dict or None, got {self.method_options!r}")
@@ -257,16 +244,32 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def _start(self, rows: Rows) -> None:
         """Make the network and the criterion, and forget all earlier training."""
         x, y, weights = rows
+        self._dtype = x.numpy().dtype
         options = self._options()
         if self.class_weight is not None:
             options["weight"] = torch.tensor(self._class_weights(y, weights), dtype=torch.float32)
-        sizes = [x.shape[1], *map(int, self._hidden()), len(self.classes_)]
         self.loss_curve_: list[float] = []
         self.n_iter_ = 0
         self._random = check_random_state(self.random_state)
         with self._drawing():
-            self._learner = Perceptron(sizes, self.activation, self.method, options, x.dtype)
-        self._learner.draw(self._random)
+            network = self._network([x.shape[1], *map(int, self._hidden()), len(self.classes_)]).to(x.dtype)
+            criterion = create_loss(self.method, len(self.classes_), **options).to(x.dtype)
+        own = [parameter for parameter in criterion.parameters() if parameter.requires_grad]
+        coefs, biases = ([p for p in network.parameters() if p.dim() == dimensions] for dimensions in (2, 1))
+        decayed, others = (coefs + own, biases) if criterion.like_network else (coefs, biases + own)
+        groups = [{"params": decayed}, {"params": others}]
+        self._learner = _Learner(network, criterion, torch.optim.Adam(groups, self.learning_rate_init, fused=True))
+
+    def _network(self, sizes: list[int]) -> nn.Sequential:
+        """Layers whose first weights are drawn as ``MLPClassifier`` does, from the same random numbers."""
+        layers: list[nn.Module] = []
+        for ins, outs in pairwise(sizes):
+            layer = nn.Linear(ins, outs, dtype=torch.float64)
+            bound = np.sqrt((2.0 if self.activation == "logistic" else 6.0) / (ins + outs))
+            layer.weight.data = torch.from_numpy(self._random.uniform(-bound, bound, (ins, outs))).T.contiguous()
+            layer.bias.data = torch.from_numpy(self._random.uniform(-bound, bound, outs))
+            layers += [layer, ACTIVATIONS[self.activation]()]
+        return nn.Sequential(*layers[:-1])
 
     def _class_weights(self, y: Tensor, weights: Tensor | None) -> NDArray[np.float64]:
         if self.class_weight == "balanced":
@@ -275,45 +278,29 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         given = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_[y.numpy()])
         return np.asarray(given)
 
-    def _split(self, rows: Rows) -> tuple[Rows, Rows]:
-        """Rows to train on, and rows to validate on, with the same shares of the classes."""
-        self.validation_scores_: list[float] = []
-        x, y, weights = rows
-        options = {"test_size": self.validation_fraction, "stratify": y.numpy(), "random_state": self._random}
-        both = train_test_split(np.arange(len(y)), **options)
-        train, validation = ((x[chosen], y[chosen], None if weights is None else weights[chosen]) for chosen in both)
-        return train, validation
-
     def _epoch(self, rows: Rows, order: Tensor, left: float = 1.0) -> Tensor:
         """Train on every row once, in a new order made from the last one; return it. ``left`` scales the rate."""
         count = len(order)
         size = min(200 if self.batch_size == "auto" else int(self.batch_size), count)
         if self.shuffle:
             order = order[torch.from_numpy(self._random.permutation(count))]
-        rate = self.learning_rate_init * left
+        for group in self._learner.optimizer.param_groups:
+            group["lr"] = self.learning_rate_init * left
+        network, criterion, optimizer = self._learner
         loss = 0.0
-        for batch in batches(rows, order, size):
-            loss += len(batch[1]) * self._learner.step(batch, (rate, rate * self.residual_lr), self.alpha)
-        self._learner.criterion.epoch_end()
+        for chosen in torch.split(order, size):
+            x, y, weight = (None if part is None else part[chosen] for part in rows)
+            weighed = len(chosen) if weight is None else weight.sum().item()
+            optimizer.param_groups[0]["weight_decay"] = self.alpha / weighed
+            optimizer.zero_grad()
+            batch_loss = criterion(network(x), y, weight)
+            batch_loss.backward()
+            optimizer.step()
+            loss += len(chosen) * batch_loss.item()
+        criterion.epoch_end()
         self.loss_curve_.append(loss / count)
         self.n_iter_ += 1
         return order
-
-    def _epochs(self, rows: Rows, held_out: Rows | None) -> None:
-        """Train until there is no more progress (see ``tol``), or for ``max_iter`` epochs."""
-        best, best_state, waited = np.inf, None, 0
-        order = torch.arange(len(rows[1]))
-        for epoch in range(self.max_iter):
-            order = self._epoch(rows, order, 1 - epoch / self.max_iter if self.learning_rate == "linear" else 1.0)
-            now = self.loss_curve_[-1] if held_out is None else -self._validate(held_out)
-            waited = waited + 1 if now > best - self.tol else 0
-            if now < best and held_out is not None:
-                best_state = self._learner.state()
-            best = min(best, now)
-            if waited > self.n_iter_no_change:
-                break
-        if best_state is not None:
-            self._learner.load(best_state)
 
     @contextmanager
     def _drawing(self) -> Iterator[None]:
@@ -329,21 +316,15 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def _training(self) -> Iterator[None]:
         with self._drawing(), torch.enable_grad():
             yield
-        if not bool(self._learner.vectors[0].isfinite().all()):
+        if not all(bool(p.isfinite().all()) for p in self._learner.network.parameters()):
             raise UserError("training ended with infinite weights: scale the features, or lower learning_rate_init")
-
-    def _validate(self, held_out: Rows) -> float:
-        """The accuracy on rows that are not trained on, noted."""
-        x, y, weights = held_out
-        right = (self._learner.logits(x).argmax(1) == y).float()
-        self.validation_scores_.append(float(np.average(right.numpy(), weights=weights)))
-        return self.validation_scores_[-1]
 
     @torch.no_grad()
     def _logits(self, X: Any) -> Tensor:
         check_is_fitted(self)
-        X = validate_data(self, X, dtype=self._learner.dtype, order="C", reset=False)
-        return self._learner.logits(torch.from_numpy(np.require(X, requirements="W")))
+        X = validate_data(self, X, dtype=self._dtype, order="C", reset=False)
+        rows = torch.split(torch.from_numpy(np.require(X, requirements="W")), ROWS_AT_ONCE)
+        return torch.cat([self._learner.network(x) for x in rows])
 
 
 def _plain(value: Any) -> Any:
