@@ -19,9 +19,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from adaptive_labels import AdaptiveLabelLoss
+from adaptive_labels.adapters import ModelAndCriterion
+from adaptive_labels.losses.base import Criterion
 
 CLOUDS = torch.tensor([[0.0, 0.0], [2.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
-MICRO_BATCHES = 4  # of one optimizer step
 
 
 class Progress:
@@ -47,9 +48,15 @@ def make_points(count: int, seed: int) -> TensorDataset:
 
 
 def train(
-    folder: str, criterion: nn.Module, epochs: int, batch_size: int = 16, resume: bool = False, stop_after: int = 0
-) -> nn.Module:
-    """Train and return the network.
+    folder: str,
+    criterion: Criterion,
+    epochs: int,
+    batch_size: int = 16,
+    micro_batches: int = 4,
+    resume: bool = False,
+    stop_after: int = 0,
+) -> ModelAndCriterion:
+    """Train and return the network and the criterion; each optimizer step takes so many ``micro_batches``.
 
     ``resume`` from the checkpoint in ``folder``; ``stop_after`` so many steps, with a checkpoint there.
     """
@@ -57,51 +64,46 @@ def train(
     accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(use_seedable_sampler=True))
     set_seed(0)
     model = nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, len(CLOUDS)))
-    criterion.to(accelerator.device)  # and is not prepared: DDP would wrap it
-    groups = [{"params": model.parameters()}, *criterion.parameter_groups()]
-    optimizer = torch.optim.AdamW(groups, lr=0.01, weight_decay=0.01)
+    trained = ModelAndCriterion(model, criterion)
+    optimizer = torch.optim.AdamW(trained.parameter_groups(), lr=0.01, weight_decay=0.01)
     loader = DataLoader(make_points(1024, seed=1), batch_size=batch_size, shuffle=True)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    wrapped, optimizer, loader = accelerator.prepare(trained, optimizer, loader)
     progress = Progress()
-    accelerator.register_for_checkpointing(criterion, progress)
+    accelerator.register_for_checkpointing(progress)
     if resume:
         accelerator.load_state(folder)
 
     steps = 0
     for epoch in range(progress.epoch, epochs):
         loader.set_epoch(epoch)  # the order of the data depends on the epoch only
-        batches = iter(accelerator.skip_first_batches(loader, progress.step * MICRO_BATCHES))
-        while micro_batches := list(islice(batches, MICRO_BATCHES)):
-            with criterion.accumulation([labels for _, labels in micro_batches]):
-                for number, (points, labels) in enumerate(micro_batches, 1):
-                    last = number == len(micro_batches)
-                    with nullcontext() if last else accelerator.no_sync(model):
-                        accelerator.backward(criterion(model(points), labels))
-            if accelerator.num_processes > 1:
-                criterion.sync()
+        batches = iter(accelerator.skip_first_batches(loader, progress.step * micro_batches))
+        while step := list(islice(batches, micro_batches)):
+            with criterion.accumulation([labels for _, labels in step]):
+                for number, (points, labels) in enumerate(step, 1):
+                    with nullcontext() if number == len(step) else accelerator.no_sync(wrapped):
+                        accelerator.backward(wrapped(points, labels)[0])
             optimizer.step()
             optimizer.zero_grad()
             progress.step += 1
             steps += 1
             if steps == stop_after:
                 accelerator.save_state(folder)
-                return accelerator.unwrap_model(model)
+                return trained
         criterion.epoch_end()
         progress.epoch, progress.step = epoch + 1, 0
     accelerator.save_state(folder)
-    return accelerator.unwrap_model(model)
+    return trained
 
 
 def main(folder: str) -> None:
     """Train 40 steps, which ends within an epoch, then go on to the tenth epoch, residual labels included."""
     train(folder, AdaptiveLabelLoss(len(CLOUDS)), epochs=10, stop_after=40)
-    criterion = AdaptiveLabelLoss(len(CLOUDS))
-    model = train(folder, criterion, epochs=10, resume=True)
+    trained = train(folder, AdaptiveLabelLoss(len(CLOUDS)), epochs=10, resume=True)
     if Accelerator().is_main_process:
         points, labels = make_points(512, seed=2).tensors
-        accuracy = (model(points).argmax(1) == labels).float().mean()
+        accuracy = (trained.model(points).argmax(1) == labels).float().mean()
         print(f"accuracy {accuracy:.1%}")
-        for confusion in criterion.most_confused(2):
+        for confusion in trained.criterion.most_confused(2):
             print(f"cloud {confusion.label} is taken for cloud {confusion.taken_for}: {confusion.probability:.2f}")
 
 

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from adaptive_labels import AdaptiveLabelLoss
-from adaptive_labels.adapters.lightning import CriterionCallback, parameter_groups
+from adaptive_labels.adapters.lightning import CriterionCallback
 
 CLOUDS = torch.tensor([[0.0, 0.0], [2.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
 
 
 class Classifier(L.LightningModule):
-    """A module as anyone would write it; the criterion and its parameter groups are the lines that differ."""
+    """A module as anyone would write it; the criterion is the line that differs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,8 +42,8 @@ class Classifier(L.LightningModule):
         self.log("val_accuracy", (logits.argmax(1) == labels).float().mean())
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Weight decay applies to the network, not to the residual labels."""
-        return torch.optim.AdamW(parameter_groups(self), lr=0.01, weight_decay=0.01)
+        """The criterion moves the residual labels itself: they are no parameters."""
+        return torch.optim.AdamW(self.parameters(), lr=0.01, weight_decay=0.01)
 
 
 def make_points(count: int, seed: int) -> TensorDataset:

@@ -75,8 +75,6 @@ def make_net(kind: type[NeuralNetClassifier] = NeuralNetClassifier, **options: A
     settings = {
         "criterion": AdaptiveLabelLoss,
         "criterion__num_classes": len(CLOUDS),
-        # skorch finds the optimizer's parameters by itself; S must not be decayed
-        "optimizer__param_groups": [("residual_*", {"weight_decay": 0.0})],
         # skorch knows only torch's own criteria; without this predict_proba would return logits
         "predict_nonlinearity": partial(torch.softmax, dim=-1),
         "callbacks": [("epoch_end", EpochEnd)],

@@ -45,7 +45,7 @@ def blocks(page: Path) -> list[str]:
     return re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
-RUN_ALONE = [page for page in PAGES if page.name != "tutorial.md"]  # that one mixes Python and shell, see below
+RUN_ALONE = [page for page in PAGES if page.name not in ("tutorial.md", "trainers.md")]
 
 
 @pytest.mark.parametrize("page", RUN_ALONE, ids=[page.name for page in RUN_ALONE])

@@ -24,11 +24,6 @@ def unwrap_model(model: Any) -> Any:
     return model
 
 
-def group_parameters(module: nn.Module, group_matcher: Any, reverse: bool = False) -> dict[Any, Any]:
-    assert reverse
-    return {name: group_matcher(name) for name, _ in module.named_parameters()}
-
-
 class ModelEma(nn.Module):
     def __init__(self, model: nn.Module, decay: float) -> None:
         super().__init__()
@@ -89,17 +84,31 @@ class TrainingTask(nn.Module):
         return module.no_sync() if hasattr(module, "no_sync") else nullcontext()
 
 
+class ClassificationTask(TrainingTask):
+    def __init__(
+        self, model: nn.Module, criterion: Any, device: Any = None, dtype: Any = None, verbose: bool = True
+    ) -> None:
+        super().__init__(device=device, dtype=dtype, verbose=verbose)
+        self.trainable_module, self.criterion = model, criterion.to(self.device)
+
+    def prepare_distributed(self, device_ids: Any = None, **kwargs: Any) -> ClassificationTask:
+        self.trainable_module = nn.parallel.DistributedDataParallel(self.trainable_module, device_ids, **kwargs)
+        return self
+
+    def forward(self, input: Any, target: Any) -> dict[str, Any]:
+        output = self.trainable_module(input)
+        return {"loss": self.criterion(output, target), "output": output}
+
+
 def create_optimizer_v2(
     model: nn.Module, opt: str, lr: float, weight_decay: float, momentum: float = 0.9
 ) -> torch.optim.Optimizer:
-    assert opt == "sgd"
-    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    free = {name for name, p in named if p.ndim <= 1 or name in model.no_weight_decay()}
+    assert opt == "momentum"
     groups = [
-        {"params": [p for name, p in named if name in free], "weight_decay": 0.0},
-        {"params": [p for name, p in named if name not in free], "weight_decay": weight_decay},
+        {"params": [p for p in model.parameters() if p.ndim <= 1], "weight_decay": 0.0},
+        {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": weight_decay},
     ]
-    return torch.optim.SGD(groups, lr=lr, momentum=momentum, nesterov=True)
+    return torch.optim.SGD(groups, lr=lr, momentum=momentum)
 
 
 class CheckpointSaver:
@@ -125,8 +134,7 @@ def load_task_ema_checkpoint(task: TrainingTask, checkpoint_path: Any) -> None:
 
 
 PARTS = {
-    "timm.task": (TrainingTask, resume_task_checkpoint, load_task_ema_checkpoint),
-    "timm.models": (group_parameters,),
+    "timm.task": (ClassificationTask, resume_task_checkpoint, load_task_ema_checkpoint),
     "timm.utils": (unwrap_model, CheckpointSaver),
     "timm.optim": (create_optimizer_v2,),
 }
@@ -145,4 +153,4 @@ def install() -> list[str]:
         sys.modules[name] = ModuleType(name)
         for part in parts:
             setattr(sys.modules[name], part.__name__, part)
-    return ["timm", *PARTS, "adaptive_labels.adapters.timm"]
+    return ["timm", *PARTS]

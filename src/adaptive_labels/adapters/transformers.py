@@ -1,201 +1,164 @@
-"""A criterion in Hugging Face's Trainer.
+"""A criterion in Hugging Face's Trainer: a loss function, and a callback that keeps the criterion's state.
 
-Use ``CriterionTrainer(model, args, criterion=AdaptiveLabelLoss(K), …)`` in the place of ``Trainer``. If you cannot
-change the trainer's class, pass ``loss_function(criterion)`` as ``compute_loss_func``.
+``CriterionTrainer(model, args, criterion=criterion, …)`` stands for::
+
+    Trainer(
+        model, args, compute_loss_func=loss_function(criterion), callbacks=[CriterionCallback(criterion)], …
+    )
 
 Shapes: logits (N, K), or (N, T, K) for token classification; labels (N,) or (N, T) with −100 for ignored ones, or
 class probabilities in the shape of the logits.
 """
 
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from adaptive_labels.adapters.module import check_criterion, check_optimized
 from adaptive_labels.losses.base import Criterion
-from adaptive_labels.losses.batch import WholeStep, number
-from adaptive_labels.losses.targets import is_index
 
 try:
-    from safetensors import safe_open
-    from safetensors.torch import load_file, save_file
-    from transformers import Trainer, TrainerCallback, TrainerState
+    from safetensors.torch import load, save
+    from transformers import Trainer, TrainerCallback, TrainerState, __version__
+    from transformers.trainer import TRAINER_STATE_NAME
+    from transformers.trainer_callback import ExportableState
 except ImportError as error:
     raise ImportError(f"{error}; pip install 'adaptive-labels[transformers]'") from error
 
-CRITERION_FILE = "criterion.safetensors"
 
+def loss_function(criterion: Criterion) -> Callable[[Any, Tensor, Any], Tensor]:
+    """A function for ``Trainer(compute_loss_func=…)``; the trainer needs ``CriterionCallback(criterion)``, too.
 
-class CriterionTrainer(Trainer):  # type: ignore[misc]
-    """Hugging Face's ``Trainer`` with a criterion of this package, whose state it trains, saves and restores.
-
-    The loss is the criterion's mean over the whole accumulated batch of all processes, soft labels and class weights
-    included. The criterion's parameters are a group of the optimizer without weight decay. Each checkpoint has a file
-    ``criterion.safetensors``, from which a resumed run continues. In evaluation the loss is plain cross entropy.
-
-    Args:
-        *args, **kwargs: those of ``Trainer``. Leave ``label_smoothing_factor`` at 0, and ``compute_loss_func`` out.
-        criterion: any :class:`~adaptive_labels.losses.base.Criterion` that needs no teacher.
-        criterion_lr: the rate of the criterion's parameters. At the usual rates of pretrained networks (2e-5), S would
-            hardly move from its start. The schedule applies to this rate, too.
-        log_confusions: log the ``n`` largest residual labels at the end of each epoch, as ``confusion/A→B``.
+    The loss is the sum over the labels divided by the number of labels that ``Trainer`` counted: those of the whole
+    accumulated batch of all processes. Class weights multiply the samples' losses. In evaluation it is cross entropy.
     """
+    check_criterion(criterion)
 
-    criterion: Criterion
-
-    def __init__(
-        self, *args: Any, criterion: Criterion, criterion_lr: float = 0.01, log_confusions: int = 0, **kwargs: Any
-    ) -> None:
-        if not isinstance(criterion, Criterion):
-            raise TypeError(f"criterion must be one of adaptive_labels.losses, got {type(criterion).__name__}")
-        if criterion.needs_guide:
-            raise ValueError(f"{type(criterion).__name__} needs a teacher or peers, which Trainer does not have")
-        if criterion.reduction != "mean":
-            raise ValueError(f"criterion must have reduction='mean', got {criterion.reduction!r}")
-        if kwargs.get("compute_loss_func") is not None:
-            raise ValueError("compute_loss_func and criterion are two losses: leave compute_loss_func away")
-        settings = kwargs.get("args", args[1] if len(args) > 1 else None)
-        if getattr(settings, "label_smoothing_factor", 0):
-            raise ValueError("label_smoothing_factor must be 0: give label_smoothing to the criterion instead")
-        # That there is one tells every version of Trainer that the loss is normalised over the whole step already.
-        kwargs["compute_loss_func"] = criterion
-        super().__init__(*args, **kwargs)
-        self.criterion = criterion.to(self.args.device)
-        self.criterion_lr = criterion_lr
-        self.log_confusions = log_confusions
-        self.add_callback(_EndOfEpoch(self))
-        self._epochs_ended = 0
-        self._step = ExitStack()
-        self._micro_batches_left = 0
-
-    def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
-        """The optimizer of ``Trainer`` and a group for the criterion's parameters.
-
-        Those that are trained as the network's are get the decay of the arguments, which is not the optimizer's own.
-        """
-        optimizer: torch.optim.Optimizer = super().create_optimizer(*args, **kwargs)
-        known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        for group in self.criterion.parameter_groups(lr=None if self.criterion.like_network else self.criterion_lr):
-            if not known.intersection(map(id, group["params"])):
-                optimizer.add_param_group({"weight_decay": self.args.weight_decay, **group})
-        return optimizer
-
-    def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Any]:
-        """The micro-batches of the next optimizer step; the criterion is told their totals."""
-        batches, count = super().get_batch_samples(*args, **kwargs)
-        self._step.close()
-        self.criterion.zero_grad()  # Trainer clears the gradients of the model only
-        self._step.enter_context(self.criterion.accumulation([_labels_of(batch) for batch in batches]))
-        self._micro_batches_left = len(batches)
-        return batches, count
-
-    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Train on one micro-batch. After the last one, the criterion's state is made the same in all processes."""
-        super().training_step(*args, **kwargs)
-        self._micro_batches_left -= 1
-        if self._micro_batches_left == 0:
-            if self.args.world_size > 1:
-                self.criterion.sync()
-            self._step.close()
-        return self._loss  # some versions of Trainer report it divided by the number of micro-batches
-
-    def compute_loss(
-        self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
-    ) -> Any:
-        """The criterion of the model's logits and the labels."""
-        labels = _labels_of(inputs)
-        outputs = model(**{name: value for name, value in inputs.items() if name != "labels"})
-        self.criterion.train(model.training)
-        loss: Tensor = self.criterion(*_rows(_logits_of(outputs), labels))
-        self._loss = loss.detach()
-        return (loss, outputs) if return_outputs else loss
-
-    def _save_checkpoint(self, model: nn.Module, trial: Any, **kwargs: Any) -> None:
-        if self.args.should_save:
-            folder = Path(self._get_output_dir(trial=trial)) / f"checkpoint-{self.state.global_step}"
-            folder.mkdir(parents=True, exist_ok=True)
-            state = {name: value.contiguous() for name, value in self.criterion.state_dict().items()}
-            save_file(state, folder / CRITERION_FILE, metadata={"epochs_ended": str(self._epochs_ended)})
-        super()._save_checkpoint(model, trial, **kwargs)
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        if checkpoint is not None:
-            self._load_criterion(Path(checkpoint))
-            state = TrainerState.load_from_json(str(Path(checkpoint) / "trainer_state.json"))
-            if self._epochs_ended < int(state.epoch):  # saved by the epoch's last step, before the epoch's end
-                self.end_epoch()
-        super()._load_optimizer_and_scheduler(checkpoint)
-
-    def _load_best_model(self) -> None:
-        super()._load_best_model()
-        self._load_criterion(Path(self.state.best_model_checkpoint))
-
-    def _load_criterion(self, checkpoint: Path) -> None:
-        path = checkpoint / CRITERION_FILE
-        if not path.is_file():
-            raise ValueError(f"{checkpoint} has no {CRITERION_FILE}: it was not written by CriterionTrainer")
-        with safe_open(path, "pt") as file:
-            self._epochs_ended = int(file.metadata()["epochs_ended"])
-        self.criterion.load_state_dict(load_file(path, device=str(self.args.device)))
-
-    def end_epoch(self) -> None:
-        """Tell the criterion that an epoch is over, and log its largest residual labels if they are asked for."""
-        self.criterion.epoch_end()
-        self._epochs_ended += 1
-        most_confused = getattr(self.criterion, "most_confused", None)
-        if self.log_confusions and most_confused is not None:
-            names = getattr(getattr(self.model, "config", None), "id2label", None) or {}
-            found = most_confused(self.log_confusions)
-            name = {entry: names.get(entry, entry) for pair in found for entry in pair[:2]}
-            self.log({f"confusion/{name[one.label]}→{name[one.taken_for]}": one.probability for one in found})
-
-
-class _EndOfEpoch(TrainerCallback):  # type: ignore[misc]
-    def __init__(self, trainer: CriterionTrainer) -> None:
-        self.trainer = trainer
-
-    def on_epoch_end(self, *args: Any, **kwargs: Any) -> None:
-        self.trainer.end_epoch()
-
-
-def loss_function(criterion: Criterion) -> Callable[..., Tensor]:
-    """A function for ``Trainer(compute_loss_func=…)``: the criterion, normalised as ``Trainer`` expects.
-
-    ``Trainer`` counts the labels of the whole accumulated batch; the loss is the sum over them divided by that count
-    (class weights multiply the samples' losses). A plain ``Trainer`` does not train or save the criterion's parameters:
-    let the criterion move S itself (``update="self"``), and save ``criterion.state_dict()``.
-    """
-
-    def loss_of(outputs: Any, labels: Tensor, num_items_in_batch: Any = None, **kwargs: Any) -> Tensor:
-        logits, target = _rows(_logits_of(outputs), labels)
-        criterion.train(logits.requires_grad)
+    def loss_of(outputs: Any, labels: Tensor | None, num_items_in_batch: Any) -> Tensor:
+        if labels is None:
+            raise ValueError("a batch has no 'labels': the data collator must keep them")
+        training = torch.is_grad_enabled()
+        if training and not criterion._accumulating:
+            raise ValueError("Trainer needs callbacks=[CriterionCallback(criterion)] beside loss_function(criterion)")
+        if training and num_items_in_batch is None:
+            raise ValueError(f"Transformers {__version__} did not count the labels of the batch: use 4.47 or newer")
+        logits: Tensor = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+        soft = labels.shape == logits.shape
+        rows, target = logits.flatten(0, -2), labels.flatten(0, -2) if soft else labels.flatten()
+        criterion.to(logits.device)
         if num_items_in_batch is None:
-            return criterion(logits, target)  # type: ignore[no-any-return]
-        count = number(torch.as_tensor(num_items_in_batch)) / (1 if is_index(target) else logits.shape[-1])
-        criterion._whole = WholeStep(count, count, None, 1)
+            return criterion(rows, target)  # type: ignore[no-any-return]
+        # Trainer counts every entry of a row of class probabilities.
+        count = torch.as_tensor(num_items_in_batch, device=logits.device) / (logits.shape[-1] if soft else 1)
+        criterion.reduction = "sum"
         try:
-            return criterion(logits, target)  # type: ignore[no-any-return]
+            return criterion(rows, target) / count.clamp(min=1)  # type: ignore[no-any-return]
         finally:
-            criterion._whole = None
+            criterion.reduction = "mean"
 
     return loss_of
 
 
-def _labels_of(inputs: dict[str, Any]) -> Tensor:
-    labels = inputs.get("labels")
-    if labels is None:
-        raise ValueError(f"a batch has no 'labels', only {', '.join(inputs)}: the data collator must keep them")
-    return torch.as_tensor(labels)
+class CriterionCallback(TrainerCallback, ExportableState):  # type: ignore[misc]
+    """Tells the criterion when steps and epochs end, and keeps its state in each checkpoint's ``trainer_state.json``.
+
+    A resumed run continues from there; a checkpoint without the criterion is refused. The micro-batches of an optimizer
+    step count as one step of the criterion.
+    """
+
+    def __init__(self, criterion: Criterion) -> None:
+        self.criterion = check_criterion(criterion)
+        self._epochs_ended = 0
+        self._step = ExitStack()
+        missing = [name for name in vars(type(self)) if name.startswith("on_") and not hasattr(TrainerCallback, name)]
+        if missing:
+            raise RuntimeError(
+                f"Transformers {__version__} has no callback {missing[0]}, which CriterionCallback needs"
+            )
+
+    def state(self) -> dict[str, Any]:
+        """The criterion's state as JSON, for ``Trainer``."""
+        tensors = {name: value.contiguous() for name, value in self.criterion.state_dict().items()}
+        return {
+            "args": {},
+            "attributes": {},
+            "criterion": b64encode(save(tensors)).decode("ascii"),
+            "epochs_ended": self._epochs_ended,
+        }
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Check what this class relies on, and continue from the checkpoint if there is one."""
+        for name, only in (("label_smoothing_factor", 0), ("restore_callback_states_from_checkpoint", False)):
+            if getattr(args, name) != only:
+                raise ValueError(f"{name} must be {only} with CriterionCallback, got {getattr(args, name)}")
+        if state.is_hyper_param_search:
+            raise ValueError("hyperparameter_search would train one criterion in all trials: make a trainer per trial")
+        check_optimized(self.criterion, kwargs["optimizer"].param_groups)
+        self._epochs_ended = 0
+        if state.global_step:
+            self._restore(state)
+            if self._epochs_ended < int(state.epoch):  # saved by the epoch's last step, before the epoch's end
+                self.on_epoch_end()
+        elif not isinstance(state.stateful_callbacks.get(type(self).__name__), dict):
+            raise RuntimeError(f"Transformers {__version__} does not save the state of exactly one CriterionCallback")
+
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        """The first micro-batch of an optimizer step follows."""
+        self._step.close()
+        self._step.enter_context(self.criterion.accumulation())
+
+    def on_pre_optimizer_step(self, args: Any, *others: Any, **kwargs: Any) -> None:
+        """The last micro-batch is done; gradients of the criterion are outside of the model that DDP wraps."""
+        if args.world_size > 1:
+            self.criterion.sync()
+        self._step.close()
+
+    def on_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        """``Trainer`` clears the gradients of the model only."""
+        self.criterion.zero_grad()
+
+    def on_epoch_end(self, *args: Any, **kwargs: Any) -> None:
+        """An epoch has ended."""
+        self.criterion.epoch_end()
+        self._epochs_ended += 1
+
+    def on_train_end(self, args: Any, state: Any, *others: Any, **kwargs: Any) -> None:
+        """With ``load_best_model_at_end`` the criterion is the best checkpoint's, too."""
+        self._step.close()
+        if args.load_best_model_at_end and state.best_model_checkpoint is not None:
+            self._restore(TrainerState.load_from_json(str(Path(state.best_model_checkpoint) / TRAINER_STATE_NAME)))
+
+    def _restore(self, state: Any) -> None:
+        saved = state.stateful_callbacks.get(type(self).__name__)
+        if saved is None:
+            raise ValueError("the checkpoint has no criterion: it was written without CriterionCallback")
+        self.criterion.load_state_dict(load(b64decode(saved["criterion"])))
+        self._epochs_ended = saved["epochs_ended"]
 
 
-def _logits_of(outputs: Any) -> Tensor:
-    logits: Tensor = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
-    return logits
+class CriterionTrainer(Trainer):  # type: ignore[misc]
+    """Hugging Face's ``Trainer`` with a criterion of this package.
 
+    Args:
+        *args, **kwargs: those of ``Trainer`` except ``compute_loss_func``.
+        criterion: any criterion that needs no teacher. Parameters that it trains join the optimizer.
+    """
 
-def _rows(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """(N, T, K) → (N·T, K), and the labels with them."""
-    return logits.flatten(0, -2), labels.flatten(0, -2) if labels.shape == logits.shape else labels.flatten()
+    def __init__(self, *args: Any, criterion: Criterion, callbacks: list[Any] | None = None, **kwargs: Any) -> None:
+        callbacks = [*(callbacks or []), CriterionCallback(criterion)]
+        super().__init__(*args, compute_loss_func=loss_function(criterion), callbacks=callbacks, **kwargs)
+        self.criterion = criterion
+
+    def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
+        """The optimizer of ``Trainer``, with the criterion's parameters if it trains any."""
+        optimizer: torch.optim.Optimizer = super().create_optimizer(*args, **kwargs)
+        known = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        for group in self.criterion.parameter_groups():
+            if not known.intersection(map(id, group["params"])):  # it is called once more for a second train()
+                optimizer.add_param_group({"weight_decay": self.args.weight_decay, **group})
+        return optimizer
