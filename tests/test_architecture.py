@@ -37,8 +37,8 @@ ROOMS: dict[str, set[str]] = {
     "lab/analysis": {"metrics", "lab/runs"},
     "lab/report": {"lab/analysis", "metrics", "lab/runs"},
     "lab/experiments": {
-        *("losses", "metrics", "lab/analysis", "lab/config", "lab/data", "lab/jobs", "lab/models", "lab/objectives"),
-        *("lab/report", "lab/runs", "lab/training"),
+        *("losses", "metrics", "label_issues", "lab/analysis", "lab/config", "lab/data", "lab/jobs", "lab/models"),
+        *("lab/objectives", "lab/report", "lab/runs", "lab/training"),
     },
     "lab/paper": {
         *("losses", "metrics", "lab/analysis", "lab/config", "lab/data", "lab/experiments", "lab/jobs"),
@@ -68,11 +68,11 @@ OUTSIDE: dict[str, set[str]] = {
     "lab/jobs": {"distributed", "submitit"},  # each in its own file only, if the extra is installed
     "lab/training": {"torch", "numpy", "safetensors", "rich"},
     "lab/analysis": {"numpy", "scipy", "pandas"},
-    "lab/report": {"numpy", "resvg_py"},  # resvg_py only to write PNG files, if it is installed
+    "lab/report": {"jinja2", "numpy", "resvg_py"},  # resvg_py only to write PNG files, if it is installed
     "lab/experiments": {
         *("torch", "numpy", "safetensors", "PIL"),
         "sklearn",  # for the reference of a comparison
-        *("mlflow", "wandb"),  # only for the tracker of that name
+        *("mlflow", "wandb"),  # only for the logger of that name
     },
     "lab/paper": {"numpy"},
     "lab/cli": {"typer", "rich", "torch"},

@@ -1,177 +1,137 @@
-"""`alr suspects`: training examples whose label looks wrong."""
+"""`alr suspects`: examples whose label looks wrong."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-import shutil
-import subprocess
 
 import numpy as np
 import pytest
 from cli_parts import QUICK, files, write_images, write_texts
 
-from adaptive_labels.lab.analysis import average_precision, label_scores, read_suspects
-from adaptive_labels.lab.runs import RunFolder, list_runs
+from adaptive_labels.lab.experiments import out_of_fold, suspects as experiment
+from adaptive_labels.lab.runs import list_runs
+
+WRONG = 20
 
 
-@pytest.fixture(scope="module")
-def noisy(tmp_path_factory):
-    """The texts and a run on them with a tenth of the labels made wrong. Tests leave both as they are."""
-    from adaptive_labels import compare
-
-    folder = tmp_path_factory.mktemp("noisy")
-    data = write_texts(folder / "small.csv", count=600)
-    settings = {
-        "data": {"label_noise": 0.1},
-        "model": {"options": {"buckets": 512, "dim": 16, "hidden": 0, "dropout": 0.5}},
-        "training": {"epochs": 8, "batch_size": 32, "schedule": "one-cycle", "weight_decay": 0.1, "threads": 1},
-    }
-    (run,) = compare(data, ["alr"], 1, out=folder / "runs", settings=settings)
-    return data, run.path
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """No pretrained encoder, so that the tests are the same everywhere, and few epochs."""
+    monkeypatch.setattr(experiment, "is_offered", lambda *packages: False)
+    monkeypatch.setattr(out_of_fold, "EPOCHS_OF_FEW", 5)
+    monkeypatch.setattr(out_of_fold, "EPOCHS_OF_ALL", 5)
 
 
-def test_suspects_as_text(alr, noisy):
-    _, run = noisy
-    before = files(run)
-    ended = alr("suspects", run, "--top", 5)
-    assert (ended.status, ended.err) == (0, "")
-    lines = ended.out.splitlines()
-    assert lines[0].split() == ["score", "label", "suggested", "p", "where", "made", "wrong", "text"]
-    assert len(lines) == 8
-    scores = [float(line.split()[0]) for line in lines[1:6]]
-    assert scores == sorted(scores, reverse=True)
-    assert all(" small.csv:" in line for line in lines[1:6])
-    assert lines[6].startswith("The 5 most suspicious of 432 training examples, by the score residual (")
-    assert lines[7].startswith("43 labels were made wrong on purpose; ")
-    assert files(run) == before
+@pytest.fixture
+def mine(tmp_path):
+    """A table of texts in which the labels of the first rows are wrong, and the first row is there twice."""
+    path = write_texts(tmp_path / "mine.csv", count=300)
+    with path.open(newline="") as file:
+        header, *rows = csv.reader(file)
+    turned = {"food": "music", "music": "sport", "sport": "food"}
+    rows = [*([text, turned[label]] for text, label in rows[:WRONG]), *rows[WRONG:], rows[0]]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
 
 
-def test_sources_labels_and_figures_are_those_of_the_data(alr, noisy):
-    data, run = noisy
-    rows = list(csv.DictReader(io.StringIO(data.read_text())))
-    found = alr("suspects", run, "--top", 43, "--format", "json").json
-    assert (found["examples"], found["wrong_labels"], found["ranked_by"]) == (432, 43, "residual")
-    for suspect in found["suspects"]:
-        row = rows[int(suspect["source"].rpartition(":")[2]) - 2]  # line 1 is the header
-        assert suspect["text"] == row["text"]
-        assert suspect["true_label"] == row["label"]
-        assert suspect["suggested"] != suspect["label"]
-        assert suspect["png"] is None
-    wrong = [suspect["label"] != suspect["true_label"] for suspect in found["suspects"]]
-    assert np.mean(wrong) > 0.5  # a tenth by chance
-    right = [
-        suspect["suggested"] == suspect["true_label"]
-        for suspect, flag in zip(found["suspects"], wrong, strict=True)
-        if flag
-    ]
-    assert np.mean(right) > 0.7  # a half by chance
+def test_wrong_labels_in_all_splits_are_found_without_a_run(alr, mine, tmp_path):
+    ended = alr("suspects", mine, "--top", "all", "--format", "json")
+    assert ended.status == 0, ended.err
+    assert "6 of 6 trainings" in ended.err
+    found = ended.json
+    assert found["examples"] == 301
+    assert found["estimated_wrong"] == len(found["suspects"])
+    assert WRONG <= found["estimated_wrong"] < 5 * WRONG  # a word of another class is in most texts
+    lines = [int(suspect["source"].rpartition(":")[2]) for suspect in found["suspects"]]
+    assert np.mean([line <= WRONG + 1 for line in lines[2:12]]) > 0.4  # 7% by chance
+    assert {suspect["split"] for suspect in found["suspects"]} == {"train", "validation", "test"}
+    twice = {suspect["source"].rpartition(":")[2] for suspect in found["suspects"] if suspect["conflict"]}
+    assert twice == {"2", "302"}
+    assert [suspect["conflict"] for suspect in found["suspects"][:3]] == [True, True, False]
+    rest = found["suspects"][2:]
+    assert [s["score"] for s in rest] == sorted(s["score"] for s in rest)
+    assert [s["probability_wrong"] for s in rest] == sorted((s["probability_wrong"] for s in rest), reverse=True)
+    assert [s["rank"] for s in found["suspects"]] == list(range(1, len(lines) + 1))
+    with mine.open(newline="") as file:
+        rows = list(csv.reader(file))
+    for suspect, line in zip(found["suspects"], lines, strict=True):
+        assert [suspect["text"], suspect["label"]] == rows[line - 1]
+    assert not (tmp_path / "runs").exists()
 
 
-def test_the_ranking_is_that_of_the_scores(alr, noisy):
-    """Computed again from the network's logits and the stored residual labels, by each score."""
-    from adaptive_labels.lab.config import from_dict
-    from adaptive_labels.lab.experiments.build import load_data
-    from adaptive_labels.lab.experiments.prediction import Predictor
-    from adaptive_labels.lab.training.evaluation import predict_logits
-
-    _, run = noisy
-    train = load_data(from_dict(RunFolder(run).config).data).train
-    predictor = Predictor.load(run)
-    logits = predict_logits(predictor.model, predictor.encoder.encode(train.inputs)).numpy()
-    labels = train.labels.numpy()
-    expected = label_scores(logits, labels, RunFolder(run).load_residual_labels().matrix())
-    for name, values in expected.items():
-        found = alr("suspects", run, "--score", name, "--format", "json", "--top", 10).json
-        np.testing.assert_allclose([s["score"] for s in found["suspects"]], np.sort(values)[::-1][:10], rtol=1e-5)
-        assert [values[s["index"]] for s in found["suspects"]] == pytest.approx([s["score"] for s in found["suspects"]])
-        wrong = labels != train.true_labels.numpy()
-        assert found["average_precision"][name] == pytest.approx(average_precision(values, wrong), abs=1e-6)
+def test_the_text_says_how_many_and_lists_the_first(alr, mine):
+    ended = alr("suspects", mine, "--top", 5, "--label-noise", "0.1")
+    first, second, third, blank, head, *lines = ended.out.splitlines()
+    assert first.startswith("About ")
+    assert "of these 301 labels are wrong; the first " in first
+    assert second.startswith("2 of them come first: equal inputs")
+    assert third.startswith("22 labels were made wrong on purpose; average precision in finding them: ")
+    assert (blank, head.split()) == ("", ["wrong", "label", "suggested", "where", "made", "wrong", "twice", "text"])
+    assert len(lines) == 5
+    assert all("mine.csv:" in line for line in lines)
 
 
-def test_files_by_their_names(alr, noisy, tmp_path):
-    _, run = noisy
-    printed = alr("suspects", run, "--format", "json").out
-    assert alr("suspects", run, "-o", "suspects.json").out == "Suspects: suspects.json\n"
-    assert (tmp_path / "suspects.json").read_text() == printed
-    stored = read_suspects(tmp_path / "suspects.json")
-    assert (stored.run, len(stored.suspects)) == (run.name, 20)
-    alr("suspects", run, "-o", "suspects.csv")
-    rows = list(csv.DictReader(io.StringIO((tmp_path / "suspects.csv").read_text())))
-    assert [row["source"] for row in rows] == [suspect.source for suspect in stored.suspects]
-    assert "png" not in rows[0]
-    alr("suspects", run, "-o", "suspects.txt", "--format", "csv")
-    assert (tmp_path / "suspects.txt").read_text() == (tmp_path / "suspects.csv").read_text()
+def test_files_by_their_names_and_a_page(alr, mine, tmp_path):
+    ended = alr("suspects", mine, "-o", "found.json", "--report", "found.html")
+    assert ended.out.splitlines()[-2:] == ["Suspects: found.json", "Suspects: found.html"]
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert len(found["suspects"]) == found["estimated_wrong"]
+    alr("suspects", mine, "-o", "found.csv", "--top", 7)
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "found.csv").read_text())))
+    assert [row["source"] for row in rows] == [suspect["source"] for suspect in found["suspects"][:7]]
+    assert rows[0]["correct_label"] == ""
+    page = (tmp_path / "found.html").read_text()
+    first = found["suspects"][0]
+    assert f"<b>{first['label']}</b> → {first['suggested']}?" in page
+    assert first["text"] in page
+    assert "<script" not in page
 
 
 def test_images_have_pictures_and_files(alr, tmp_path):
     write_images(tmp_path / "colours")
-    options = ["--model", "preact-resnet18-w4", "--epochs", 1, "--method", "baseline", "--set", "threads=1"]
-    alr("train", "colours", *options)
-    (run,) = list_runs("runs")
-    found = alr("suspects", run.path, "--top", 3, "--format", "json").json
-    assert found["average_precision"] is found["wrong_labels"] is None
+    found = alr("suspects", "colours", "--top", 3, "--format", "json", "--folds", 3).json
+    assert found["examples"] == 60
     for suspect in found["suspects"]:
         assert (tmp_path / "colours" / suspect["source"]).is_file()
         assert suspect["png"].startswith("iVBORw0KGgo")
         assert suspect["text"] is suspect["true_label"] is None
-    lines = alr("suspects", run.path, "--top", 3).out.splitlines()
-    assert lines[0].split() == ["score", "label", "suggested", "p", "where"]
-    assert len(lines) == 5
 
 
-def test_data_that_has_changed_or_gone(alr, noisy, tmp_path):
-    _, original = noisy
-    data = write_texts(tmp_path / "mine.csv")
-    alr("train", "mine.csv", "--method", "alr", "--epochs", 1, *QUICK)
+def test_a_run_is_judged_by_its_data(alr, mine, tmp_path):
+    ended = alr("train", mine, "--method", "alr", "--epochs", 1, *QUICK)
+    assert ended.status == 0, ended.err
     (run,) = list_runs("runs")
-    data.rename(tmp_path / "moved.csv")
-    gone = alr("suspects", run.path)
-    assert (gone.status, gone.out) == (2, "")
-    assert gone.err.startswith(f"alr: the training data of {run.path} cannot be read again: '")
-    assert "mine.csv' is no data set's name, and no such path exists" in gone.err
-    assert gone.err.endswith("If it has moved, say where with --data.\n")
-    assert alr("suspects", run.path, "--data", "moved.csv", "--top", 1).status == 0
-    write_texts(tmp_path / "mine.csv", seed=1)
+    before = files(run.path)
+    of_run = alr("suspects", run.path, "--format", "json").json
+    of_data = alr("suspects", mine, "--format", "json").json
+    assert of_run["suspects"] == of_data["suspects"]
+    inside = alr("suspects", run.path, "-o", run.path / "found.json")
+    assert inside.err.endswith("in the run's own folder; finished runs never change\n")
+    assert files(run.path) == before
+    write_texts(mine, seed=1)
     changed = alr("suspects", run.path)
-    assert changed.status == 2
-    assert changed.err.startswith("alr: ")
-    assert f"mine.csv is not the data that {run.path} was trained on" in changed.err
-    assert alr("suspects", original, "--data", "moved.csv").status == 2
+    assert (changed.status, changed.err) == (
+        2,
+        f"alr: {mine} is not the data that {run.path} was trained on: its content has changed\n",
+    )
+    mine.unlink()
+    assert f"the training data of {run.path} cannot be read again" in alr("suspects", run.path).err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--score", "age"], "alr: score is 'age'; it must be one of residual, margin, loss\n"),
         (["--format", "xml"], "alr: format is 'xml'; it must be one of text, json, csv.\n"),
-        (["--top", "0"], "alr: invalid value for '--top': 0 is below 1; see `alr suspects --help`\n"),
-        (["-o", "nowhere/suspects.json"], "alr: Cannot write nowhere/suspects.json: No such file or directory.\n"),
+        (["--top", "0"], "alr: top is 0; it must be at least 1, or all\n"),
+        (["--top", "many"], "alr: invalid value: 'many' is not a whole number"),
+        (["--folds", "1"], "alr: folds is 1; it must be at least 2\n"),
+        (["-o", "nowhere/found.json"], "alr: Cannot write nowhere/found.json: No such file or directory.\n"),
     ],
 )
-def test_bad_arguments(alr, noisy, arguments, message):
-    _, run = noisy
-    ended = alr("suspects", run, *arguments)
-    assert (ended.status, ended.out, ended.err) == (2, "", message)
-
-
-def test_nothing_is_written_into_the_run(alr, noisy, tmp_path):
-    _, run = noisy
-    before = files(run)
-    ended = alr("suspects", run, "-o", run / "suspects.json")
+def test_bad_arguments(alr, mine, arguments, message):
+    ended = alr("suspects", mine, *arguments)
     assert ended.status == 2
-    assert ended.err.endswith("in the run's own folder; finished runs never change\n")
-    assert files(run) == before
-    unfinished = shutil.copytree(run, tmp_path / "half")
-    (unfinished / "result.json").unlink()
-    assert alr("suspects", "half").err == "alr: half is not finished; run its command again to go on\n"
-
-
-def test_as_a_process_of_its_own(start_alr, noisy):
-    """The figures go to standard output and nothing else does, so that they can be piped."""
-    _, run = noisy
-    process: subprocess.Popen[str] = start_alr("suspects", run, "--format", "json", "--top", 2)
-    out, err = process.communicate(timeout=120)
-    assert (process.returncode, err) == (0, "")
-    assert len(json.loads(out)["suspects"]) == 2
+    assert message in ended.err

@@ -12,8 +12,8 @@ import pytest
 
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab.analysis.format import difference
+from adaptive_labels.lab.analysis.residual_labels import mean_residual_labels
 from adaptive_labels.lab.analysis.statistics import compare_all
-from adaptive_labels.lab.analysis.suspects import mean_residual_labels
 from adaptive_labels.lab.config import from_dict, to_dict
 from adaptive_labels.lab.paper.pages import make_pages
 from adaptive_labels.lab.paper.records import append_record, describe_margins, read_lines, read_records, records_file

@@ -353,22 +353,22 @@ def test_labels_that_have_not_moved_are_not_to_be_read(maker: Any, tmp_path: Pat
     assert "The residual labels are still nearly even (entropy 100.0% of" in report([run], tmp_path).text
 
 
-def test_suspicious_labels_are_shown_with_their_run(maker: Any, tmp_path: Path) -> None:
+def test_suspicious_labels_are_shown_with_the_runs_of_their_data(maker: Any, tmp_path: Path) -> None:
     run = maker.whole("alr", 0, classes=["a", "b", "<i>"])
-    first = Suspect(1, 7, "train.csv, line 9", "<u>text</u>", None, "a", "<i>", 3.5, 0.02, 0.9, "<i>")
-    ranking = Suspects(run.name, "towns", "alr", 0, "f", "residual", 500, (first,), 50, {"residual": 0.8, "loss": 0.61})
-    write_report([run], tmp_path / "report.html", suspects=[ranking])
+    first = Suspect(1, "train", 7, "train.csv:9", "<u>text</u>", "a", "<i>", 0.02, 0.9, True, "<b>")
+    script = replace(first, rank=2, png='"><script>')
+    found = Suspects("towns", 500, 50, (first, script), 30, 1, ())
+    write_report([run], tmp_path / "report.html", suspects=[found])
     page = Page((tmp_path / "report.html").read_text())
-    assert "a → <i>?" in page.texts
+    text = " ".join(page.text.split())
     assert "<u>text</u>" in page.texts
-    assert "labelled a (2%), looks like <i> (90%)" in page.texts
-    assert "The 1 most suspicious of 500 training examples, by the ranking “residual”" in page.text
-    assert "residual loss chance alr, seed 0 50 80.0 61.0 10.0" in " ".join(page.text.split())
-    write_report([run], tmp_path / "report.html", suspects=[ranking], examples=False)
+    assert "About 50 of these 500 labels are wrong; 30 are wrong with a probability of 60% or more." in text
+    assert "90% wrong · there with another label, too · in truth <b>" in text
+    assert '"><script>' not in text
+    write_report([run], tmp_path / "report.html", suspects=[found], examples=False)
     assert "<u>text</u>" not in Page((tmp_path / "report.html").read_text()).texts
-    other = replace(ranking, run="another")
-    with pytest.raises(RunError, match=r"The suspects are of the run another, which is not among these runs\."):
-        write_report([run], tmp_path / "report.html", suspects=[other])
+    with pytest.raises(RunError, match=r"The suspects are of another, which none of these runs was trained on\."):
+        write_report([run], tmp_path / "report.html", suspects=[replace(found, dataset="another")])
 
 
 def test_pairs_confused_one_way_are_told(maker: Any, tmp_path: Path) -> None:

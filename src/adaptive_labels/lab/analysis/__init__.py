@@ -19,7 +19,13 @@ from adaptive_labels.lab.analysis.frames import (
     residuals_of,
 )
 from adaptive_labels.lab.analysis.records import RunGroup, RunRecord, group_records, read_run_records
-from adaptive_labels.lab.analysis.residual_labels import agreement, consistency, row_entropy, top_confusions
+from adaptive_labels.lab.analysis.residual_labels import (
+    agreement,
+    consistency,
+    mean_residual_labels,
+    row_entropy,
+    top_confusions,
+)
 from adaptive_labels.lab.analysis.statistics import (
     Summary,
     bootstrap_difference,
@@ -30,24 +36,12 @@ from adaptive_labels.lab.analysis.statistics import (
     sign_flip_p,
     summarise,
 )
-from adaptive_labels.lab.analysis.suspects import (
-    SCORES,
-    Suspect,
-    Suspects,
-    average_precision,
-    label_scores,
-    mean_residual_labels,
-    read_suspects,
-    suggested_labels,
-    suspects_to_dict,
-    write_suspects,
-)
+from adaptive_labels.lab.analysis.suspects import Suspect, Suspects, average_precision, read_suspects, suspects_to_dict
 from adaptive_labels.lab.analysis.table import format_table, group_rows, method_rows
 from adaptive_labels.lab.analysis.verdict import Verdict, verdict
 from adaptive_labels.metrics import confidence_and_correct, risk_coverage
 
 __all__ = [
-    "SCORES",
     "Confusions",
     "RunGroup",
     "RunRecord",
@@ -72,7 +66,6 @@ __all__ = [
     "group_rows",
     "histories_of",
     "holm",
-    "label_scores",
     "mean_residual_labels",
     "method_rows",
     "metrics_of",
@@ -89,11 +82,9 @@ __all__ = [
     "risk_coverage",
     "row_entropy",
     "sign_flip_p",
-    "suggested_labels",
     "summarise",
     "summarise_confusions",
     "suspects_to_dict",
     "top_confusions",
     "verdict",
-    "write_suspects",
 ]  # fmt: skip

@@ -40,6 +40,24 @@ def row_entropy(labels: ArrayLike, *, normalised: bool = False) -> Matrix:
     return np.asarray(np.minimum(entropy / np.log(others), 1.0) if others > 1 else np.zeros_like(entropy))
 
 
+def mean_residual_labels(logits: ArrayLike, labels: ArrayLike) -> Matrix:
+    """(K, K) an estimate of the residual labels of a method that learns none, from its predictions.
+
+    Row y is the mean of p_j / (1 − p_y) over the examples labelled y, 0 on the diagonal; even for a class without any.
+    Learned residual labels would become this if training went on.
+
+    >>> mean_residual_labels(np.log([[0.5, 0.4, 0.1], [0.8, 0.1, 0.1]]), [0, 0]).round(2).tolist()
+    [[0.0, 0.65, 0.35], [0.5, 0.0, 0.5], [0.5, 0.5, 0.0]]
+    """
+    others, given = np.array(logits, dtype=np.float64), np.asarray(labels, dtype=np.int64)  # (N, K), (N,)
+    others[np.arange(len(given)), given] = -np.inf
+    p_res, size = special.softmax(others, axis=1), others.shape[1]
+    means = (1 - np.eye(size)) / (size - 1)
+    for k in np.unique(given):
+        means[k] = p_res[given == k].mean(axis=0)
+    return np.asarray(means)
+
+
 def top_confusions(labels: ArrayLike, n: int = 1) -> tuple[NDArray[np.intp], Matrix]:
     """The n classes that each class is most taken for, most first; of equal ones, the lower index.
 

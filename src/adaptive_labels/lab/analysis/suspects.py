@@ -1,112 +1,20 @@
-"""Suspects: training examples whose label looks wrong. Their scores, how good a ranking is, and their file.
+"""Suspects: examples whose label looks wrong; how good a ranking of them is, and their file."""
 
-Shapes: N examples, K classes. p is the softmax of the logits, y the label an example has, and q_y the residual label of
-class y: what y is taken for.
-
-`alr suspects RUN -o FILE` writes the file: JSON, an object with the keys of `Suspects`, ``format`` and ``version``. It
-is no part of the run's folder, because finished runs never change.
-"""
-
-from collections.abc import Mapping
+import csv
+import io
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import log_softmax, logsumexp
+from numpy.typing import ArrayLike
 
-from adaptive_labels.lab.analysis.confusion_matrix import Matrix, square
-from adaptive_labels.lab.analysis.records import is_number
-from adaptive_labels.lab.files import read_json
-from adaptive_labels.lab.runs import RunError, write_json
+from adaptive_labels.errors import UserError
+from adaptive_labels.lab.files import read_json, read_text
+from adaptive_labels.lab.tables import as_csv
 
-Vector = NDArray[np.float64]
-FORMAT, VERSION = "adaptive-labels suspects", 1
-EVEN_SHARE = 0.1  # of a residual label, spread evenly, so that no class is an impossible mistake
-SCORES: Mapping[str, str] = {
-    "residual": "log p_j / p_y over how often y is mistaken for j, for the best j ≠ y",
-    "margin": "log p_j / p_y for the best j ≠ y",
-    "loss": "−log p_y",
-}
-
-
-def label_scores(logits: ArrayLike, labels: ArrayLike, residual_labels: ArrayLike | None = None) -> dict[str, Vector]:
-    """How suspicious each label is, by every ranking of `SCORES`; larger is more suspicious.
-
-    A network that is sure of another class j has met a wrong label, or a right one that is easily mistaken. If wrong
-    labels fall on all classes alike, the odds that an example labelled y is truly a j, against being a y that is taken
-    for j, are, up to a constant,
-
-        p_j / p_y  ·  (1 / (K − 1)) / q_y(j)
-
-    The logarithm of this, for the best j, is the score ``residual``: it forgives what the class is often mistaken
-    for. Without q_y it is ``margin``, and ``loss`` compares y with all other classes at once.
-
-    ``logits`` is (N, K), ``labels`` (N,), and ``residual_labels`` (K, K) as training left them; `mean_residual_labels`
-    are used if it is None.
-
-    >>> scores = label_scores(np.log([[0.3, 0.6, 0.1], [0.3, 0.1, 0.6]]), [0, 0], [[0, 0.8, 0.2], [1, 0, 0], [1, 0, 0]])
-    >>> {name: values.round(2).tolist() for name, values in scores.items()}  # both alike, but 0 is often taken for 1
-    {'residual': [0.26, 1.47], 'margin': [0.69, 0.69], 'loss': [1.2, 1.2]}
-    """
-    own, others, given = _log_probabilities(logits, labels)
-    size = others.shape[1]
-    q = _mean_residual_labels(others, given) if residual_labels is None else square(residual_labels, "residual_labels")
-    if q.shape != (size, size):
-        raise ValueError(f"residual_labels has shape {q.shape}; logits of {size} classes need {(size, size)}.")
-    lift = np.log((1 - EVEN_SHARE) * q * (size - 1) + EVEN_SHARE)  # (K, K): 0 for an even spread
-    return {
-        "residual": (others - lift[given]).max(axis=1) - own,
-        "margin": others.max(axis=1) - own,
-        "loss": -own,
-    }
-
-
-def suggested_labels(logits: ArrayLike, labels: ArrayLike) -> NDArray[np.intp]:
-    """(N,) the most probable class beside the label each example has; the lower one of equals.
-
-    >>> suggested_labels(np.log([[0.3, 0.6, 0.1], [0.3, 0.6, 0.1]]), [0, 1]).tolist()
-    [1, 0]
-    """
-    return np.asarray(_log_probabilities(logits, labels)[1].argmax(axis=1))
-
-
-def mean_residual_labels(logits: ArrayLike, labels: ArrayLike) -> Matrix:
-    """(K, K) an estimate of the residual labels of a method that learns none, from its predictions.
-
-    Row y is the mean of p_j / (1 − p_y) over the examples labelled y, 0 on the diagonal; even for a class without any.
-    Learned residual labels would become this if training went on.
-
-    >>> mean_residual_labels(np.log([[0.5, 0.4, 0.1], [0.8, 0.1, 0.1]]), [0, 0]).round(2).tolist()
-    [[0.0, 0.65, 0.35], [0.5, 0.0, 0.5], [0.5, 0.5, 0.0]]
-    """
-    _, others, given = _log_probabilities(logits, labels)
-    return _mean_residual_labels(others, given)
-
-
-def _mean_residual_labels(others: Matrix, given: NDArray[np.int64]) -> Matrix:
-    size = others.shape[1]
-    p_res = np.exp(others - logsumexp(others, axis=1, keepdims=True))  # (N, K)
-    means = (1 - np.eye(size)) / (size - 1)
-    for k in np.unique(given):
-        means[k] = p_res[given == k].mean(axis=0)
-    return np.asarray(means)
-
-
-def _log_probabilities(logits: ArrayLike, labels: ArrayLike) -> tuple[Vector, Matrix, NDArray[np.int64]]:
-    """The label's own log p (N,), all log p with the label's set to −∞ (N, K), and the labels (N,)."""
-    scores, given = np.asarray(logits, dtype=np.float64), np.asarray(labels, dtype=np.int64)
-    if scores.ndim != 2 or given.shape != scores.shape[:1] or scores.shape[1] < 2:
-        raise ValueError(f"logits has shape {scores.shape} and labels {given.shape}; need (N, K), K ≥ 2, and (N,).")
-    if not np.isfinite(scores).all():
-        raise ValueError("logits holds NaN or infinity.")
-    if given.size and not 0 <= given.min() <= given.max() < scores.shape[1]:
-        raise ValueError(f"labels must be within 0 and {scores.shape[1] - 1}.")
-    others, rows = np.asarray(log_softmax(scores, axis=1)), np.arange(len(given))
-    own = others[rows, given]
-    others[rows, given] = -np.inf
-    return own, others, given
+COLUMNS = ("rank", "split", "index", "source", "text", "label", "suggested", "score", "probability_wrong")
+CORRECTION = "correct_label"  # the column of the CSV that is left for a person to fill in
 
 
 def average_precision(scores: ArrayLike, wrong: ArrayLike) -> float:
@@ -136,78 +44,107 @@ def average_precision(scores: ArrayLike, wrong: ArrayLike) -> float:
 
 @dataclass(frozen=True)
 class Suspect:
-    """One training example whose label looks wrong."""
+    """One example whose label looks wrong."""
 
     rank: int  # 1 is the most suspicious
-    index: int  # its place in the training split
+    split: str
+    index: int  # its place in the split
     source: str | None  # the file, and for tables the line, it came from, if the data says so
     text: str | None  # None for images
-    png: str | None  # a small picture of an image, PNG in base64; None for texts
     label: str  # the label it has
-    suggested: str  # the class that the network prefers among the others
-    score: float  # how suspicious the label is, by ``Suspects.ranked_by``
-    label_probability: float  # what the network gives the label
-    suggested_probability: float  # what it gives the suggestion
+    suggested: str  # the class that fits best among the others
+    score: float  # how well the label fits, from 0 to 1
+    probability_wrong: float
+    conflict: bool = False  # whether equal inputs have the other label as often
     true_label: str | None = None  # the label before noise was injected; None where none was
+    png: str | None = None  # a small picture of an image, PNG in base64
 
 
 @dataclass(frozen=True)
 class Suspects:
-    """A ranking of a run's training examples, the most suspicious first."""
+    """Examples of all splits whose label looks wrong, the most suspicious first."""
 
-    run: str  # the name of the run folder
     dataset: str  # the name or path of the data set
-    method: str
-    seed: int
-    fingerprint: str  # of the data's content
-    ranked_by: str  # the name of the ranking
-    examples: int  # how many training examples were ranked
+    examples: int  # how many were judged, and in all splits are
+    estimated_wrong: int
     suspects: tuple[Suspect, ...]  # the first of them
+    sure: int  # how many are wrong with a probability of 60% or more
+    conflicts: int  # how many have inputs that are there with another label, too
+    rare_classes: tuple[str, ...]  # which have too few examples to be judged
     wrong_labels: int | None = None  # how many labels injected noise made wrong; None without it
-    average_precision: Mapping[str, float] | None = None  # of each ranking in finding these; None without noise
+    average_precision: float | None = None  # in finding these
 
 
-# What JSON has for types that it does not know.
-_JSON_KINDS: dict[Any, Any] = {float: int | float, tuple[Suspect, ...]: list, Mapping[str, float] | None: dict | None}
+def suspects_to_dict(found: Suspects) -> dict[str, Any]:
+    """What the JSON file holds, as plain data."""
+    return asdict(found)
 
 
-def write_suspects(suspects: Suspects, path: str | Path) -> None:
-    """Write the file that `read_suspects` reads, atomically."""
-    write_json(path, suspects_to_dict(suspects))
-
-
-def suspects_to_dict(suspects: Suspects) -> dict[str, Any]:
-    """What the file holds, as plain data."""
-    return {"format": FORMAT, "version": VERSION, **asdict(suspects)}
+def suspects_to_csv(found: Suspects) -> str:
+    """A table that a spreadsheet opens without running anything, with a column to fill in."""
+    rows = [[getattr(suspect, name) for name in COLUMNS] + [None] for suspect in found.suspects]
+    return as_csv([*COLUMNS, CORRECTION], rows)
 
 
 def read_suspects(path: str | Path) -> Suspects:
-    """Read what `alr suspects RUN -o FILE` wrote; anything else is a `RunError` that names the file."""
+    """Read the JSON that `alr suspects DATA -o FILE` wrote, to be shown again."""
     content = read_json(path)
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise RunError(f"{path} holds no suspects; `alr suspects RUN -o FILE` writes such a file.")
-    if content.get("version") != VERSION:
-        raise RunError(f"{path} has the version {content.get('version')!r}; this program reads version {VERSION}.")
-    entries = content.get("suspects")
-    if not isinstance(entries, list):
-        raise RunError(f"{path} has no list of suspects.")
-    numbered = enumerate(entries, start=1)
-    suspects = tuple(Suspect(**_checked(entry, Suspect, f"{path}, suspect {number}")) for number, entry in numbered)
-    known = {key: value for key, value in content.items() if key not in ("format", "version")}
-    return Suspects(**{**_checked(known, Suspects, str(path)), "suspects": suspects})
+    try:
+        listed = tuple(Suspect(**entry) for entry in content["suspects"])
+        found = Suspects(**{**content, "suspects": listed, "rare_classes": tuple(content["rare_classes"])})
+    except (KeyError, TypeError):
+        found = None
+    if found is None or not all(map(_is_whole, listed)):
+        raise UserError(f"{path} holds no suspects; `alr suspects DATA -o FILE` writes such a file")
+    return found
 
 
-def _checked(entry: object, kind: type[Any], where: str) -> dict[str, Any]:
-    """The values of a dataclass, complete and of the right types: a report must not fail on them later."""
-    if not isinstance(entry, dict):
-        raise RunError(f"{where} is no JSON object.")
-    hints = get_type_hints(kind)
-    if entry.keys() != hints.keys():
-        wrong = ", ".join(sorted(hints.keys() ^ entry.keys()))
-        raise RunError(f"{where} must have the keys {', '.join(sorted(hints))}; missing or too many: {wrong}.")
-    for name, hint in hints.items():
-        value, allowed = entry[name], _JSON_KINDS.get(hint, hint)
-        figures = value.values() if isinstance(value, dict) else ()
-        if not isinstance(value, allowed) or isinstance(value, bool) or not all(map(is_number, figures)):
-            raise RunError(f"{where} has {value!r} as its {name}.")
-    return entry
+def _is_whole(suspect: Suspect) -> bool:
+    texts = (suspect.label, suspect.suggested, suspect.text or "", suspect.source or "", suspect.png or "")
+    return all(isinstance(text, str) for text in texts) and isinstance(suspect.probability_wrong, int | float)
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What a file of suspects says of one example."""
+
+    where: str  # in the file
+    split: str
+    index: int
+    label: str
+    corrected: str  # by a person, or else the suggestion; empty if a person has confirmed the label
+
+
+def read_corrections(path: str | Path) -> list[Correction]:
+    """Read what `alr suspects DATA -o FILE` wrote, JSON or CSV, perhaps with corrections filled in.
+
+    Where a person has filled in the label that is there already, the label is right, and the example stays as it is.
+    """
+    path = Path(path)
+    if path.suffix.lower() == ".csv":
+        reader = csv.DictReader(io.StringIO(read_text(path, encoding="utf-8-sig"), newline=""))
+        rows = [{name: _plain(cell) for name, cell in row.items()} for row in reader]
+        entries: Any = [(f"{path}, row {number}", row) for number, row in enumerate(rows, start=2)]
+    else:
+        content = read_json(path)
+        listed = content.get("suspects") if isinstance(content, dict) else None
+        if not isinstance(listed, list):
+            raise UserError(f"{path} holds no suspects; `alr suspects DATA -o FILE` writes such a file")
+        entries = [(f"{path}, suspect {number}", entry) for number, entry in enumerate(listed, start=1)]
+    return [_correction(where, entry) for where, entry in entries]
+
+
+def _correction(where: str, entry: Any) -> Correction:
+    needed = ("split", "index", "label", "suggested")
+    if not isinstance(entry, dict) or not all(isinstance(entry.get(name), str | int) for name in needed):
+        raise UserError(f"{where} lacks one of {', '.join(needed)}; `alr suspects DATA -o FILE` writes such a file")
+    index = str(entry["index"])
+    if not index.isdecimal():
+        raise UserError(f"{where} has {index!r} as its index; it must be a whole number")
+    filled = str(entry.get(CORRECTION) or "").strip()
+    return Correction(where, str(entry["split"]), int(index), str(entry["label"]), filled or str(entry["suggested"]))
+
+
+def _plain(cell: Any) -> Any:
+    """A cell without the mark that `as_csv` puts before what looks like a formula."""
+    return cell[1:] if isinstance(cell, str) and cell.startswith(("'=", "'+", "'-", "'@", "'\t")) else cell

@@ -15,7 +15,7 @@ def report(
     runs: Runs,
     output: Annotated[Path, option("FILE", "Where to write it.", "-o", "--output")] = Path("report.html"),
     figures: Annotated[Path | None, option("DIR", "Write figures as SVG and PNG as well, tables as LaTeX.")] = None,
-    suspects: Annotated[list[Path] | None, option("FILE", "Show what `alr suspects RUN -o FILE` found.")] = None,
+    suspects: Annotated[list[Path] | None, option("FILE", "Show what `alr suspects DATA -o FILE` found.")] = None,
     no_examples: Annotated[bool, option(None, "Leave out the inputs of the data.", "--no-examples")] = False,
 ) -> None:
     """All that runs say, on one offline page. Tables, curves, residual labels, confusions, calibration."""

@@ -1,8 +1,5 @@
-"""`alr suspects`: training examples whose label looks wrong."""
+"""`alr suspects`: examples whose label looks wrong."""
 
-from __future__ import annotations
-
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,100 +7,142 @@ import typer
 
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab.cli.app import app
-from adaptive_labels.lab.cli.options import Run, count, option
-from adaptive_labels.lab.cli.output import block
+from adaptive_labels.lab.cli.options import READING, TRAINING, argument, option, whole, with_config
+from adaptive_labels.lab.cli.output import block, prose
 from adaptive_labels.lab.cli.progress import show_encoding, show_progress
-from adaptive_labels.lab.tables import aligned, as_csv, one_line
+from adaptive_labels.lab.tables import aligned, one_line
 from adaptive_labels.lab.words import shorten
 
 if TYPE_CHECKING:
-    from adaptive_labels.lab.analysis import Suspects
+    from adaptive_labels.lab.analysis.suspects import Suspects
+    from adaptive_labels.lab.config import RunConfig
 
-HEARTBEAT_SECONDS = 10.0
-LONGEST_TEXT, LONGEST_NAME = 60, 32
+TOP = 20
+LONGEST_TEXT, LONGEST_NAME = 60, 28
+_NOISE = tuple(setting for setting in TRAINING if setting[0] == "data.label_noise")
 
 
 @app.command()
+@lambda command: with_config(command, READING + _NOISE)
 def suspects(
-    run: Run,
-    top: Annotated[int, count("How many.")] = 20,
-    score: Annotated[str, option("residual|margin|loss", "What to rank by.")] = "residual",
+    config: "RunConfig",
+    data: Annotated[str, argument("DATA|RUN", "A data set's name, a path to your own data, or a run's folder.")],
+    folds: Annotated[int, option("N", "How many models share the work of judging.", parser=whole)] = 5,
+    top: Annotated[str | None, option("N|all", "How many; in a file, by default all that seem wrong.")] = None,
     format: Annotated[str | None, option("text|json|csv", "How to print it; by default as FILE ends.")] = None,
-    output: Annotated[Path | None, option("FILE", "Where to write it, for `alr report`.", "-o", "--output")] = None,
-    data: Annotated[str | None, option("DATA", "Where the data is now, if it has moved.")] = None,
+    output: Annotated[Path | None, option("FILE", "Where to write it.", "-o", "--output")] = None,
+    report: Annotated[Path | None, option("FILE", "Write a page to look at.")] = None,
 ) -> None:
-    """Training examples whose label looks wrong. The data is read again, and nothing is changed."""
+    """Examples whose label looks wrong, judged by models that did not see them; how many there are."""
     formats = {"text": _text, "json": _json, "csv": _csv}
     by_name = {".csv": "csv", ".txt": "text"}.get(output.suffix.lower(), "json") if output else "text"
     if format is not None and format not in formats:
         raise UserError(f"format is {format!r}; it must be one of {', '.join(formats)}.")
-    if output is not None and run.resolve() in output.resolve().parents:
-        raise UserError(f"output is {str(output)!r}, in the run's own folder; finished runs never change")
-    from adaptive_labels.lab.experiments.suspects import find_suspects
+    listed = _how_many(top, to_file=output is not None or report is not None)
+    from adaptive_labels.lab.experiments.build import load_data
+    from adaptive_labels.lab.experiments.suspects import find_suspects, training_data
     from adaptive_labels.lab.files import check_replaceable, write_bytes
+    from adaptive_labels.lab.runs import RunFolder
 
-    if output is not None:
-        check_replaceable(output)  # before the work
+    run = RunFolder(data) if (Path(data) / "config.json").is_file() else None
+    for path in filter(None, (output, report)):
+        if run is not None and run.path.resolve() in path.resolve().parents:
+            raise UserError(f"output is {str(path)!r}, in the run's own folder; finished runs never change")
+        check_replaceable(path)  # before the work
+    what = ""
+
+    def tell(step: str, done: int, total: int) -> None:
+        nonlocal what
+        what = step
+        progress(done, total)
+
     with (
         show_encoding(),
-        show_progress(lambda done, total: f"{done:,} of {total:,} training examples", HEARTBEAT_SECONDS) as progress,
+        show_progress(lambda done, total: f"{done} of {total} {what}") as progress,
     ):
-        found = find_suspects(run, top=top, score=score, data=data, progress=progress)
+        if run is not None:
+            config, dataset = run.config, training_data(run)
+        else:
+            dataset = load_data(config.data)
+            for note in dataset.notes:
+                typer.echo(note, err=True)
+        found = find_suspects(config, dataset, folds=folds, top=listed, progress=tell)
+    if report is not None:
+        from adaptive_labels.lab.report.sections.suspects import suspects_page
+
+        write_bytes(report, suspects_page(found).encode("utf-8", errors="replace"))
     text = formats[format or by_name](found)
-    if output is None:
-        block(text)
-    else:
+    if output is not None:
         write_bytes(output, text.encode("utf-8", errors="replace"))
-        typer.echo(f"Suspects: {output}")
+    if output is None and report is None:
+        block(text)
+        return
+    for sentence in sentences(found):
+        prose(sentence)
+    for path in filter(None, (output, report)):
+        typer.echo(f"Suspects: {path}")
 
 
-def _json(found: Suspects) -> str:
-    from adaptive_labels.lab.analysis import suspects_to_dict
+def _how_many(top: str | None, to_file: bool) -> int | None:
+    """How many to list; None for all that are estimated to be wrong."""
+    if top == "all" or (top is None and to_file):
+        return None
+    number = TOP if top is None else whole(top)
+    if number < 1:
+        raise UserError(f"top is {number}; it must be at least 1, or all")
+    return number
+
+
+def _json(found: "Suspects") -> str:
+    from adaptive_labels.lab.analysis.suspects import suspects_to_dict
     from adaptive_labels.lab.files import json_bytes
 
     return json_bytes(suspects_to_dict(found), indent=2).decode() + "\n"
 
 
-def _csv(found: Suspects) -> str:
-    rows = [asdict(suspect) for suspect in found.suspects]
-    columns = [name for name in rows[0] if name != "png"]  # a picture is no use in a table
-    return as_csv(columns, [[row[name] for name in columns] for row in rows])
+def _csv(found: "Suspects") -> str:
+    from adaptive_labels.lab.analysis.suspects import suspects_to_csv
+
+    return suspects_to_csv(found)
 
 
-def _text(found: Suspects) -> str:
-    """A table, the example last because it is longest; then what the figures mean."""
+def _text(found: "Suspects") -> str:
+    """What was found in sentences, then a table, the example last because it is longest."""
     rows = [
         {
-            "score": f"{suspect.score:.2f}",
+            "wrong": f"{suspect.probability_wrong:.0%}",
             "label": shorten(one_line(suspect.label), LONGEST_NAME),
             "suggested": shorten(one_line(suspect.suggested), LONGEST_NAME),
-            "p": f"{suspect.suggested_probability:.3f}",
-            "where": suspect.source or f"training example {suspect.index}",
+            "where": suspect.source or f"{suspect.split} example {suspect.index}",
             "made wrong": "yes" if suspect.true_label not in (None, suspect.label) else "",
+            "twice": "yes" if suspect.conflict else "",
             "text": shorten(one_line(suspect.text or ""), LONGEST_TEXT),
         }
         for suspect in found.suspects
     ]
-    wanted = {"made wrong": found.wrong_labels is not None, "text": any(row["text"] for row in rows)}
-    columns = [name for name in rows[0] if wanted.get(name, True)]
-    left = [i for i, name in enumerate(columns) if name not in ("score", "p")]
+    columns = [name for name in (rows[0] if rows else {}) if any(row[name] for row in rows)]
+    left = [i for i, name in enumerate(columns) if name != "wrong"]
     lines = aligned(columns, [[row[name] for name in columns] for row in rows], left)
-    return "\n".join([*lines, *_sentences(found)]) + "\n"
+    return "\n".join([*sentences(found), "", *lines]) + "\n"
 
 
-def _sentences(found: Suspects) -> list[str]:
-    from adaptive_labels.lab.analysis import SCORES
-
-    shown = len(found.suspects)
+def sentences(found: "Suspects") -> list[str]:
+    """How many labels are wrong, and what else a reader must know."""
     lines = [
-        f"The {shown:,} most suspicious of {found.examples:,} training examples, by the score {found.ranked_by} "
-        f"({SCORES[found.ranked_by]}); p is the probability of the suggested class."
+        f"About {found.estimated_wrong:,} of these {found.examples:,} labels are wrong; the first {found.sure:,} of "
+        "the whole list are wrong with a probability of 60% or more."
     ]
-    if found.average_precision is not None:
-        areas = ", ".join(f"{name} {100 * area:.1f}%" for name, area in found.average_precision.items())
-        hits = sum(suspect.true_label != suspect.label for suspect in found.suspects)
+    if found.conflicts:
         lines.append(
-            f"{found.wrong_labels:,} labels were made wrong on purpose; {hits} of these {shown} are among them. "
-            f"Average precision: {areas}."
+            f"{found.conflicts:,} of them come first: equal inputs are there with another label (column “twice”)."
+        )
+    if found.rare_classes:
+        names = ", ".join(shorten(one_line(name), LONGEST_NAME) for name in found.rare_classes[:10])
+        more = f" and {len(found.rare_classes) - 10:,} more" if len(found.rare_classes) > 10 else ""
+        lines.append(f"Too rare to be judged, with fewer than 5 examples: {names}{more}.")
+    if found.average_precision is not None:
+        lines.append(
+            f"{found.wrong_labels:,} labels were made wrong on purpose; average precision in finding them: "
+            f"{found.average_precision:.1%}."
         )
     return lines

@@ -75,6 +75,11 @@ def _suits_sentences(dataset: Dataset) -> bool:
     lengths = np.concatenate([text_lengths(examples.inputs) for _, examples in dataset.splits()])  # type: ignore[arg-type]
     if lengths.mean() > SHORT_TEXT or np.minimum(lengths, MOST_READ).sum() > MOST_CHARACTERS:
         return False
+    return are_latin_words(dataset)
+
+
+def are_latin_words(dataset: Dataset) -> bool:
+    """Whether texts are of words, mostly in Latin letters, as the sentence encoder reads them."""
     texts = dataset.train.inputs
     assert isinstance(texts, list | StoredTexts)
     some = [str(texts[i])[:MOST_READ] for i in range(0, len(texts), max(1, len(texts) // LOOKED_AT))]

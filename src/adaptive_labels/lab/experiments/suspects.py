@@ -1,128 +1,270 @@
-"""Training examples whose label looks wrong: a finished run predicts its own training data."""
+"""Labels that look wrong, in all splits, judged by models that did not see the example.
 
-import dataclasses
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+Shapes: N examples of all splits, K classes, D features.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch.nn import functional as F
 
+from adaptive_labels import label_issues
 from adaptive_labels.errors import UserError
-from adaptive_labels.lab.analysis.suspects import (
-    SCORES,
-    Suspect,
-    Suspects,
-    average_precision,
-    label_scores,
-    suggested_labels,
+from adaptive_labels.lab.analysis.suspects import Suspect, Suspects, average_precision
+from adaptive_labels.lab.config import RunConfig
+from adaptive_labels.lab.data import (
+    DataError,
+    Dataset,
+    Examples,
+    StoredTexts,
+    TableRows,
+    encode,
+    encoder_options,
+    encoder_to_dict,
+    fit_encoder,
 )
-from adaptive_labels.lab.data import DataError, Dataset, Examples, Pretrained
 from adaptive_labels.lab.experiments import build
+from adaptive_labels.lab.experiments.defaults import are_latin_words, is_pretrained
 from adaptive_labels.lab.experiments.mistakes import shown_input
-from adaptive_labels.lab.experiments.prediction import Predictor
+from adaptive_labels.lab.experiments.out_of_fold import fold_numbers, head_probs, stored, text_features, text_probs
+from adaptive_labels.lab.models.pretrained import efficientnet_lite, minilm
+from adaptive_labels.lab.models.pretrained.packages import is_offered
 from adaptive_labels.lab.runs import RunError, RunFolder
-from adaptive_labels.lab.training.evaluation import predict_logits
 
-DEFAULT_SCORE = "residual"
-_EXAMPLES_AT_A_TIME = 2048
-Progress = Callable[[int, int], None]
-
-
-def find_suspects(
-    path: str | Path,
-    *,
-    top: int = 20,
-    score: str = DEFAULT_SCORE,
-    data: str | Path | None = None,
-    progress: Progress | None = None,
-) -> Suspects:
-    """The ``top`` training examples of the finished run in ``path`` by how suspicious their label is.
-
-    ``score`` is one of `analysis.SCORES`. The data is read again, from ``data`` if it has moved, and must be what the
-    run was trained on. ``progress`` is called with the number of examples the network has seen, and of all. Nothing is
-    written.
-    """
-    if score not in SCORES:
-        raise UserError(f"score is {score!r}; it must be one of {', '.join(SCORES)}")
-    if top < 1:
-        raise UserError(f"top is {top}; it must be at least 1")
-    run = RunFolder(path)
-    predictor = Predictor.load(path)
-    dataset = training_data(run, data)
-    logits = _logits(predictor, dataset.train, progress or (lambda done, total: None))
-    stored = run.load_residual_labels()
-    residual = stored.matrix() if stored is not None and len(stored.epochs) else None
-    scores = label_scores(logits, dataset.train.labels.numpy(), residual)
-    return _ranked(run, dataset, logits, scores, score, top)
+FOLDS = 5
+RAREST = 5  # a class with fewer examples cannot be judged
+MOST_NUMBERS = 400_000_000  # N · K
+PIXELS = 32  # the side of images that are judged by their pixels
+SURE = 0.6  # the probability from which a label is said to be wrong
+Progress = Callable[[str, int, int], None]
 
 
-def training_data(run: RunFolder, data: str | Path | None = None) -> Dataset:
+class Judged(NamedTuple):
+    """The verdict on N labels; an example that could not be judged has NaN everywhere and itself as the suggestion."""
+
+    quality: NDArray[np.float64]  # the lower, the more suspicious
+    probability: NDArray[np.float64]  # of being wrong
+    suggested: NDArray[np.int64]
+    conflict: NDArray[np.bool_]  # equal inputs have another label more often
+    rare: tuple[int, ...]  # the classes that could not be judged
+
+
+def training_data(run: RunFolder) -> Dataset:
     """The data set that a run was trained on, read again; a `RunError` if it is gone or has changed."""
-    whole = run.config
-    config = whole.data
-    if data is not None:
-        config = dataclasses.replace(config, name=str(data))
+    config = run.config
     try:
-        dataset = build.load_data(config, whole.model)
+        dataset = build.load_data(config.data, config.model)
     except DataError as error:
-        hint = "" if data is not None else " If it has moved, say where with --data."
-        raise RunError(f"the training data of {run.path} cannot be read again: {error}{hint}") from error
-    if dataset.fingerprint != config.fingerprint:
-        raise RunError(
-            f"{config.name} is not the data that {run.path} was trained on: its content has changed, so that the "
-            "examples cannot be told apart; train on it again first"
-        )
+        raise RunError(f"the training data of {run.path} cannot be read again: {error}") from error
+    if dataset.fingerprint != config.data.fingerprint:
+        raise RunError(f"{config.data.name} is not the data that {run.path} was trained on: its content has changed")
     return dataset
 
 
-def _logits(predictor: Predictor, examples: Examples, progress: Progress) -> np.ndarray:
-    """(N, K) float32, encoded and predicted in pieces, so that long work shows that it moves."""
-    if isinstance(predictor.encoder, Pretrained):
-        build.encode(predictor.encoder, examples)  # at once, unless its features are kept: then it tells how far it is
-    parts = []
-    for piece in torch.split(torch.arange(len(examples)), _EXAMPLES_AT_A_TIME):
-        parts.append(predict_logits(predictor.model, build.encode(predictor.encoder, examples.subset(piece))))
-        progress(int(piece[-1]) + 1, len(examples))
-    return torch.cat(parts).numpy()
-
-
-def _ranked(
-    run: RunFolder, dataset: Dataset, logits: np.ndarray, scores: dict[str, Any], score: str, top: int
+def find_suspects(
+    config: RunConfig, dataset: Dataset, *, folds: int = FOLDS, top: int | None = 20, progress: Progress | None = None
 ) -> Suspects:
-    train, labels = dataset.train, dataset.train.labels.numpy()
-    order = np.argsort(-scores[score], kind="stable")[:top]
-    suggested = suggested_labels(logits[order], labels[order])
-    probabilities = torch.from_numpy(logits[order]).double().softmax(1).numpy()
-    wrong = None if train.true_labels is None else labels != train.true_labels.numpy()
-    found = tuple(
-        Suspect(
-            rank=rank + 1,
-            index=int(index),
-            source=None if train.sources is None else train.sources[index],
-            text=(shown := shown_input(train, int(index)))[0],
-            png=shown[1],
-            label=dataset.classes[labels[index]],
-            suggested=dataset.classes[suggested[rank]],
-            score=float(scores[score][index]),
-            label_probability=float(probabilities[rank, labels[index]]),
-            suggested_probability=float(probabilities[rank, suggested[rank]]),
-            true_label=None if train.true_labels is None else dataset.classes[int(train.true_labels[index])],
+    """The ``top`` examples of all splits by how suspicious their label is; None: as many as are estimated to be wrong.
+
+    Args:
+        config: how the data is read; a pretrained network in it makes the features.
+        dataset: its data.
+        folds: how many models share the work of judging what they did not see.
+        top: how many are listed.
+        progress: is called with what is being done, how much of it is done, and of how much.
+    """
+    if folds < 2:
+        raise UserError(f"folds is {folds}; it must be at least 2")
+    parts = [(name, examples) for name, examples in dataset.splits() if len(examples)]
+    labels = np.concatenate([examples.labels.numpy() for _, examples in parts])
+    if len(labels) * dataset.num_classes > MOST_NUMBERS:
+        raise UserError(
+            f"{dataset.name} has {len(labels):,} examples of {dataset.num_classes:,} classes, more probabilities than "
+            f"can be judged at once ({MOST_NUMBERS:,}); judge a part of it"
         )
-        for rank, index in enumerate(order)
+    groups = _equal_inputs([examples for _, examples in parts])
+    key = [dataset.fingerprint, folds]
+    features, reading = _features(config, dataset, key)
+    texts = _texts(dataset) if dataset.kind == "text" else None
+    judged = judge(features, labels, dataset.num_classes, groups, [*key, reading], folds, texts, progress)
+    return _listed(dataset, parts, labels, judged, top)
+
+
+def judge(
+    features: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    num_classes: int,
+    groups: NDArray[np.int64],
+    key: Any,
+    folds: int = FOLDS,
+    texts: Sequence[str] | None = None,
+    progress: Progress | None = None,
+) -> Judged:
+    """Judge labels (N,) by features (N, D), and by texts where there are some; ``groups`` number equal inputs.
+
+    Several judges are asked: a head on the features, out of fold; the same trained on all examples, over its epochs;
+    the nearest neighbours, who count twice; and for texts their words, out of fold. How many labels are wrong is
+    estimated from those judges that did not see the label, and the ranking is by all of them.
+    """
+    tell = progress or (lambda what, done, total: None)
+    size = len(labels)
+    counts = np.bincount(labels, minlength=num_classes)
+    rare = tuple(np.flatnonzero((counts > 0) & (counts < RAREST)).tolist())
+    rows = np.flatnonzero(~np.isin(labels, rare))
+    given, known = np.unique(labels[rows], return_inverse=True), features[rows]
+    kinds, y = given
+    if len(kinds) < 2:
+        raise UserError(f"fewer than two classes have {RAREST} examples; no label can be judged")
+    fold = fold_numbers(y, groups[rows], folds)
+    head, seen = head_probs(
+        known, y, len(kinds), fold, key=key, progress=lambda done, total: tell("trainings", done, total)
     )
-    areas = None
-    if wrong is not None and wrong.any():
-        areas = {name: average_precision(values, wrong) for name, values in scores.items()}
+    near = stored([key, "neighbours", rows.tolist()], lambda: label_issues.neighbour_probs(y, known, len(kinds)))
+    judges = [head, seen, near, near]
+    if texts is not None:
+        judges.append(text_probs([texts[i] for i in rows.tolist()], y, len(kinds), fold, key=key))
+    everyone = label_issues.consensus(*judges)
+    chance = label_issues.probabilities_wrong(y, label_issues.consensus(head, near))
+    probability = label_issues.calibrated(label_issues.log_margins(y, everyone), chance)
+    conflict = _conflicts(groups[rows], y)
+    quality = label_issues.get_label_quality_scores(y, everyone)
+    best = everyone.copy()
+    best[np.arange(len(y)), y] = -1
+    whole = Judged(np.full(size, np.nan), np.full(size, np.nan), labels.copy(), np.zeros(size, dtype=np.bool_), rare)
+    whole.quality[rows], whole.conflict[rows] = quality, conflict
+    whole.probability[rows] = np.where(conflict, np.maximum(probability, 0.5), probability)
+    whole.suggested[rows] = kinds[best.argmax(axis=1)]
+    return whole
+
+
+def _conflicts(groups: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(N,) whether equal inputs have other labels at least as often as this one."""
+    size = int(labels.max()) + 1
+    pairs, pair, counts = np.unique(groups * size + labels, return_inverse=True, return_counts=True)
+    best = np.zeros(int(groups.max()) + 1, dtype=np.int64)
+    np.maximum.at(best, pairs // size, counts)
+    several = np.bincount(pairs // size, minlength=len(best)) > 1
+    ties = np.bincount(pairs // size, weights=counts == best[pairs // size], minlength=len(best)) > 1
+    return np.asarray(several[groups] & ((counts[pair] < best[groups]) | ties[groups]))
+
+
+def _listed(
+    dataset: Dataset,
+    parts: Sequence[tuple[str, Examples]],
+    labels: NDArray[np.int64],
+    judged: Judged,
+    top: int | None,
+) -> Suspects:
+    """The worst examples with all that is shown of them: first equal inputs with different labels."""
+    can = ~np.isnan(judged.quality)
+    estimated = round(float(judged.probability[can].sum()))
+    order = np.lexsort((judged.quality, ~judged.conflict))
+    order = order[can[order]][: estimated if top is None else top]
+    starts = np.cumsum([0, *(len(examples) for _, examples in parts)])
+    has_truth = any(examples.true_labels is not None for _, examples in parts)
+    true = np.concatenate([(e.labels if e.true_labels is None else e.true_labels).numpy() for _, e in parts])
+    found = []
+    for rank, place in enumerate(order.tolist(), start=1):
+        part = int(np.searchsorted(starts, place, side="right")) - 1
+        (split, examples), index = parts[part], place - int(starts[part])
+        text, png = shown_input(examples, index)
+        found.append(
+            Suspect(
+                rank=rank,
+                split=split,
+                index=index,
+                source=None if examples.sources is None else examples.sources[index],
+                text=text,
+                label=dataset.classes[labels[place]],
+                suggested=dataset.classes[judged.suggested[place]],
+                score=float(judged.quality[place]),
+                probability_wrong=float(judged.probability[place]),
+                conflict=bool(judged.conflict[place]),
+                true_label=dataset.classes[true[place]] if has_truth else None,
+                png=png,
+            )
+        )
+    wrong = (labels != true)[can]
     return Suspects(
-        run=run.name,
         dataset=dataset.name,
-        method=run.config.method.name,
-        seed=run.config.seed,
-        fingerprint=dataset.fingerprint,
-        ranked_by=score,
-        examples=len(train),
-        suspects=found,
-        wrong_labels=None if wrong is None else int(wrong.sum()),
-        average_precision=areas,
+        examples=len(labels),
+        estimated_wrong=estimated,
+        suspects=tuple(found),
+        sure=int((judged.probability[can] >= SURE).sum()),
+        conflicts=int(judged.conflict.sum()),
+        rare_classes=tuple(dataset.classes[k] for k in judged.rare),
+        wrong_labels=int(wrong.sum()) if has_truth else None,
+        average_precision=average_precision(-judged.quality[can], wrong) if has_truth and wrong.any() else None,
     )
+
+
+def _features(config: RunConfig, dataset: Dataset, key: Any) -> tuple[NDArray[np.float32], Any]:
+    """(N, D) of all splits, and how they were made, as plain data.
+
+    They are a pretrained encoder's, that of the configuration first; else the columns of a table, small pictures, or
+    the main directions of TF-IDF. None of them looks at a label.
+    """
+    settings: dict[str, Any] = {}
+    name: str | None
+    if is_pretrained(config.model.name, config.model.options):
+        name = build.reads(config)
+        settings = {k: v for k, v in config.model.options.items() if k in encoder_options(name) and k != "tune"}
+    elif dataset.kind == "text":
+        name = "minilm" if is_offered(minilm.PACKAGE, "tokenizers") and are_latin_words(dataset) else None
+    elif dataset.kind == "image":
+        name = "efficientnet-lite0" if _is_coloured(dataset) and is_offered(efficientnet_lite.PACKAGE) else "pixels"
+    else:
+        name = "columns"
+    if name is None:
+        return text_features(_texts(dataset), key=key), "tf-idf"
+    encoder = fit_encoder(name, dataset.train, settings)
+    encoded = [encode(encoder, examples) for _, examples in dataset.splits() if len(examples)]
+    vectors = []
+    for examples in encoded:
+        for start in range(0, len(examples), 1024):
+            batch = examples.batch(torch.arange(start, min(start + 1024, len(examples))))
+            assert isinstance(batch, torch.Tensor)
+            vectors.append(batch if batch.ndim == 2 else _small(batch))
+    return torch.cat(vectors).numpy(), encoder_to_dict(encoder)
+
+
+def _texts(dataset: Dataset) -> list[str]:
+    """All texts, split by split, in their order."""
+    found: list[str] = []
+    for _, examples in dataset.splits():
+        assert isinstance(examples.inputs, list | StoredTexts)
+        found.extend(examples.inputs)
+    return found
+
+
+def _is_coloured(dataset: Dataset) -> bool:
+    images = dataset.train.inputs
+    return not isinstance(images, torch.Tensor) or images.shape[1] == 3
+
+
+def _small(images: torch.Tensor) -> torch.Tensor:
+    """Images (n, C, H, W) as at most 32 × 32 pixels each, in a row."""
+    if max(images.shape[2:]) > PIXELS:
+        images = F.adaptive_avg_pool2d(images, PIXELS)
+    return images.flatten(1)
+
+
+def _equal_inputs(parts: Sequence[Examples]) -> NDArray[np.int64]:
+    """(N,) a number for each different input; every file is an input of its own."""
+    numbers: dict[Any, int] = {}
+    result: list[int] = []
+    for examples in parts:
+        inputs = examples.inputs
+        if isinstance(inputs, torch.Tensor):
+            contents: Any = (image.numpy().tobytes() for image in inputs)
+        elif isinstance(inputs, TableRows):
+            contents = (tuple(row) for row in inputs.cells)
+        elif isinstance(inputs, list | StoredTexts):
+            contents = (" ".join(text.split()) for text in inputs)
+        else:
+            contents = ((id(inputs), i) for i in range(len(inputs)))
+        result += [numbers.setdefault(content, len(numbers)) for content in contents]
+    return np.array(result, dtype=np.int64)

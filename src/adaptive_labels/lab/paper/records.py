@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaptive_labels.lab.analysis.records import flatten
-from adaptive_labels.lab.analysis.residual_labels import agreement, row_entropy, top_confusions
-from adaptive_labels.lab.analysis.suspects import mean_residual_labels
+from adaptive_labels.lab.analysis.residual_labels import agreement, mean_residual_labels, row_entropy, top_confusions
 from adaptive_labels.lab.config import to_dict
 from adaptive_labels.lab.files import append_line, parse_json, whole_lines
 from adaptive_labels.lab.paper.study import Record as Record, Records as Records, Study, Variant

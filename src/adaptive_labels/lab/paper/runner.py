@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from adaptive_labels.lab.analysis.suspects import mean_residual_labels
+from adaptive_labels.lab.analysis.residual_labels import mean_residual_labels
 from adaptive_labels.lab.config import RunConfig, changed, from_dict, to_dict
 from adaptive_labels.lab.data import Dataset
 from adaptive_labels.lab.experiments import build

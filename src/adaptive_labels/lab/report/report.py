@@ -32,7 +32,7 @@ def write_report(
         runs: what to report on.
         path: the file.
         examples: show inputs that were mistaken; leave them out where the data may not be passed on.
-        suspects: rankings of training labels to show with their runs, from `read_suspects`.
+        suspects: labels that look wrong in the data of these runs, from `read_suspects`.
         references: show the plain classifier that was fitted on the same data.
     """
     title, body, _ = _compose(runs, examples, suspects, references)
@@ -58,16 +58,15 @@ def _compose(
     groups = group_records(read_run_records(runs, references=references))
     if not groups:
         raise RunError("There are no runs to report on, so nothing was written.")
-    members = [{record.run.name for record in group.records} for group in groups]
-    for ranking in suspects:
-        if not any(ranking.run in names for names in members):
-            raise RunError(f"The suspects are of the run {ranking.run}, which is not among these runs.")
+    for found in suspects:
+        if not any(found.dataset == group.dataset for group in groups):
+            raise RunError(f"The suspects are of {found.dataset}, which none of these runs was trained on.")
     title = f"Label regularisation on {joined(sorted({group.dataset for group in groups}))}"
     figures = Figures()
     body = [heading(1, title)]
-    for number, (group, names) in enumerate(zip(groups, members, strict=True)):
+    for number, group in enumerate(groups):
         figures.prefix = group.title if len(groups) > 1 else ""
-        ranked = [ranking for ranking in suspects if ranking.run in names]
+        ranked = [found for found in suspects if found.dataset == group.dataset]
         body.append(
             _group(Context(read_group(group), figures, f"g{number}", ranked, examples, MAP_BYTES // len(groups)))
         )

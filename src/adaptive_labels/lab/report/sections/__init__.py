@@ -19,7 +19,7 @@ class Context:
     data: GroupData  # the group's runs, read once
     figures: Figures  # keeps every figure and table, so that they can become files as well
     name: str  # the section's id in the page
-    suspects: Sequence[Suspects]  # rankings of training labels of the group's runs
+    suspects: Sequence[Suspects]  # labels that look wrong in the group's data
     examples: bool  # whether inputs may be shown
     map_bytes: int  # what the epochs of the maps may take
 

@@ -1,63 +1,44 @@
-"""Training examples whose label looks wrong, where `alr suspects RUN -o FILE` has ranked them."""
+"""Labels that look wrong, as a gallery by class pair: a section of the report, and a page of its own."""
 
-from adaptive_labels.lab.analysis.format import percent
-from adaptive_labels.lab.analysis.suspects import Suspect
-from adaptive_labels.lab.report.page import heading, image, paragraph, quoted
+import base64
+import binascii
+from collections import defaultdict
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+
+from adaptive_labels.lab.analysis.suspects import Suspect, Suspects
+from adaptive_labels.lab.report.page import asset
 from adaptive_labels.lab.report.sections import Context, section
 
-_SHOWN = 24
+SHOWN = 400
 
 
 @section(80, title="Labels that look wrong", link="suspects")
 def suspects_section(context: Context) -> str:
-    """The most suspicious labels of each ranking, and how well wrong ones were found where the truth is known."""
-    content = [_judged(context)]
-    for ranking in context.suspects:
-        shown = ranking.suspects[:_SHOWN]
-        content.append(heading(4, f"{ranking.method}, seed {ranking.seed}"))
-        if context.examples:
-            content.append(f'<ul class="mistakes">{"".join(_card(suspect) for suspect in shown)}</ul>')
-        note = (
-            f"The {len(shown)} most suspicious of {ranking.examples:,} training examples, by the ranking "
-            f"“{ranking.ranked_by}”: the label each has, what the network would say instead, and how sure it is of "
-            "both."
-        )
-        content.append(paragraph(note, "note"))
-    return "".join(content)
+    """What `alr suspects` found in the data of these runs."""
+    return "".join(_render("gallery", found) for found in context.suspects) if context.examples else ""
 
 
-def _judged(context: Context) -> str:
-    """The area under the precision–recall curve of every ranking, for runs with injected noise."""
-    judged = [(ranking, ranking.average_precision) for ranking in context.suspects if ranking.average_precision]
-    if not judged:
-        return ""
-    scores = list(dict.fromkeys(score for _, areas in judged for score in areas))
-    rows = []
-    for ranking, areas in judged:
-        wrong = ranking.wrong_labels or 0
-        cells = [percent(areas[score]) if score in areas else "" for score in scores]
-        chance = percent(wrong / max(ranking.examples, 1))
-        rows.append([f"{ranking.method}, seed {ranking.seed}", f"{wrong:,}", *cells, chance])
-    caption = (
-        "How well the labels that were made wrong on purpose are found: the area under the precision–recall curve of "
-        "each ranking, in percent; 100 would put all of them first. By chance it is the share of wrong labels."
-    )
-    return context.figures.table("suspects", ["run", "wrong labels", *scores, "chance"], rows, caption)
+def suspects_page(found: Suspects) -> str:
+    """A whole page that loads nothing and runs nothing."""
+    return _render("page", found, style=asset("colours.css"))
 
 
-def _card(suspect: Suspect) -> str:
-    sure = (
-        f"labelled {suspect.label} ({percent(suspect.label_probability, 0)}%), looks like {suspect.suggested} "
-        f"({percent(suspect.suggested_probability, 0)}%)"
-    )
-    parts = [heading(4, f"{suspect.label} → {suspect.suggested}?"), paragraph(sure, "rate")]
-    if suspect.text is not None:
-        parts.append(f"<ul><li>{quoted(suspect.text)}</li></ul>")
-    elif drawn := image(suspect.png or "", "a training image whose label looks wrong"):
-        parts.append(f'<ul class="images"><li>{drawn}</li></ul>')
-    if suspect.source is not None:
-        parts.append(paragraph(suspect.source, "rate"))
-    if suspect.true_label is not None:
-        right = "is in truth" if suspect.true_label != suspect.label else "is rightly"
-        parts.append(paragraph(f"{right} {suspect.true_label}", "rate"))
-    return f"<li>{''.join(parts)}</li>"
+def _render(macro: str, found: Suspects, **more: Any) -> str:
+    """A macro of the template; all texts of the data are escaped."""
+    template = Environment(autoescape=True, undefined=StrictUndefined).from_string(asset("suspects.html"))
+    first = [suspect for suspect in found.suspects[:SHOWN] if _is_picture(suspect.png)]
+    pairs: dict[tuple[str, str], list[Suspect]] = defaultdict(list)
+    for suspect in first:
+        pairs[suspect.label, suspect.suggested].append(suspect)
+    by_size = sorted(pairs.items(), key=lambda pair: -len(pair[1]))
+    return str(getattr(template.module, macro)(found, by_size, len(first), *more.values()))
+
+
+def _is_picture(png: str | None) -> bool:
+    """Whether this is a PNG in base64, or none at all: a file of suspects may come from anywhere."""
+    try:
+        return png is None or base64.b64decode(png, validate=True).startswith(b"\x89PNG")
+    except (binascii.Error, ValueError):
+        return False

