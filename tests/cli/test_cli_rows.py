@@ -18,7 +18,7 @@ def table(tmp_path: Path) -> Path:
     path = tmp_path / "sizes.csv"
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["height", "weight", "shape", "size"])
+        writer.writerow(["height", "weight", "shape", "class"])
         for number in range(240):
             height, weight = draw.uniform(0, 3), draw.uniform(0, 3)
             size = int(height + weight) // 2

@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import torch
 from cli_parts import COMMAND, QUICK, SOURCE, files, metrics, results, wait_for
-from safetensors.torch import load_file
 
 from adaptive_labels.lab.cli.output import open_output
 from adaptive_labels.lab.runs import RunFolder, check
@@ -126,7 +125,7 @@ def test_history_and_residual_labels_come_back_from_the_checkpoint(alr, texts, t
 
 
 def test_the_configuration_of_a_run_that_goes_on_is_the_command_s(alr, texts, tmp_path, monkeypatch):
-    """Also in settings that no run is named by, whatever became of the file meanwhile."""
+    """Also in settings that no run is named by."""
     from adaptive_labels.lab.training.session import Session
 
     def stop(*_):
@@ -137,7 +136,7 @@ def test_the_configuration_of_a_run_that_goes_on_is_the_command_s(alr, texts, tm
         assert alr(*command_of(texts)).status == 130
     (config,) = (tmp_path / "runs").glob("*/config.json")
     before = config.read_text()
-    config.write_text(before.replace('"device": "auto"', '"device": "autn"'))
+    config.write_text(before.replace('"device": "auto"', '"device": "cuda"'))
     assert config.read_text() != before
     assert alr(*command_of(texts)).status == 0
     assert config.read_text() == before
@@ -262,7 +261,7 @@ def test_ctrl_c_five_times_in_a_row(start_alr, texts, tmp_path):
     assert process.returncode == 130
 
 
-def test_bad_numbers_leave_the_batch_and_the_last_good_weights(alr, texts, tmp_path, monkeypatch):
+def test_bad_numbers_end_a_run_with_their_epoch_and_step(alr, texts, tmp_path, monkeypatch):
     from adaptive_labels.lab.training.loop import _Loop
 
     monkeypatch.setenv("ALR_CHECKPOINT_SECONDS", "0")
@@ -281,30 +280,5 @@ def test_bad_numbers_leave_the_batch_and_the_last_good_weights(alr, texts, tmp_p
     (run,) = (tmp_path / "runs").iterdir()
     reason = RunFolder(run).result["reason"]
     assert reason.startswith("the loss became NaN at epoch 3, step 1 (learning rate")
-    assert "try a lower learning rate; the batch is in bad_batch.npz; the weights after epoch 2 are in" in reason
+    assert reason.endswith("try a lower learning rate")
     assert check(RunFolder(run)) == []
-    with np.load(run / "bad_batch.npz") as batch:
-        assert len(batch["indices"]) == len(batch["labels"]) == 32
-        assert batch["sources"][0].startswith("small.csv:")
-    assert all(tensor.isfinite().all() for tensor in load_file(run / "last_good.safetensors").values())
-    again = alr(*command_of(texts), "--weights", run / "last_good.safetensors", "--set", "training.lr=0.001")
-    assert again.status == 0, again.err
-
-
-def test_inputs_that_are_not_finite_are_named(tmp_path):
-    from types import SimpleNamespace
-
-    from adaptive_labels.lab.experiments.divergence import keep_evidence
-    from adaptive_labels.lab.training.loop import FitResult
-
-    rows = torch.zeros(5, 3)
-    rows[2, 1] = float("inf")
-    examples = SimpleNamespace(labels=torch.arange(5), sources=[f"{i}.png" for i in range(5)])
-    prepared = SimpleNamespace(
-        dataset=SimpleNamespace(train=examples), train=SimpleNamespace(batch=lambda indices: rows[indices])
-    )
-    run = Maker(tmp_path).create("alr", 0)
-    fitted = FitResult("diverged", "the loss became NaN", (), 1.0, torch.tensor([1, 2]))
-    reason = keep_evidence(run, fitted, prepared).reason
-    words = "inputs are NaN or infinite (2.png): correct or remove these examples; the batch is in bad_batch.npz"
-    assert reason == words

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaptive_labels.lab.config import ConfigError, RunConfig, from_dict, to_dict
+from adaptive_labels.lab.config import ConfigError, RunConfig, from_dict
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.files import write_npz
 from adaptive_labels.lab.runs import run_id
@@ -42,15 +42,15 @@ def test_every_spelling_of_a_path_is_the_same_run(table: Path, tmp_path: Path) -
     folder = tmp_path / "data" / "folder"
     folder.mkdir()
     (folder / "train.csv").write_bytes(table.read_bytes())
-    expected = run_id(to_dict(resolved(table)))
+    expected = run_id(resolved(table))
     for spelling in ("../data/texts.csv", "./../data/./texts.csv", "../link.csv"):
         config = resolved(spelling)
         assert config.data.name == str(table)
-        assert run_id(to_dict(config)) == expected
-    assert run_id(to_dict(resolved("texts.csv", data={"data_dir": str(tmp_path / "data")}))) == expected
-    assert run_id(to_dict(resolved(table, data={"text_column": "1"}))) == expected
+        assert run_id(config) == expected
+    assert run_id(resolved("texts.csv", data={"data_dir": str(tmp_path / "data")})) == expected
+    assert run_id(resolved(table, data={"text_column": "1"})) == expected
     spellings = (folder, "../data/folder/", "../data/../data/folder")
-    folders = {run_id(to_dict(resolved(spelling))) for spelling in spellings}
+    folders = {run_id(resolved(spelling)) for spelling in spellings}
     assert len(folders) == 1
     assert folders.pop().startswith("folder-fasttext-")
 
@@ -64,9 +64,9 @@ def test_augmentation_beyond_the_images_is_refused_before_training(key: str, mos
 
 
 def test_other_content_at_the_same_path_is_another_run(table: Path) -> None:
-    before = run_id(to_dict(resolved(table)))
+    before = run_id(resolved(table))
     table.write_text(table.read_text().replace("bread 0", "bread 99"))
-    assert run_id(to_dict(resolved(table))) != before
+    assert run_id(resolved(table)) != before
 
 
 def test_initial_labels_of_a_run_with_many_classes_are_read(tmp_path: Path) -> None:
@@ -87,10 +87,10 @@ def test_initial_labels_count_by_their_content(table: Path, tmp_path: Path) -> N
     write_npz(first, labels=labels)
     config = with_labels(first)
     first.rename(moved)
-    assert run_id(to_dict(with_labels(moved))) == run_id(to_dict(config))
+    assert run_id(with_labels(moved)) == run_id(config)
     labels[0] = [0, 0.9, 0.1]
     write_npz(first, labels=labels)
-    assert run_id(to_dict(with_labels(first))) != run_id(to_dict(config))
+    assert run_id(with_labels(first)) != run_id(config)
     with pytest.raises(ConfigError, match=r"labels\.npz has changed: its content is not what method"):
         build.make_criterion(config, build.load_data(config.data))
     with pytest.raises(ConfigError, match=r"method\.options\.initial_labels: .*nowhere\.npz cannot be read"):

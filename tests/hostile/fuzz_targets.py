@@ -21,8 +21,8 @@ from adaptive_labels.errors import UserError
 from adaptive_labels.lab.analysis import group_records, read_run_records, verdict
 from adaptive_labels.lab.config import load_toml, to_dict
 from adaptive_labels.lab.data import load_dataset
+from adaptive_labels.lab.data.frames import TABLE_SUFFIXES
 from adaptive_labels.lab.data.sources.images import decode_files
-from adaptive_labels.lab.data.sources.tables import TABLE_SUFFIXES
 from adaptive_labels.lab.files import file_hash, parse_json
 from adaptive_labels.lab.runs import RunFolder, check, integrity
 from adaptive_labels.lab.training.checkpoints import read_checkpoint, write_checkpoint

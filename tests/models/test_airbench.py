@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from torch.nn import functional as F
 
-from adaptive_labels.lab.config import RunConfig, to_dict, with_settings
+from adaptive_labels.lab.config import RunConfig, with_settings
 from adaptive_labels.lab.data import load_dataset
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.run import execute
@@ -180,7 +180,7 @@ def test_a_resumed_run_is_the_same_run_to_the_bit_and_can_be_loaded(digits, tmp_
     for epoch in (2, 4):
         with pytest.raises(StopError):
             execute(config, prepared, tmp_path / "cut", Until(epoch), [])
-        assert (tmp_path / "cut" / run_id(to_dict(config)) / "checkpoint").exists()
+        assert (tmp_path / "cut" / run_id(config) / "checkpoint").exists()
     cut = execute(config, prepared, tmp_path / "cut", SilentReporter(), [])
     weights, others = (load_file(run.path / "model.safetensors") for run in (whole, cut))
     assert all(torch.equal(weights[name], others[name]) for name in weights)

@@ -20,6 +20,7 @@ SMALL = {
     "textrnn": {"vocabulary": 500, "dim": 6, "context": 5, "hidden": 7},
     "transformer": {"vocabulary": 500, "width": 8, "layers": 2, "heads": 2, "dropout": 0.0},
     "charcnn": {"vocabulary": 500, "width": 8, "length": 150, "dropout": 0.0},
+    "linear": {"features": 500},
     "fasttext": {"buckets": 500, "dim": 8, "dropout": 0.0},
     "minilm": {"in_features": 12, "hidden": 16, "dropout": 0.0},
     "efficientnet-lite0": {"in_features": 12, "hidden": 16, "dropout": 0.0},
@@ -45,7 +46,8 @@ def inputs_for(name, examples=6):
         return torch.randn(examples, SMALL[name]["in_features"], generator=generator)
     if reads == "pixels":
         return torch.randn(examples, 3, 16, 16, generator=generator)
-    return torch.randint(500, (examples * 3,), generator=generator), torch.arange(0, examples * 3, 3)
+    bags = torch.randint(500, (examples * 3,), generator=generator), torch.arange(0, examples * 3, 3)
+    return (*bags, 2 + torch.rand(examples * 3, generator=generator)) if reads == "tfidf" else bags
 
 
 def count(model):
@@ -82,8 +84,8 @@ class TestEveryModel:
         inputs = inputs_for(name)
         if isinstance(inputs, torch.Tensor):
             single = inputs[2:3]
-        elif MODELS[name].reads == "ngrams":
-            single = inputs[0][6:9], torch.tensor([0])
+        elif MODELS[name].reads in ("ngrams", "tfidf"):
+            single = (inputs[0][6:9], torch.tensor([0]), *(weights[6:9] for weights in inputs[2:]))
         else:
             single = inputs[0][2:3, :4], inputs[1][2:3]  # without the padding
         assert torch.allclose(model(single), model(inputs)[2:3], atol=1e-6)

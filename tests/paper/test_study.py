@@ -411,7 +411,7 @@ def test_variants_that_are_one_run_each_have_their_record(tmp_path: Path) -> Non
     assert [event.kind for event in heard].count("done") == 2
 
 
-def test_a_tracker_that_cannot_be_told_is_refused_before_any_run(
+def test_a_logger_that_is_not_installed_is_refused_before_any_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = load(tmp_path, HEAD + BASELINE + SMALL)
@@ -421,7 +421,7 @@ def test_a_tracker_that_cannot_be_told_is_refused_before_any_run(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_task_keeps_its_folder_and_its_trackers_unless_others_are_given(tmp_path: Path) -> None:
+def test_a_task_keeps_its_folder_and_its_loggers_unless_others_are_given(tmp_path: Path) -> None:
     study = load(tmp_path, HEAD + BASELINE + TASK + 'data.data_dir = "own"\ntraining.log = ["mlflow"]\n')
     for work, expected in (
         (StudyOptions(tmp_path, tmp_path), ("own", ("mlflow",))),

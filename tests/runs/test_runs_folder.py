@@ -146,15 +146,15 @@ def test_residual_labels_of_the_wrong_shape_are_refused(tmp_path: Path) -> None:
 def test_predictions_come_back_as_they_were(tmp_path: Path) -> None:
     run = begun(tmp_path)
     assert run.load_predictions() is None
-    logits = np.random.default_rng(0).normal(size=(4, 3))
-    run.save_predictions(
-        test_logits=logits.astype(np.float16),
-        test_labels=[0, 1, 2, 0],
-        classes=["x", "y", "z"],
-    )
+    logits = np.random.default_rng(0).normal(size=(4, 3)) + np.array([[0], [1e3], [-1e6], [1e-3]])
+    logits[0, 0] -= 1e9
+    run.save_predictions(test_logits=logits, test_labels=[0, 1, 2, 0], classes=["x", "y", "z"])
     loaded = run.load_predictions()
     assert loaded is not None
     assert loaded.test_logits.dtype == np.float16
+    assert (loaded.test_logits.max(axis=1) == 0).all()
+    assert np.isfinite(loaded.test_logits).all()
+    np.testing.assert_allclose(loaded.test_logits[1:], (logits - logits.max(axis=1, keepdims=True))[1:], atol=2e-3)
     assert loaded.test_labels.tolist() == [0, 1, 2, 0]
     assert loaded.classes == ("x", "y", "z")
     assert loaded.validation_logits is None
@@ -162,7 +162,7 @@ def test_predictions_come_back_as_they_were(tmp_path: Path) -> None:
     loaded = run.load_predictions()
     assert loaded is not None
     assert loaded.validation_logits is not None
-    assert loaded.validation_logits.dtype == np.float32
+    assert loaded.validation_logits.dtype == np.float16
 
 
 @pytest.mark.parametrize(

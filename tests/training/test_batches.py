@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
-from training_parts import Rows
 
 from adaptive_labels.lab.data.encoders.text import PaddedIds
-from adaptive_labels.lab.files import RunError
 from adaptive_labels.lab.training.batches import arranged, batches
 from adaptive_labels.lab.training.evaluation import predict_logits
 
@@ -80,14 +77,3 @@ def test_predictions_come_back_in_the_order_of_the_examples() -> None:
     examples = padded(LENGTHS)
     expected = [examples.values[start:end].sum() for start, end in zip(examples.offsets, examples.offsets[1:])]  # noqa: B905
     assert torch.equal(predict_logits(Sums(), examples, batch_size=7)[:, 0], torch.stack(expected).float())
-
-
-def test_many_logits_go_to_a_file_that_leaves_nothing(tmp_path, monkeypatch) -> None:
-    examples = Rows(torch.randn(30, 4))
-    model = torch.nn.Linear(4, 3)
-    held = predict_logits(model, examples, batch_size=7, folder=tmp_path)
-    monkeypatch.setattr("adaptive_labels.lab.mapped.LARGEST_HELD", 100)
-    assert torch.equal(predict_logits(model, examples, batch_size=7, folder=tmp_path), held)
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(RunError, match="Cannot write"):
-        predict_logits(model, examples, folder=tmp_path / "nothing")

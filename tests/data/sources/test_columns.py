@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +13,15 @@ import torch
 
 from adaptive_labels.lab.data import (
     DataError,
-    Dataset,
     TableRows,
     encode,
     encoder_from_dict,
     encoder_to_dict,
     load_dataset,
 )
+from adaptive_labels.lab.data.columns import find_label, reads_as_text
 from adaptive_labels.lab.data.encoders.columns import ColumnEncoder
+from adaptive_labels.lab.data.frames import read_table
 
 
 def write_people(path: Path, count: int = 120) -> Path:
@@ -34,77 +37,111 @@ def write_people(path: Path, count: int = 120) -> Path:
     return path
 
 
-def test_a_table_without_texts_is_read_as_rows_and_every_guess_is_said(tmp_path: Path) -> None:
-    dataset = load_dataset(str(write_people(tmp_path / "people.csv")))
-    assert dataset.kind == "row"
-    assert dataset.classes == ("no", "yes")
+def write(path: Path, header: str, rows: Iterable[str]) -> str:
+    path.write_text("\n".join([header, *rows]) + "\n")
+    return str(path)
+
+
+def test_numbers_and_categories_are_read_and_what_is_not_is_said(tmp_path: Path) -> None:
+    people = str(write_people(tmp_path / "people.csv"))
+    with pytest.raises(DataError) as caught:
+        load_dataset(people)
+    assert str(caught.value) == (
+        f"Several columns of {people} could be the label: 'colour' (2 classes), 'city' (3 classes), 'bought' "
+        "(2 classes); give label_column."
+    )
+    assert caught.value.option == ["--label-column", "bought"]  # type: ignore[attr-defined]
+    dataset = load_dataset(people, label_column="bought")
+    assert (dataset.kind, dataset.classes) == ("row", ("no", "yes"))
     rows = dataset.train.inputs
     assert isinstance(rows, TableRows)
     assert rows.names == ("age", "income", "colour", "city")
     assert rows.numeric == (True, True, False, False)
-    notes = "\n".join(dataset.notes)
-    assert (
-        "The label is read from column 'bought' (guessed). Other columns that could be it: 'colour', 'city'." in notes
+    assert dataset.notes[:4] == (
+        "The label is read from column 'bought'.",
+        "No text is read: each row is 2 numbers ('age', 'income') and 2 categories ('colour', 'city').",
+        "Not read: 'nr', 'customer', 'country' (names, codes, the number of the row or one value; --text-column reads "
+        "one as text).",
+        "Missing values: 18 of 'age', 14 of 'income'; numbers become the mean of the training rows, categories one of "
+        "their own.",
     )
-    assert "each row is 2 numbers ('age', 'income') and 2 categories ('colour', 'city')." in notes
-    assert "Left out 3 columns" in notes
-    assert "('nr', 'customer', 'country')" in notes
-    assert "Missing values: 18 of 'age', 14 of 'income'" in notes
-    assert load_dataset(str(tmp_path / "people.csv")).fingerprint == dataset.fingerprint
     moved = tmp_path / "people.csv"
     moved.write_text(moved.read_text().replace("blue", "green"))
-    assert load_dataset(str(moved)).fingerprint != dataset.fingerprint
+    assert load_dataset(people, label_column="bought").fingerprint != dataset.fingerprint
 
 
-def test_a_text_wins_over_numbers_and_says_so_and_none_reads_the_numbers(tmp_path: Path) -> None:
-    path = tmp_path / "reviews.csv"
-    draw = random.Random(1)
-    lines = [f"{draw.random():.3f},it was {word} for me {n},{word}" for n in range(20) for word in ("good", "bad")]
-    path.write_text("\n".join(["price,remark,verdict", *lines]) + "\n")
-    texts = load_dataset(str(path))
+@pytest.mark.parametrize(
+    ("header", "row", "label"),
+    [
+        ("label,size,shop", "{a},{n},{c}", "label"),  # by its name
+        ("size,Category,shop", "{n},{a},{c}", "Category"),
+        ("text,stars,nr", "what a day {n} it was,{c},{n}", "stars"),  # the only one that repeats
+        ("size,verdict", "{n}.37,{a}", "verdict"),  # measured numbers are no classes
+        ("label,target,shop", "{a},{c},{n}", "'label' (2 classes), 'target' (3 classes); give"),  # two by their names
+        ("name,age,colour,bought", "Ann Lee{n},{n},{c},{a}", "'colour' (3 classes), 'bought' (2 classes); give"),
+        ("rooms,area,quality,sold", "{c},{n}.5,{b},{a}", "'rooms' (3 classes), 'quality' (5 classes), 'sold' (2 cl"),
+        ("id,subject,body,language,priority", "{n},not {n} working,it is {n} days late,{b},{c}", "'priority' (3 cl"),
+        ("one,other", "{n},x{n}", "No column of"),
+    ],
+)
+def test_the_label_is_found_by_name_or_as_the_only_candidate_and_never_guessed(
+    tmp_path: Path, header: str, row: str, label: str
+) -> None:
+    rows = [row.format(n=n, a="xy"[n % 2], c=n % 3, b=n % 5) for n in range(120)]
+    path = write(tmp_path / "table.csv", header, rows)
+    if label in header.split(","):
+        assert find_label(read_table(Path(path)), ()) == label
+    else:
+        with pytest.raises(DataError, match=re.escape(label)):
+            load_dataset(path)
+
+
+@pytest.mark.parametrize(
+    ("cell", "reads"),
+    [
+        ("not a bad film {n}", True),
+        ("GREAT FILM, LOVED IT {n}", True),
+        ("これは良い映画でした{n}", True),
+        ("Это был хороший фильм {n}", True),
+        ("The Race Is On: Team {n} sets a date for launch", True),
+        ("Ann-Marie Lee{n}", False),
+        ("Braund, Mr. Owen Harris {n}", False),
+        ("a{n}@example.com", False),
+        ("AB-{n}-17 X9", False),
+        ("{n}.5", False),
+        ("good", False),
+        ("not bad at all", False),  # the same words everywhere: a category
+    ],
+)
+def test_texts_are_told_from_names_codes_numbers_and_categories(cell: str, reads: bool) -> None:
+    assert reads_as_text([cell.format(n=n) for n in range(60)]) is reads
+
+
+def test_all_texts_are_read_and_what_is_not_is_said(tmp_path: Path) -> None:
+    rows = [f"{n / 7:.3f},is it {'good' if n % 2 else 'bad'} {n},it was so for me {n},{n % 2}" for n in range(40)]
+    path = write(tmp_path / "reviews.csv", "price,title,remark,label", rows)
+    texts = load_dataset(path)
     assert texts.kind == "text"
-    assert any("Not read beside the text: 'price'; --text-column none reads" in note for note in texts.notes)
-    rows = load_dataset(str(path), text_column="none").train.inputs
-    assert isinstance(rows, TableRows)
-    assert rows.names == ("price",)
+    assert texts.notes[:2] == (
+        "Text is read from column 'title' and 'remark', the label from column 'label'.",
+        "Not read: 'price' (--text-column none reads numbers and categories instead).",
+    )
+    rows_only = load_dataset(path, text_column="none").train.inputs
+    assert isinstance(rows_only, TableRows)
+    assert rows_only.names == ("price",)
 
 
-def test_numbers_under_the_name_of_a_text_are_numbers_unless_that_column_is_asked_for(tmp_path: Path) -> None:
-    path = tmp_path / "numbers.csv"
-    path.write_text("\n".join(["text,label", *(f"{n * n % 11},{'ab'[n % 2]}" for n in range(20))]) + "\n")
-    rows = load_dataset(str(path))
-    assert rows.kind == "row"
-    assert any("each row is 1 number ('text')" in note for note in rows.notes)
-    assert load_dataset(str(path), text_column="text").kind == "text"
-
-
-def test_single_words_are_texts_only_where_there_is_nothing_else(tmp_path: Path) -> None:
-    names = tmp_path / "names.csv"
-    names.write_text("\n".join(["word,where", *(f"w{n}x,{'ab'[n % 2]}" for n in range(40))]) + "\n")
-    assert load_dataset(str(names)).kind == "text"
-    names.write_text("\n".join(["word,size,where", *(f"w{n}x,{n * n % 7},{'ab'[n % 2]}" for n in range(40))]) + "\n")
-    assert load_dataset(str(names)).kind == "row"
-
-
-def test_without_a_header_the_label_is_at_an_end(tmp_path: Path) -> None:
-    path = tmp_path / "iris.csv"
-    path.write_text("\n".join(f"{n / 10},{n % 3},{n % 9 / 2},{'Iris-' + 'xyz'[n % 3]}" for n in range(60)) + "\n")
-    dataset = load_dataset(str(path))
-    assert dataset.classes == ("Iris-x", "Iris-y", "Iris-z")
-    assert dataset.kind == "row"
-
-
-def test_a_measured_number_is_no_label_whatever_its_name(tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    path.write_text("\n".join(["rating,kind", *(f"{n * 1.7},{'ab'[n % 2]}" for n in range(60))]) + "\n")
-    assert load_dataset(str(path)).classes == ("a", "b")
-
-
-def test_a_table_with_nothing_but_labels_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    path.write_text("\n".join(["one,label", *(f"same,{'ab'[n % 2]}" for n in range(30))]) + "\n")
-    with pytest.raises(DataError, match="has no column of numbers or categories beside 'label'"):
-        load_dataset(str(path), text_column="none")
+def test_what_is_neither_is_text_only_where_there_is_nothing_else(tmp_path: Path) -> None:
+    names = write(tmp_path / "names.csv", "word,where", (f"w{n}x,{'ab'[n % 2]}" for n in range(40)))
+    assert load_dataset(names).kind == "text"
+    sizes = (f"w{n}x,{n * n % 7 + n / 9},{'ab'[n % 2]}" for n in range(40))
+    assert load_dataset(write(tmp_path / "names.csv", "word,size,where", sizes)).kind == "row"
+    numbers = write(tmp_path / "n.csv", "text,label", (f"{n * n % 11},{'ab'[n % 2]}" for n in range(20)))
+    assert load_dataset(numbers).kind == "row"  # whatever the column is called …
+    assert load_dataset(numbers, text_column="text").kind == "text"  # … unless it is asked for
+    codes = write(tmp_path / "c.csv", "one,two,label", (f"w{n}x,v{n}y,{'ab'[n % 2]}" for n in range(40)))
+    with pytest.raises(DataError, match="has no column of text, numbers or categories beside 'label'; give text_col"):
+        load_dataset(codes)
 
 
 def test_features_are_standardised_and_one_hot_as_in_training() -> None:
@@ -130,47 +167,35 @@ def test_rows_in_two_splits_are_counted(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     lines = [f"{n * 1.5},{n % 5},{'ab'[n % 2]}" for n in range(40)]
-    (folder / "train.csv").write_text("\n".join(["x,y,label", *lines]) + "\n")
-    (folder / "test.csv").write_text("\n".join(["y,label,x", "0,a,0.0", "1,b,99"]) + "\n")
+    (folder / "train.csv").write_text("\n".join(["x,z,label", *lines]) + "\n")
+    (folder / "test.csv").write_text("\n".join(["z,label,x", "0,a,0.0", "1,b,99"]) + "\n")
     dataset = load_dataset(str(folder))
     assert "1 of 2 test rows also occurs in train." in dataset.notes
     assert dataset.test.inputs.cells[0].tolist() == ["0.0", "0"]  # type: ignore[union-attr]
     assert encode(ColumnEncoder.fit(dataset.train.inputs), dataset.test).batch(torch.tensor([0])).shape == (1, 2)
 
 
-def _loaded(folder: Path, header: str, rows: list[str], **options: str) -> Dataset:
-    (folder / "table.csv").write_text("\n".join([header, *rows]) + "\n")
-    return load_dataset(str(folder / "table.csv"), **options)
-
-
-def test_a_file_sorted_by_class_is_guessed_from_all_of_it(tmp_path: Path) -> None:
+def test_a_file_sorted_by_class_is_judged_by_all_of_it(tmp_path: Path) -> None:
     draw = random.Random(0)
     groups = [(k, row) for k in range(2) for row in range(5_500)]
     rows = [f"{n},{draw.gauss(k, 1):.3f},{'xy'[k]},group{k}" for n, (k, _) in enumerate(groups)]
-    dataset = _loaded(tmp_path, "count,width,colour,kind_of", rows)
+    dataset = load_dataset(write(tmp_path / "table.csv", "count,width,colour,class", rows))
     assert dataset.classes == ("group0", "group1")
-    assert "each row is 1 number ('width') and 1 category ('colour')." in " ".join(dataset.notes)
-    assert "Left out 1 column with one value, a number of the row, or too many categories ('count')." in dataset.notes
+    assert "each row is 1 number ('width') and 1 category ('colour')." in dataset.notes[1]
+    assert dataset.notes[2].startswith("Not read: 'count' (")
 
 
 @pytest.mark.parametrize("header", ["name,,,label", "name,a,a,label"])
 def test_columns_of_one_name_or_none_stay_apart(tmp_path: Path, header: str) -> None:
     rows = [f"{'xy'[n % 2]},{n % 7 / 2},{100 + n % 5},{'AB'[n % 2]}" for n in range(60)]
-    train = _loaded(tmp_path, header, rows, text_column="none").train
+    train = load_dataset(write(tmp_path / "table.csv", header, rows), text_column="none").train
     assert isinstance(train.inputs, TableRows)
     first = header.split(",")[1]
-    assert train.inputs.names == (first, f"{first} (3)".strip())
-    features = encode(ColumnEncoder.fit(train.inputs), train).batch(torch.arange(len(train)))
-    assert torch.allclose(features.mean(0), torch.zeros(2), atol=1e-5)
+    assert train.inputs.names == ("name", first or "(2)", f"{first} (3)".strip())
 
 
-def test_a_code_with_an_underscore_is_no_number(tmp_path: Path) -> None:
-    rows = [f"{n % 3}_{n % 2},{n % 7 / 2},{'AB'[n % 2]}" for n in range(60)]
-    dataset = _loaded(tmp_path, "code,width,label", rows)
+def test_codes_are_no_numbers_and_words_among_numbers_are_missing(tmp_path: Path) -> None:
+    rows = [f"{n % 3}_{n % 2},{'unknown' if n % 40 == 3 else n * n},{'AB'[n % 2]}" for n in range(120)]
+    dataset = load_dataset(write(tmp_path / "table.csv", "code,width,label", rows))
     assert "No text is read: each row is 1 number ('width') and 1 category ('code')." in dataset.notes
-
-
-def test_words_among_numbers_are_counted_as_missing(tmp_path: Path) -> None:
-    rows = [f"{'unknown' if n % 40 == 3 else n * n},{'AB'[n % 2]}" for n in range(120)]
-    dataset = _loaded(tmp_path, "width,label", rows)
     assert any(note.startswith("Missing values: 3 of 'width';") for note in dataset.notes)

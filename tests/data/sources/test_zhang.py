@@ -105,7 +105,8 @@ def test_the_split_and_fingerprint_are_those_of_the_same_texts_in_a_list(tmp_pat
     texts, files = make_zhang(YAHOO_ANSWERS)
     write_folder(texts, files, tmp_path / "data")
     stored = assemble(texts.read(tmp_path / "data"), split_seed=3, train_fraction=0.5)
-    listed = load_dataset(str(tmp_path / "data" / texts.folder), split_seed=3, train_fraction=0.5)
+    columns = {"text_column": "2,3,4", "label_column": "1"}
+    listed = load_dataset(str(tmp_path / "data" / texts.folder), split_seed=3, train_fraction=0.5, **columns)
     assert list(stored.train.inputs) == listed.train.inputs
     assert list(stored.validation.inputs) == listed.validation.inputs
     assert stored.train.labels.tolist() == listed.train.labels.tolist()
@@ -180,11 +181,12 @@ def test_what_is_missing_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'"1","a"\n"2","b","c"\n', r"x.csv line 2 has 3 columns; a class number and 1 of text are needed\."),
+        (b'"1","a"\n"2","b","c"\n', r"x.csv line 2 has 3 fields where line 1 has 2\."),
         (b'"1","a"\n"0","b"\n', r"x.csv line 2 begins with '0' where a class number from 1 is needed\."),
         (b'"label","text"\n', r"x.csv line 1 begins with 'label' where"),
         (b'"1","\xff\xfe"\n', r"x.csv is not UTF-8 text \(invalid start byte, after line 1\)\."),
-        (b"", r"x.csv has no rows\."),
+        (b'"1","a","b"\n', r"x.csv line 1 has 3 columns; a class number and 1 of text are needed\."),
+        (b"", r"x.csv is empty\."),
     ],
 )
 def test_files_that_cannot_be_read(content, message, tmp_path):

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import io
 import os
+import shlex
 import signal
 import sys
 import time
@@ -108,7 +109,9 @@ def main() -> None:
         if os.environ.get("ALR_DEBUG"):
             raise
         if rank == 0:  # the other processes have met the same error
-            typer.echo(visible(f"alr: {_one_sentence(error)}".replace("\n", " ")), err=True)
+            option = getattr(error, "option", None)  # that settles it
+            example = f" For example: {shlex.join(['alr', *arguments, *option])}" if option else ""
+            typer.echo(visible(f"alr: {_one_sentence(error)}{example}".replace("\n", " ")), err=True)
         else:
             _let_the_first_speak()
         sys.exit(2)

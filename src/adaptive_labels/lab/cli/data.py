@@ -28,7 +28,7 @@ def list_(as_json: Json = False) -> None:
 @group.command()
 @partial(with_config, shared=READING)
 def verify(data: Data, config: "RunConfig", as_json: Json = False) -> None:
-    """Read DATA, and say what was found, guessed, made and counted."""
+    """Read DATA, and say what was found, chosen, made and counted."""
     from adaptive_labels.lab.experiments.build import load_data
 
     dataset = load_data(config.data)

@@ -98,7 +98,7 @@ def _setting(
 
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY
 _WEIGHTS = "none|balanced"
-_LOG = "Trackers: tensorboard, mlflow, wandb."
+_LOG = "Where runs are logged: tensorboard, mlflow, wandb."
 _COLUMN = "The column of the {}: a name, or a number from 1."
 Log = Annotated[str | None, option("A,B,…", _LOG)]
 READING = (

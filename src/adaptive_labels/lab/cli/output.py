@@ -57,7 +57,7 @@ def clock(seconds: float) -> str:
 
 
 def show_data(dataset: Dataset, config: RunConfig, reasons: Iterable[str]) -> None:
-    """The data, what was guessed about it, and the recipe."""
+    """The data, what was chosen for it, and the recipe."""
     from adaptive_labels.lab.experiments.build import describe
 
     sizes = f"{len(dataset.train):,} train, {len(dataset.validation):,} validation, {len(dataset.test):,} test"

@@ -130,7 +130,7 @@ class TrainingConfig(Section, prefix="training."):
     residual_schedule: whether the criterion's rate follows the network's schedule, or stays constant.
     channels_last: a layout in which convolutions are often faster (15 to 35% for the narrow networks on a CPU). It is
         off by default: torch 2.13 on a CPU aborts in it for images as small as 8×8.
-    log: the trackers that are told of the run while it is trained.
+    log: where the run is logged while it is trained.
     compile: run the networks through `torch.compile` in training steps. It rounds differently, so such a run has a
         name of its own, as with channels_last.
     sync_batchnorm: with several processes, batch normalisation by the whole batch instead of by each process's share.

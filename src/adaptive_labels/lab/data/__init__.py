@@ -28,6 +28,7 @@ from adaptive_labels.lab.data.encoders.embeddings import (
     pretraining_notes as pretraining_notes,
 )
 from adaptive_labels.lab.data.encoders.text import length_notes as length_notes
+from adaptive_labels.lab.data.frames import TABLE_SUFFIXES
 from adaptive_labels.lab.data.noise import inject_noise as inject_noise
 from adaptive_labels.lab.data.rows import TableRows as TableRows
 from adaptive_labels.lab.data.sources import (
@@ -37,7 +38,6 @@ from adaptive_labels.lab.data.sources import (
     register_reader as register_reader,
 )
 from adaptive_labels.lab.data.sources.images import is_image
-from adaptive_labels.lab.data.sources.tables import TABLE_SUFFIXES
 from adaptive_labels.lab.data.splits import RawDataset, assemble, without_rare_classes
 from adaptive_labels.lab.data.stored_texts import StoredTexts as StoredTexts
 from adaptive_labels.lab.files import expanded, refuse_special
@@ -76,7 +76,7 @@ def load_dataset(
         min_per_class: classes with fewer training examples are left out of all splits, and counted.
 
     Returns:
-        The data set, with notes on what was guessed, made and counted.
+        The data set, with notes on what was chosen, made and counted.
     """
     if not 0 < train_fraction <= 1:
         raise DataError(f"train_fraction must be above 0 and at most 1, not {train_fraction}.")
@@ -132,8 +132,6 @@ def _why_unreadable(path: Path) -> str:
     if path.is_file():
         if path.suffix.lower() in (".xls", ".xlsx", ".xlsb", ".ods", ".numbers"):
             return f"{path} is a spreadsheet; save its sheet as CSV UTF-8."
-        if path.suffix.lower() == ".txt":
-            return f"{path} is no table: its lines do not begin with __label__ and a label, as fastText's do."
         return f"{path} is no table that can be read; its name must end in {', '.join(TABLE_SUFFIXES)}."
     paths = list(path.iterdir())
     if not paths:

@@ -101,7 +101,7 @@ class Dataset:
     train: Examples
     validation: Examples
     test: Examples
-    notes: tuple[str, ...]  # sentences on what was guessed, made or counted while reading; the commands print them
+    notes: tuple[str, ...]  # sentences on what was chosen, made or counted while reading; the commands print them
     fingerprint: str  # a hash of the content, the same wherever the files are
     text_columns: tuple[str, ...] = ()  # the names of a table's columns that texts were read from
 

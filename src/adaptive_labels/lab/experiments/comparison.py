@@ -18,6 +18,7 @@ from adaptive_labels.lab import analysis
 from adaptive_labels.lab.config import ConfigError, RunConfig, changed, from_dict, with_settings
 from adaptive_labels.lab.data import Dataset
 from adaptive_labels.lab.experiments import budget as budgets, build, teachers
+from adaptive_labels.lab.experiments.loggers import check_loggers
 from adaptive_labels.lab.experiments.plan import (
     Budget,
     Plan as Plan,
@@ -26,7 +27,6 @@ from adaptive_labels.lab.experiments.plan import (
 )
 from adaptive_labels.lab.experiments.reference import ensure_reference, seconds_for
 from adaptive_labels.lab.experiments.run import execute, execute_job
-from adaptive_labels.lab.experiments.trackers import check_trackers, log_groups
 from adaptive_labels.lab.jobs import (
     Do,
     Event,
@@ -86,7 +86,7 @@ def make_plan(
     when (see `budget.fit_into`).
     """
     budget = Budget(time_budget, time.time()) if isinstance(time_budget, float | int) else time_budget
-    check_trackers(config, out)
+    check_loggers(config)
     seeds = tuple(seeds)
     if not methods or not seeds:
         raise ConfigError(f"there is nothing to compare: {len(methods)} methods and {len(seeds)} seeds are given")
@@ -146,7 +146,6 @@ def run_plan(
     for done in runs:  # a process that was ended just after the result may have left something in the folder
         with suppress(RunError):  # such a run is whole, also where it cannot be written to
             tidy(done)
-    log_groups(plan.configs[0], runs)
     return runs, [outcome for outcome in outcomes if outcome.error is not None]
 
 

@@ -20,6 +20,7 @@ from adaptive_labels.lab.models.pretrained.packages import is_offered
 # Texts of up to this many characters on average tell more by pieces of words than by whole ones.
 SHORT_TEXT = 100
 FEW_TEXTS = 15_000
+MOST_WEIGHTS = 8_000_000  # of a linear classifier: all of them move in each step
 FEW_IMAGES = 5_000
 EXAMPLES_SEEN = 150_000  # over all epochs, within 5 to 20 of them
 FEW_ROWS = 2_000
@@ -122,6 +123,8 @@ def _for_texts(dataset: Dataset, model: str | None) -> Choice:
     count = len(dataset.train)
     texts = dataset.train.inputs
     assert isinstance(texts, list | StoredTexts)
+    if model == "linear":
+        return _for_linear(dataset, texts)
     if model is not None and not model.startswith("fasttext"):
         return _for_words_in_order(texts, model)
     length = float(text_lengths(texts).sum()) / max(count, 1)
@@ -139,6 +142,21 @@ def _for_texts(dataset: Dataset, model: str | None) -> Choice:
     settings = _recipe(model or "fasttext", _epochs(count), 256 if count < FEW_TEXTS else 512, rate, 0.0, "linear")
     reason = f"{'Short' if short else 'Long'} texts ({length:.0f} characters on average): the features are {features}."
     return Choice(settings, options, reason)
+
+
+def _for_linear(dataset: Dataset, texts: Sequence[str]) -> Choice:
+    """A recipe that reaches scikit-learn's fit of the same features; leaving n-grams out takes the penalty's place."""
+    some = [len(str(texts[i]).split()) for i in range(0, len(texts), max(1, len(texts) // LOOKED_AT))]
+    are_names = sum(some) < WORDS * len(some)
+    options = {
+        "char_ngrams": [1, 4] if are_names else None,
+        "max_features": max(1_000, min(50_000, MOST_WEIGHTS // dataset.num_classes)),
+        "dropout": 0.5 if are_names else 0.3,
+    }
+    epochs, batch_size = _epochs(len(texts), 5, 12), 128 if len(texts) < FEW_TEXTS else 256
+    settings = _recipe("linear", epochs, batch_size, 0.03, 0.0, "linear")
+    features = "words, pairs of words and pieces of words" if are_names else "words and pairs of words"
+    return Choice(settings, options, f"A linear classifier of TF-IDF: the features are {features}.")
 
 
 def _for_words_in_order(texts: Sequence[str], model: str) -> Choice:

@@ -16,7 +16,6 @@ from torch import Tensor
 from adaptive_labels.lab.data import Dataset, Examples, TableRows
 from adaptive_labels.lab.data.encoders.images import image_at
 from adaptive_labels.lab.data.stored_texts import StoredTexts
-from adaptive_labels.lab.mapped import let_go
 from adaptive_labels.lab.words import shorten
 
 PAIRS = 40
@@ -36,7 +35,6 @@ def example_mistakes(dataset: Dataset, logits: Tensor) -> dict[str, Any]:
     test, predicted, confidence = dataset.test, torch.empty(len(logits), dtype=torch.int64), torch.empty(len(logits))
     for rows in torch.arange(len(logits)).split(max(1, _AT_ONCE // logits.shape[1])):  # type: ignore[no-untyped-call]
         confidence[rows], predicted[rows] = logits[rows].float().softmax(1).amax(1), logits[rows].argmax(1)
-        let_go(logits)
     pairs: list[dict[str, Any]] = []
     size = 0
     for true, taken_for, count in _largest_pairs(test.labels, predicted, dataset.num_classes):

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from adaptive_labels.lab.data import TableRows
 from adaptive_labels.lab.data.encoders.columns import ColumnEncoder
 from adaptive_labels.lab.data.encoders.images import ImageEncoder
+from adaptive_labels.lab.data.frames import is_table
 from adaptive_labels.lab.data.pixels import decode_image, open_rgb, resize_and_cut, why_unreadable
 from adaptive_labels.lab.data.sources.images import is_image
-from adaptive_labels.lab.data.sources.tables import is_table
-from adaptive_labels.lab.data.sources.texts import read_rows, read_texts_only
+from adaptive_labels.lab.data.sources.tables import read_rows, read_texts
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.teachers import finished_run
 from adaptive_labels.lab.files import read_bytes, read_text
@@ -68,7 +68,7 @@ class Predictor:
                     raise RunError(f"{given} is an image, but this run classifies texts")
                 path = Path(given)
                 columns = self.text_column, self.trained_on
-                texts += read_texts_only(path, *columns) if is_table(path) else _lines_of(path)
+                texts += read_texts(path, *columns) if is_table(path) else _lines_of(path)
             elif _is_file_name(given):
                 raise RunError(
                     f"there is no file {given}; if that is the text itself, pipe it into `alr predict RUN -`"

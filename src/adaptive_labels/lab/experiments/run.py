@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
 from adaptive_labels.lab.config import ConfigError, RunConfig, from_dict, to_dict
 from adaptive_labels.lab.data import pretraining_notes
 from adaptive_labels.lab.experiments import build, teachers
-from adaptive_labels.lab.experiments.divergence import keep_evidence
-from adaptive_labels.lab.experiments.half_precision import compact_logits, weights_file
+from adaptive_labels.lab.experiments.loggers import log_result, with_loggers
 from adaptive_labels.lab.experiments.mistakes import example_mistakes
-from adaptive_labels.lab.experiments.trackers import tell_result, tracked
 from adaptive_labels.lab.jobs import Job
 from adaptive_labels.lab.models import file_hash
 from adaptive_labels.lab.objectives import Objective
@@ -85,18 +84,16 @@ def execute(
                 should_stop=should_stop,
             )
             trained = time.perf_counter()
-            if fitted.status == "diverged":
-                fitted = processes.from_first(lambda: keep_evidence(run, fitted, prepared))
             learners = objective.learners if fitted.status != "diverged" else ()
             with contained(torch.device("cpu"), config.training.threads):  # other threads round the figures differently
-                every = [_metrics(learner, prepared, run.path) for learner in learners]
+                every = [_metrics(learner, prepared) for learner in learners]
             if processes.rank() == 0:
                 result = _result(config, prepared, objective, fitted, every, run)
                 if taught_by is not None:
                     result["teacher"] = _teacher(taught_by)
                 run.finish({**result, "seconds": fitted.seconds + time.perf_counter() - trained})
                 shutil.rmtree(run.path / "checkpoint", ignore_errors=True)  # nothing is left to resume
-                tell_result(recorder, result)
+                log_result(recorder, result)
         finally:
             lock.release()
     if processes.rank() == 0:
@@ -121,7 +118,7 @@ def _open_teacher(config: RunConfig, out: Path) -> tuple[RunFolder | None, torch
 
 def _begin(run: RunFolder, config: RunConfig, prepared: build.Prepared, command: Sequence[str]) -> Recorder:
     """Write what is known of a run before it is trained; where its history goes."""
-    recorder = tracked(RunRecorder(run, prepared.dataset.classes), config, run)
+    recorder = with_loggers(RunRecorder(run, prepared.dataset.classes), config, run)
     run.write_json("config.json", to_dict(config))  # device, threads and the like are those of this sitting
     run.write_environment(list(command), processes=processes.world())
     run.write_json("encoder.json", build.encoder_to_dict(prepared.encoder))
@@ -213,18 +210,17 @@ def _result(
         result["pretraining"] = notes
     if dataset.text_columns:
         result["text_columns"] = dataset.text_columns
+    # Cloned, since safetensors refuses weights that two layers share.
+    state = objective.model.state_dict()
+    weights = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
+    run.write_bytes("model.safetensors", safetensors_bytes(weights))
     if fitted.status == "diverged":
-        run.write_bytes("model.safetensors", weights_file(objective.model, ()))
         return result
     result["metrics"], validation, test = every[0]
-    alone = processes.world() == 1  # only then can the rounded weights be tried here
-    checks = ((prepared.test, test), (prepared.validation, validation)) if alone else ()
-    temperature = result["metrics"]["test"]["temperature"]
-    run.write_bytes("model.safetensors", weights_file(objective.model, checks, temperature))
     run.save_predictions(
-        test_logits=compact_logits(test, temperature),
+        test_logits=test.numpy(),
         test_labels=dataset.test.labels.numpy(),
-        validation_logits=compact_logits(validation, temperature),
+        validation_logits=validation.numpy(),
         validation_labels=dataset.validation.labels.numpy(),
         classes=dataset.classes,
     )
@@ -234,13 +230,11 @@ def _result(
     return result
 
 
-def _metrics(
-    model: torch.nn.Module, prepared: build.Prepared, folder: Path
-) -> tuple[dict[str, dict[str, float]], Tensor, Tensor]:
+def _metrics(model: torch.nn.Module, prepared: build.Prepared) -> tuple[dict[str, dict[str, float]], Tensor, Tensor]:
     """Metrics of every split, and the logits of validation and test; in the first process. Only here test is read."""
     dataset = prepared.dataset
-    validation = predict_logits(model, prepared.validation, folder=folder)
-    test = predict_logits(model, prepared.test, folder=folder)
+    validation = predict_logits(model, prepared.validation)
+    test = predict_logits(model, prepared.test)
     of_train = _train_metrics(model, prepared)
     if processes.rank() > 0:
         return {}, validation, test

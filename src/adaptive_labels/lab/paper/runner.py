@@ -16,8 +16,8 @@ from adaptive_labels.lab.config import RunConfig, changed, from_dict, to_dict
 from adaptive_labels.lab.data import Dataset
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.comparison import plan_runs, run_plan, with_workers
+from adaptive_labels.lab.experiments.loggers import check_loggers
 from adaptive_labels.lab.experiments.plan import name_of_run
-from adaptive_labels.lab.experiments.trackers import check_trackers
 from adaptive_labels.lab.jobs import Event, Listener, Outcome
 from adaptive_labels.lab.paper.records import (
     Records,
@@ -36,7 +36,7 @@ class StudyOptions:
 
     stand_ins: the data in the place of a task's, by the name of what it replaces.
     workers: processes at a time; None for one per GPU, or else per core.
-    executor: what does the runs, in the place of ``workers`` processes; log: the trackers that are told of them.
+    executor: what does the runs, in the place of ``workers`` processes; log: their loggers.
     """
 
     out: Path
@@ -48,7 +48,7 @@ class StudyOptions:
     log: tuple[str, ...] = ()
 
     def config(self, study: Study, task: str) -> RunConfig:
-        """A task's configuration with the data of these options, and its trackers if there are any."""
+        """A task's configuration with the data of these options, and its loggers if there are any."""
         config = study.config(task)
         name = self.stand_ins.get(config.data.name, config.data.name)
         config = changed(config, "data", name=name, data_dir=self.data_dir or config.data.data_dir)
@@ -63,7 +63,7 @@ class StudyOptions:
 def run_study(study: Study, task: str, options: StudyOptions, listener: Listener) -> list[Outcome]:
     """Run every variant × seed that is missing on a task; returns the failures."""
     config, name = options.config(study, task), options.recorded_as(study, task)
-    check_trackers(config, options.out)
+    check_loggers(config)
     dataset = build.load_data(config.data, config.model)
     for (other, _, _), record in read_records(options.results, study).items() if name != task else ():
         # Two folders that are called alike would be one column.

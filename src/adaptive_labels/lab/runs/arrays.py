@@ -6,7 +6,7 @@ Shapes: E stored epochs, K classes, N examples of a split.
 that it holds the largest 32 of each row instead: ``indices`` (E, K, 32) int32, the columns, largest first, and
 ``values`` (E, K, 32) float32.
 
-``predictions.npz`` holds ``test_logits`` (N, K), ``test_labels`` (N,), and where given ``validation_logits``,
+``predictions.npz`` holds ``test_logits`` (N, K) float16, ``test_labels`` (N,), and where given ``validation_logits``,
 ``validation_labels`` and ``classes`` (K,).
 """
 
@@ -38,6 +38,7 @@ _PREDICTIONS = {
     "classes": ("U", "K"),
 }
 _LARGEST = ("indices", "values")
+_ROWS_AT_ONCE, _LEAST = 4096, -6e4  # of logits that become float16, and the least of them
 _CLASS_NUMBERS = ("indices", "test_labels", "validation_labels")
 _PROBABILITIES = ("labels", "values")
 
@@ -124,7 +125,10 @@ def save_predictions(
     validation_labels: ArrayLike | None = None,
     classes: Sequence[str] | None = None,
 ) -> None:
-    """Write ``predictions.npz``; logits stay float16 or float32 as given, everything wider becomes float32."""
+    """Write ``predictions.npz``; each row of logits is shifted so that its largest is 0, and stored in float16.
+
+    Near 0, where the likely classes are, float16 is finest.
+    """
     arrays = _split("test", test_logits, test_labels)
     if (validation_logits is None) != (validation_labels is None):
         raise RunError("validation_logits and validation_labels go together; only one of them was given.")
@@ -166,8 +170,6 @@ def _read(path: Path, what: str, layout: Mapping[str, tuple[str, str]], *needed:
 
 def _split(name: str, logits: ArrayLike, labels: ArrayLike) -> dict[str, NDArray[Any]]:
     scores = np.asarray(logits)
-    if scores.dtype not in (np.float16, np.float32):
-        scores = scores.astype(np.float32)
     targets = np.asarray(labels, dtype=np.int64)
     if scores.ndim != 2 or targets.shape != scores.shape[:1]:
         raise RunError(
@@ -178,4 +180,8 @@ def _split(name: str, logits: ArrayLike, labels: ArrayLike) -> dict[str, NDArray
             f"{name}_labels runs from {targets.min()} to {targets.max()}; with {scores.shape[1]} classes it must stay "
             f"within 0 and {scores.shape[1] - 1}."
         )
-    return {f"{name}_logits": scores, f"{name}_labels": targets}
+    halves = np.empty(scores.shape, np.float16)
+    for start in range(0, len(scores), _ROWS_AT_ONCE):
+        rows = scores[start : start + _ROWS_AT_ONCE].astype(np.float64)
+        halves[start : start + _ROWS_AT_ONCE] = np.maximum(rows - rows.max(axis=1, keepdims=True), _LEAST)
+    return {f"{name}_logits": halves, f"{name}_labels": targets}

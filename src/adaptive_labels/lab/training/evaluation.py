@@ -3,13 +3,11 @@
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from adaptive_labels.lab.mapped import let_go, room
 from adaptive_labels.lab.objectives import Inputs
 from adaptive_labels.lab.training import processes
 from adaptive_labels.lab.training.batches import Encoded, Padded, Share, inputs_of, share_of, to_device
@@ -152,19 +150,16 @@ def predicted_batches(
             yield (share.piece, logits) if processes.rank() == 0 else (share.piece[:0], logits[:0])
 
 
-def predict_logits(
-    model: nn.Module, examples: Encoded, *, batch_size: int = LARGE_BATCH, folder: Path | None = None
-) -> Tensor:
-    """The logits (N, K) of all examples, float32 on the CPU; a great many go to a file without a name in a folder.
+def predict_logits(model: nn.Module, examples: Encoded, *, batch_size: int = LARGE_BATCH) -> Tensor:
+    """The logits (N, K) of all examples, float32 on the CPU.
 
     Several processes compute a share each; the first one gets the whole, the others nothing, (0, K).
     """
     in_place: Tensor | None = None
     for indices, logits in predicted_batches(model, examples, batch_size=batch_size):
         if in_place is None:
-            in_place = torch.from_numpy(room(len(examples) if processes.rank() == 0 else 0, logits.shape[1], folder))
+            in_place = torch.empty(len(examples) if processes.rank() == 0 else 0, logits.shape[1])
         in_place[indices] = logits
-        let_go(in_place)
     assert in_place is not None, "there are no examples"
     return in_place
 

@@ -20,7 +20,7 @@ class EncodedExamples(Protocol):
 
     def __len__(self) -> int: ...
 
-    def batch(self, indices: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+    def batch(self, indices: Tensor) -> Tensor | tuple[Tensor, ...]:
         """What the network reads of the examples at `indices` (int64, (n,))."""
 
 

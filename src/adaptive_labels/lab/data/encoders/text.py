@@ -42,25 +42,25 @@ class RaggedIds:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+    def batch(self, indices: Tensor) -> tuple[Tensor, ...]:
         """Return the lists of these texts laid end to end, and where each begins.
 
         >>> ragged = RaggedIds(torch.tensor([5, 6, 7], dtype=torch.int32), torch.tensor([0, 2, 2, 3]))
         >>> [part.tolist() for part in ragged.batch(torch.tensor([2, 1, 0]))]
         [[7, 5, 6], [0, 1, 1]]
         """
-        values, begins, _ = self._end_to_end(indices)
-        return values, begins
+        source, begins, _ = self.places(indices)
+        return self.values[source].long(), begins
 
-    def _end_to_end(self, indices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return some of the lists, end to end, with where each begins and how long it is."""
+    def places(self, indices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Where the numbers of some of the lists are, end to end, with where each list begins and how long it is."""
         starts = self.offsets[indices]
         lengths = self.offsets[indices + 1] - starts
         begins = lengths.cumsum(0) - lengths
         total = int(lengths.sum())
         # Position j of the result, in the list that begins at `begins`, comes from `starts` + (j − `begins`).
         source = torch.arange(total) + (starts - begins).repeat_interleave(lengths, output_size=total)
-        return self.values[source].long(), begins, lengths
+        return source, begins, lengths
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,8 @@ class PaddedIds(RaggedIds):
         >>> [part.tolist() for part in lists.batch(torch.tensor([2, 1, 0]))]
         [[[7, 0], [0, 0], [5, 6]], [1, 1, 2]]
         """
-        values, begins, lengths = self._end_to_end(indices)
+        source, begins, lengths = self.places(indices)
+        values = self.values[source].long()
         longest = max(1, int(lengths.max())) if len(lengths) else 1
         # Row i begins at i × `longest` in the padded lists, and at `begins` in those laid end to end.
         shifts = (torch.arange(len(lengths)) * longest - begins).repeat_interleave(lengths, output_size=len(values))

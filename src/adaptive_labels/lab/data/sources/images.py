@@ -14,7 +14,7 @@ from PIL import Image
 from adaptive_labels.lab.data.dataset import DataError, Examples, SplitName, find_splits
 from adaptive_labels.lab.data.pixels import decode_image, why_unreadable
 from adaptive_labels.lab.data.sources import register_reader
-from adaptive_labels.lab.data.sources.tables import tables_in
+from adaptive_labels.lab.data.split_files import tables_of
 from adaptive_labels.lab.data.splits import RawDataset, content_digest, digest_array
 from adaptive_labels.lab.files import open_regular, read_bytes
 from adaptive_labels.lab.machine import usable_cores
@@ -53,7 +53,7 @@ def _can_read(path: Path) -> bool:
     train = _find_splits(path, subfolders).get("train")
     folders = _subfolders(train) if train is not None else subfolders
     classes = sum(any(map(is_image, _walk(folder))) for folder in folders)
-    return classes >= 2 or (classes == 1 and not tables_in(path))
+    return classes >= 2 or (classes == 1 and not tables_of(path))
 
 
 @register_reader("image folder", _can_read)

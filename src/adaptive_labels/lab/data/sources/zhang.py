@@ -9,7 +9,7 @@ import gzip
 import hashlib
 import json
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from adaptive_labels.lab.data import archives, downloads
 from adaptive_labels.lab.data.cache import CACHE, cache_folder, cached, hash_of, memmap
 from adaptive_labels.lab.data.dataset import DataError, Examples, SplitName
+from adaptive_labels.lab.data.frames import read_csv
 from adaptive_labels.lab.data.sources import register_dataset
-from adaptive_labels.lab.data.sources.tables import csv_rows
 from adaptive_labels.lab.data.splits import RawDataset, text_digest
 from adaptive_labels.lab.data.stored_texts import LineSources, StoredTexts
 from adaptive_labels.lab.files import open_regular
@@ -32,6 +32,7 @@ from adaptive_labels.lab.words import counted
 
 # A mirror: the makers' own archives are on Google Drive, which asks a question before it gives out a large file.
 _MIRROR = "https://s3.amazonaws.com/fast-ai-nlp/"
+_ROWS_AT_A_TIME = 50_000
 _FORMAT = 1  # of the entries in the cache: another number makes all of them anew
 _SPLITS: tuple[SplitName, ...] = ("train", "test")
 _COLUMNS = {"offsets": "<i8", "characters": "<i4", "labels": "<i2", "lines": "<u4"}  # the files of an entry, as numbers
@@ -187,54 +188,38 @@ def _open(folder: Path, key: str, file_md5: str) -> StoredRows:
 
 
 def _write(folder: Path, source: Path, columns: int, line_ends: str) -> None:
-    """Read the file once, row by row, and write what `_open` reads."""
-    md5 = hashlib.md5(usedforsecurity=False)
+    """Read the file once, some rows at a time, and write what `_open` reads."""
     offsets, characters, labels, lines = array("q", [0]), array("i"), array("h"), array("L")
-    with (folder / "texts.bin").open("wb") as texts, (folder / "digests.bin").open("wb") as digests:
-        for label, text, line in _rows(source, columns, line_ends, md5):
-            content = text.encode("utf-8", "surrogatepass")
-            texts.write(content)
-            digests.write(text_digest(text))
-            offsets.append(offsets[-1] + len(content))
-            characters.append(len(text))
-            labels.append(label)
-            lines.append(line)
-    if not labels:
-        raise DataError(f"{source} has no rows.")
-    for (name, dtype), numbers in zip(_COLUMNS.items(), (offsets, characters, labels, lines), strict=True):
-        np.asarray(numbers).astype(dtype).tofile(folder / f"{name}.bin")
-    (folder / "about.json").write_text(json.dumps({"source": str(source), "md5": md5.hexdigest()}), encoding="utf-8")
-
-
-def _rows(source: Path, columns: int, line_ends: str, md5: "hashlib._Hash") -> Iterator[tuple[int, str, int]]:
-    """Yield label, text and line of each row; the digest gets what is read."""
     try:
-        with _content(source) as content:
-            for place, row in csv_rows(source, _decoded(content, md5)):
-                label = _label(row, columns, source, place)
-                parts = (unescape(part, line_ends).strip() for part in row[1:])
-                yield label, " ".join(part for part in parts if part), place
+        with (
+            _content(source) as content,
+            (folder / "texts.bin").open("wb") as texts,
+            (folder / "digests.bin").open("wb") as digests,
+        ):
+            for frame, places in read_csv(source, content, rows=_ROWS_AT_A_TIME):
+                cells = [frame[column].tolist() for column in frame]
+                if len(cells) != columns + 1:
+                    needed = f"a class number and {columns} of text are needed"
+                    raise DataError(f"{source} line {places[0]} has {len(cells)} columns; {needed}.")
+                for label, place, *parts in zip(cells[0], places.tolist(), *cells[1:], strict=True):
+                    if not (label.strip().isdecimal() and 1 <= int(label) < 2**15):
+                        wrong = f"begins with {label[:50]!r} where a class number from 1 is needed"
+                        raise DataError(f"{source} line {place} {wrong}.")
+                    text = " ".join(filter(None, (unescape(part, line_ends).strip() for part in parts)))
+                    encoded = text.encode("utf-8", "surrogatepass")
+                    texts.write(encoded)
+                    digests.write(text_digest(text))
+                    offsets.append(offsets[-1] + len(encoded))
+                    characters.append(len(text))
+                    labels.append(int(label))
+                    lines.append(place)
     except archives.BROKEN_ARCHIVE as error:
         raise DataError(f"{source} cannot be read: {archives.why_broken(error)}.") from error
-
-
-def _label(row: list[str], columns: int, source: Path, place: int) -> int:
-    if len(row) != columns + 1:
-        wrong = f"has {len(row)} columns; a class number and {columns} of text are needed"
-    elif not (row[0].strip().isdecimal() and 1 <= int(row[0]) < 2**15):
-        wrong = f"begins with {row[0][:50]!r} where a class number from 1 is needed"
-    else:
-        return int(row[0])
-    raise DataError(f"{source} line {place} {wrong}.")
-
-
-def _decoded(content: Iterable[bytes], md5: "hashlib._Hash") -> Iterator[str]:
-    """Yield the lines as text; the digest gets what is read."""
-    encoding = "utf-8-sig"
-    for line in content:
-        md5.update(line)
-        yield line.decode(encoding)
-        encoding = "utf-8"
+    for (name, dtype), numbers in zip(_COLUMNS.items(), (offsets, characters, labels, lines), strict=True):
+        np.asarray(numbers).astype(dtype).tofile(folder / f"{name}.bin")
+    with _content(source) as content:
+        md5 = hashlib.file_digest(content, "md5").hexdigest()  # type: ignore[arg-type]
+    (folder / "about.json").write_text(json.dumps({"source": str(source), "md5": md5}), encoding="utf-8")
 
 
 @contextmanager

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from adaptive_labels.lab.data import DataError, Dataset, load_dataset
-from adaptive_labels.lab.data.sources.tables import looks_like_header
-from adaptive_labels.lab.data.sources.texts import read_texts_only
+from adaptive_labels.lab.data.frames import read_table
+from adaptive_labels.lab.data.sources.tables import read_texts
 
 ROWS = [(f"a good film number {i}", "good") for i in range(10)] + [(f"a bad film number {i}", "bad") for i in range(10)]
 
@@ -61,18 +61,18 @@ def test_every_format_gives_the_same_data(tmp_path, suffix):
     assert pairs(dataset) == dict(rows)
     assert dataset.name == path.name
     assert dataset.classes == ("bad", "good")
-    assert dataset.notes[0] == "Text is read from column 'text', the label from column 'label' (guessed)."
+    assert dataset.notes[0] == "Text is read from column 'text', the label from column 'label'."
 
 
 cells = st.text(st.characters(exclude_categories=["Cs", "Cc"], include_characters="\n\t"), min_size=1).filter(str.strip)
 
 
-@given(texts=st.lists(cells, min_size=8, max_size=12, unique_by=str.strip), delimiter=st.sampled_from(",;\t|"))
+@given(texts=st.lists(cells, min_size=8, max_size=12, unique_by=str.strip), suffix=st.sampled_from(["csv", "tsv"]))
 @settings(max_examples=60, deadline=None)
-def test_whatever_the_csv_module_writes_is_read_back(texts, delimiter, tmp_path_factory):
-    path = tmp_path_factory.mktemp("csv") / "any.csv"
+def test_whatever_the_csv_module_writes_is_read_back(texts, suffix, tmp_path_factory):
+    path = tmp_path_factory.mktemp("csv") / f"any.{suffix}"
     rows = [(text, "even" if i % 2 else "odd") for i, text in enumerate(texts)]
-    write_csv(path, rows, delimiter=delimiter, quoting=csv.QUOTE_ALL)
+    write_csv(path, rows, delimiter="\t" if suffix == "tsv" else ",", quoting=csv.QUOTE_ALL)
     dataset = load_dataset(str(path), text_column="text")  # named, since cells that are all numbers are read as such
     assert pairs(dataset) == {text.strip(): label for text, label in rows}
 
@@ -82,7 +82,7 @@ def test_lines_and_sources_are_physical_even_after_fields_of_several_lines(tmp_p
     rows = [
         ("one\nwith a break", "a"),
         ("two", "b"),
-        ("three\r\nwith\ntwo", "a"),
+        ("three\nwith\ntwo", "a"),
         ("four", "b"),
         ("five", "a"),
         ("six", "b"),
@@ -99,8 +99,6 @@ def test_ragged_rows_are_named_with_their_physical_line(tmp_path):
     path = tmp_path / "f.csv"
     path.write_text('text,label\n"two\nlines",a\n\nx,b\nthree,fields,here\ny,a\n')
     assert error_of(path) == f"{path} line 6 has 3 fields where line 1 has 2."
-    path.write_text("text,label\nx,a\nalone\n")
-    assert error_of(path) == f"{path} line 3 has 1 field where line 1 has 2."
 
 
 def test_a_quote_that_is_never_closed_is_named_with_its_line(tmp_path):
@@ -109,104 +107,35 @@ def test_a_quote_that_is_never_closed_is_named_with_its_line(tmp_path):
     assert error_of(path) == f"{path} line 3 cannot be parsed: a quoted field that is never closed."
 
 
-def test_quotes_escaped_with_backslashes_and_quotes_that_are_none(tmp_path):
-    path = tmp_path / "f.csv"
-    path.write_text("text,label\n" + '"say \\"yes\\", he said",a\n"say \\"no\\", I said",b\n' * 3)
-    dataset = load_dataset(str(path))
-    assert set(pairs(dataset)) == {'say "yes", he said', 'say "no", I said'}
-    assert any("escaped with a backslash" in note for note in dataset.notes)
-    tsv = tmp_path / "g.tsv"
-    tsv.write_text("text\tlabel\n" + '"Yes" he said\ta\n"No\tb\n' * 3)
-    dataset = load_dataset(str(tsv))
-    assert set(pairs(dataset)) == {'"Yes" he said', '"No'}
-    assert any("ordinary characters" in note for note in dataset.notes)
+def test_quotes_are_doubled_and_a_long_field_is_read(tmp_path):
+    path = write_csv(tmp_path / "f.csv", [*ROWS, ("long " * 50_000, "good"), ('say "yes", he said', "bad")])
+    found = pairs(load_dataset(str(path)))
+    assert max(map(len, found)) == 249_999
+    assert found['say "yes", he said'] == "bad"
 
 
-def test_a_field_longer_than_the_csv_modules_limit(tmp_path):
-    before = csv.field_size_limit()
-    path = write_csv(tmp_path / "f.csv", [*ROWS, ("long " * 50_000, "good")])
-    assert max(map(len, pairs(load_dataset(str(path))))) == 249_999
-    assert csv.field_size_limit() == before
+def test_other_encodings_than_utf_8_are_named_with_their_line(tmp_path):
+    rows = [*ROWS, ("très “bien”", "good")]
+    assert pairs(load_dataset(str(write_csv(tmp_path / "f.csv", rows, encoding="utf-8-sig")))) == dict(rows)
+    for encoding, line in (("cp1252", 22), ("utf-16", 1)):
+        path = write_csv(tmp_path / "f.csv", rows, encoding=encoding)
+        assert error_of(path) == f"{path} line {line} is not UTF-8; save the file as UTF-8 (in Excel: CSV UTF-8)."
 
 
 @pytest.mark.parametrize(
-    ("encoding", "note"),
+    ("first", "names"),
     [
-        ("utf-8", None),
-        ("utf-8-sig", None),
-        ("utf-16", None),
-        ("cp1252", "f.csv is not UTF-8 and was read as Windows-1252."),
+        ("stadt,note,land", ["stadt", "note", "land"]),
+        ("3,viel Spaß,land", ["1", "2", "3"]),  # a number is no name …
+        ("0,1,label", ["0", "1", "label"]),  # … unless there is a usual one beside it, as pandas writes arrays
+        (",a,a", ["(1)", "a", "a (3)"]),
     ],
 )
-def test_encodings(tmp_path, encoding, note):
-    path = write_csv(tmp_path / "f.csv", [*ROWS, ("très “bien”", "good")], encoding=encoding)
-    dataset = load_dataset(str(path))
-    assert pairs(dataset)["très “bien”"] == "good"
-    assert [n for n in dataset.notes if "read as" in n] == ([note] if note else [])
-
-
-def test_latin_1_is_the_last_resort(tmp_path):
-    path = tmp_path / "f.csv"
-    path.write_bytes(b"text,label\n" + b"caf\xe9 \x81,a\nno,b\n" * 3)
-    dataset = load_dataset(str(path))
-    assert "café \x81" in pairs(dataset)
-    assert "f.csv is neither UTF-8 nor Windows-1252 and was read as Latin-1." in dataset.notes
-
-
-@pytest.mark.parametrize(
-    ("header", "text", "label"),
-    [
-        ("id,Sentence,Category", ("Sentence",), "Category"),
-        ("category,review,stars", ("review",), "category"),
-        ("Class Index,Title,Description", ("Title", "Description"), "Class Index"),
-        ("star_rating,review_id,review_text", ("review_text",), "star_rating"),
-        ("text,kind,other", ("text",), "kind"),
-    ],
-)
-def test_columns_are_guessed_by_name(tmp_path, header, text, label):
-    names = header.split(",")
-    rows = []
-    for i in range(20):
-        values = {name: f"{name} value {i}" for name in names}
-        values[label] = "ab"[i % 2]
-        rows.append([values[name] for name in names])
-    dataset = load_dataset(str(write_csv(tmp_path / "f.csv", rows, header=names)))
-    assert dataset.classes == ("a", "b")
-    assert " ".join(f"{name} value 3" for name in text) in pairs(dataset)
-    named = " and ".join(repr(name) for name in text)
-    assert dataset.notes[0] == f"Text is read from column {named}, the label from column '{label}' (guessed)."
-
-
-@pytest.mark.parametrize(
-    ("lines", "has_header"),
-    [
-        ("Wien,Austria Graz,Austria Bonn,Germany Köln,Germany", False),
-        ("stadt,land Wien,Austria Graz,Austria Bonn,Germany Köln,Germany", True),
-        ("Why?,question Go,command How?,question Stop,command", False),
-        ("3,4 Wien,1 Graz,1 Bonn,2 Köln,2 Linz,4", False),
-        ("text,label text,a label,b text2,a label2,b", True),
-        (",text,label 0,Wien,a 1,Graz,b 2,Bonn,a 3,Linz,b", True),
-        ("0,1,2,label 0,7,0,a 5,1,0,b 0,1,3,a", True),  # as pandas names columns without names
-        ("1,2,quality 5,1,price 3,2,quality", False),  # "quality" comes again: it is a label
-        ("3,score 4,film 3,play", False),
-    ],
-)
-def test_a_header_line_is_told_from_a_row(lines, has_header):
-    rows = [line.split(",") for line in lines.split()]
-    assert looks_like_header(rows[0], rows[1:]) == has_header
-
-
-def test_columns_are_guessed_by_content(tmp_path):
-    rows = [(i, f"some words, number {i}", ["rot", "blau", "grün"][i % 3], "x") for i in range(30)]
-    dataset = load_dataset(str(write_csv(tmp_path / "f.csv", rows, header=("nr", "inhalt", "farbe", "gleich"))))
-    assert dataset.classes == ("blau", "grün", "rot")
-    assert pairs(dataset)["some words, number 4"] == "blau"
-
-
-def test_a_number_is_not_guessed_to_be_the_text(tmp_path):
-    people = [(10**8 + 7 * i, f"{'aeiou'[i % 5]}{chr(97 + i % 26)}{chr(97 + i % 19)}", "mf"[i % 2]) for i in range(300)]
-    path = write_csv(tmp_path / "f.csv", people, header=("id", "firstname", "gender"))
-    assert load_dataset(str(path)).notes[0].startswith("Text is read from column 'firstname', the label from")
+def test_the_first_line_names_the_columns_unless_a_number_is_in_it(tmp_path, first, names):
+    (tmp_path / "f.csv").write_text(f"{first}\nWien,x,Austria\n")
+    table = read_table(tmp_path / "f.csv")
+    assert (table.names, table.lines.tolist()) == (names, [2] if table.has_header else [1, 2])
+    assert table.where(0) == f"{tmp_path / 'f.csv'} line {2 if table.has_header else 1}"
 
 
 def test_columns_are_given_by_name_or_number(tmp_path):
@@ -216,9 +145,8 @@ def test_columns_are_given_by_name_or_number(tmp_path):
     assert pairs(dataset)["u3"] == "c"
     assert dataset.notes[0] == "Text is read from column 'more', the label from column 'other'."
     assert pairs(load_dataset(named, text_column="text, more"))["t3 u3"] == "b"
-    numbered = str(write_csv(tmp_path / "g.csv", rows, header=None))
-    assert pairs(load_dataset(numbered, text_column="2", label_column="4"))["u3"] == "c"
-    assert "(label guessed)" in load_dataset(named, text_column="more").notes[0]
+    numbered = str(write_csv(tmp_path / "g.csv", [(i, *row) for i, row in enumerate(rows)], header=None))
+    assert pairs(load_dataset(numbered, text_column="3", label_column="5"))["u3"] == "c"
 
 
 def test_a_missing_column_lists_those_there_are(tmp_path):
@@ -226,14 +154,15 @@ def test_a_missing_column_lists_those_there_are(tmp_path):
     assert error_of(path, label_column="topic") == (
         f"{path} has no column 'topic' (label_column); it has the columns 'text', 'label'."
     )
-    bare = write_csv(tmp_path / "g.csv", ROWS, header=None)
-    assert error_of(bare, text_column="3") == (
-        f"{bare} has no column '3' (text_column); it has no header line and 2 columns, numbered from 1."
+    bare = write_csv(tmp_path / "g.csv", [(1, *row) for row in ROWS], header=None)
+    assert error_of(bare, text_column="4") == (
+        f"{bare} has no column '4' (text_column); it has no header line and 3 columns, numbered from 1."
     )
     assert "cannot be both" in error_of(path, text_column="label", label_column="label")
     unclear = write_csv(tmp_path / "h.csv", [(f"x{i}", f"y{i}", f"z{i}") for i in range(9)], header=("p", "q", "r"))
     assert error_of(unclear) == (
-        f"The label column of {unclear} cannot be guessed; give label_column (it has the columns 'p', 'q', 'r')."
+        f"No column of {unclear} repeats its values as classes do; give label_column "
+        "(it has the columns 'p', 'q', 'r')."
     )
 
 
@@ -249,7 +178,7 @@ def test_no_header_line_several_text_columns_and_classes_txt(tmp_path):
     assert pairs(dataset)["the body of text 4"] == "Sports"
     assert dataset.notes[:2] == (
         "train.csv has no header line: text is read from column '2' and '3', the label from column '1', "
-        "counted from 1 (guessed).",
+        "counted from 1.",
         "Class names are those in classes.txt, for labels from 1.",
     )
 
@@ -290,19 +219,13 @@ def test_split_files_and_their_names(tmp_path, validation):
     assert dataset.train.inputs == [text for text, _ in ROWS]
     assert dataset.validation.inputs == ["held out"]
     assert dataset.test.inputs == ["tested"]
-    assert dataset.notes == ("Text is read from column 'text', the label from column 'label' (guessed).",)
+    assert dataset.notes == ("Text is read from column 'text', the label from column 'label'.",)
 
 
 def test_the_order_of_the_rows_does_not_matter(tmp_path):
     one = load_dataset(str(write_csv(tmp_path / "f.csv", ROWS)))
     other = load_dataset(str(write_csv(tmp_path / "g.csv", ROWS[::-1])))
     assert one.fingerprint == other.fingerprint
-
-
-def test_a_test_file_without_the_header_that_train_has(tmp_path):
-    write_csv(tmp_path / "train.csv", ROWS)
-    write_csv(tmp_path / "test.csv", [("a fine film indeed", "good"), ("a fine film", "good")], header=None)
-    assert load_dataset(str(tmp_path)).test.inputs == ["a fine film indeed", "a fine film"]
 
 
 def test_empty_texts_are_counted_and_left_out(tmp_path):
@@ -368,7 +291,7 @@ def test_nothing_left_without_the_rare_classes_is_said(tmp_path, least, split):
 def test_the_only_column_is_the_text_whatever_its_name(tmp_path):
     path = tmp_path / "f.jsonl"
     path.write_text('{"label": "how far is it"}\n{"label": "who was it"}\n')
-    assert read_texts_only(path) == ["how far is it", "who was it"]
+    assert read_texts(path) == ["how far is it", "who was it"]
 
 
 def test_labels_that_differ_in_case_or_spaces_are_pointed_out(tmp_path):
@@ -379,14 +302,6 @@ def test_labels_that_differ_in_case_or_spaces_are_pointed_out(tmp_path):
     assert all(name in note for name in ("'good'", "'Good'", "'g ood'"))
 
 
-def test_other_candidates_for_the_label_are_listed(tmp_path):
-    rows = [(f"text {i}", "ab"[i % 2], "xyz"[i % 3]) for i in range(30)]
-    guessed = load_dataset(str(write_csv(tmp_path / "f.csv", rows, header=("text", "label", "shop"))))
-    assert any("Other columns that could be the label: 'shop'." in note for note in guessed.notes)
-    given = load_dataset(str(tmp_path / "f.csv"), label_column="label")
-    assert not any("could be the label" in note for note in given.notes)
-
-
 def test_bad_tables_each_with_a_sentence(tmp_path):
     path = tmp_path / "f.csv"
     path.write_text("text,label\n")
@@ -394,7 +309,10 @@ def test_bad_tables_each_with_a_sentence(tmp_path):
     path.write_text(" \n")
     assert error_of(path) == f"{path} is empty."
     path.write_text("text\nx\ny\n")
-    assert error_of(path) == f"{path} has one column only ('text'); a text and a label column are needed."
+    assert error_of(path) == (
+        f"{path} has one column only ('1'); a text and a label column are needed, separated by commas (in .tsv by "
+        "tabs)."
+    )
     path.write_bytes(b"text,label\nx,\0\n")
     assert error_of(path) == f"{path} holds NUL characters at line 2: it is no text file."
     write_csv(path, [(f"t{i}", "same") for i in range(5)])
@@ -474,3 +392,120 @@ def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "f.parquet").write_bytes(b"x")
     assert 'pip install "adaptive-labels[parquet]"' in error_of(tmp_path / "f.parquet")
+
+
+FILMS = [(f"a {'good' if n % 2 else 'bad'} film, number {n}", n % 2) for n in range(60)]
+
+
+def write_parquet(path: Path, rows: list[tuple[str, int]], names: list[str] | None = None) -> None:
+    table = pyarrow.table({"text": [text for text, _ in rows], "label": [label for _, label in rows]})
+    if names:
+        info = {"info": {"features": {"label": {"names": names, "_type": "ClassLabel"}, "text": {"_type": "Value"}}}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps(info)})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pyarrow.parquet.write_table(table, path)
+
+
+def test_the_folder_of_hugging_face_is_read_with_all_parts_and_class_names(tmp_path: Path) -> None:
+    for number in range(2):
+        part = tmp_path / "films" / "data" / f"train-{number:05d}-of-00002.parquet"
+        write_parquet(part, FILMS[number::2][:25], ["neg", "pos"])
+    write_parquet(tmp_path / "films" / "data" / "validation-00000-of-00001.parquet", FILMS[50:55], ["neg", "pos"])
+    write_parquet(tmp_path / "films" / "data" / "test-00000-of-00001.parquet", FILMS[55:], ["neg", "pos"])
+    (tmp_path / "films" / "README.md").write_text("---\n---\n")
+    dataset = load_dataset(str(tmp_path / "films"))
+    assert dataset.classes == ("neg", "pos")
+    assert [len(split) for _, split in dataset.splits()] == [50, 5, 5]
+    assert dataset.train.sources[49] == "train-*.parquet:50"  # type: ignore[index]
+    (tmp_path / "films" / "data" / "train-00001-of-00002.parquet").unlink()
+    with pytest.raises(DataError, match="has 1 of the 2 parts of its train split"):
+        load_dataset(str(tmp_path / "films"))
+
+
+def test_names_may_end_in_their_split(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    write_csv(tmp_path / "data" / "films_train.csv", FILMS[:50])
+    write_csv(tmp_path / "data" / "films_test.csv", FILMS[50:])
+    dataset = load_dataset(str(tmp_path / "data"))
+    assert len(dataset.test) == 10
+    write_csv(tmp_path / "data" / "books-train.csv", FILMS)
+    assert "more than one train split (books-train.csv, films_train.csv)" in error_of(tmp_path / "data")
+
+
+TRAIN = """DESC:manner How did serfdom develop in and then leave Russia ?
+ENTY:cremat What films featured the character : Popeye ?
+ENTY:other What does the word "LASER" stand for ?
+NUM:date When was Ozzy born ?
+NUM:other What is the score ?
+DESC:def What is a café ?
+
+ENTY:other  What is Hitler 's dog
+NUM:date When did it rain ?
+DESC:def What is rain ?
+"""
+TEST = "NUM:date When is noon ?\nENTY:cremat What film is this ?\n"
+
+
+def write_trec(folder: Path, train: str = TRAIN, test: str = TEST) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "train_5500.label").write_bytes(train.encode("latin-1"))
+    (folder / "TREC_10.label").write_bytes(test.encode("latin-1"))
+    return folder
+
+
+def test_the_splits_are_found_and_the_coarse_label_is_taken(tmp_path):
+    dataset = load_dataset(str(write_trec(tmp_path / "trec")))
+    assert dataset.classes == ("DESC", "ENTY", "NUM")
+    assert dataset.test.inputs == ["When is noon ?", "What film is this ?"]
+    assert dataset.test.labels.tolist() == [2, 1]
+    assert list(dataset.test.sources) == ["TREC_10.label:1", "TREC_10.label:2"]
+    texts = [*dataset.train.inputs, *dataset.validation.inputs]
+    assert len(texts) == 9
+    assert "What films featured the character : Popeye ?" in texts
+    assert "What is a café ?" in texts
+    assert "What is Hitler 's dog" in texts
+    assert dataset.notes[0] == "Text is read from column 'text', the label from column 'label'."
+
+
+def test_fine_labels_keep_the_coarse_one(tmp_path):
+    train = TRAIN + TRAIN.replace(" ?", " really ?")
+    dataset = load_dataset(str(write_trec(tmp_path / "trec", train)), label_column="fine")
+    assert dataset.classes == (
+        "DESC:def", "DESC:manner", "ENTY:cremat", "ENTY:other", "NUM:date", "NUM:other",
+    )  # fmt: skip
+    assert dataset.test.labels.tolist() == [4, 2]
+
+
+def test_a_fine_label_of_test_that_train_lacks_is_refused(tmp_path):
+    train = TRAIN + TRAIN.replace(" ?", " really ?")
+    folder = write_trec(tmp_path / "trec", train, TEST + "HUM:ind Who ?\n")
+    with pytest.raises(DataError) as caught:
+        load_dataset(str(folder), label_column="fine")
+    assert str(caught.value) == (
+        f"The label 'HUM:ind' at {folder}/TREC_10.label line 3 (1 in the file) never occurs in train_5500.label."
+    )
+
+
+def test_one_file_alone_gzipped_and_in_utf_8(tmp_path):
+    (tmp_path / "mine.label.gz").write_bytes(gzip.compress(TRAIN.replace("Ozzy", "Łódź").encode()))
+    dataset = load_dataset(str(tmp_path / "mine.label.gz"))
+    texts = [text for _, split in dataset.splits() for text in split.inputs]
+    assert "When was Łódź born ?" in texts
+    assert "What is a café ?" in texts
+
+
+def test_a_line_without_labels_is_named(tmp_path):
+    folder = write_trec(tmp_path / "trec", TRAIN + "What is this ?\n")
+    with pytest.raises(DataError) as caught:
+        load_dataset(str(folder))
+    assert str(caught.value) == (
+        f"{folder}/train_5500.label line 11 does not begin with a coarse and a fine label, as in 'NUM:dist How far is "
+        "it ?'."
+    )
+
+
+def test_two_train_files_are_too_many(tmp_path):
+    folder = write_trec(tmp_path / "trec")
+    (folder / "train_1000.label").write_text(TRAIN, encoding="utf-8")
+    with pytest.raises(DataError, match=r"more than one train split \(train_1000.label, train_5500.label\)"):
+        load_dataset(str(folder))

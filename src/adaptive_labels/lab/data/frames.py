@@ -1,0 +1,317 @@
+"""A table's file as a pandas frame, with the line of each row: CSV, TSV, JSON Lines, Parquet and TREC's lines.
+
+The first line of a CSV or TSV file names the columns, unless a number stands there. Text formats may be gzipped.
+"""
+
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from json import JSONDecodeError
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adaptive_labels.lab import limits
+from adaptive_labels.lab.data.dataset import DataError
+from adaptive_labels.lab.files import open_regular, parse_json, read_bytes
+from adaptive_labels.lab.words import first_line
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_JSON = (".jsonl", ".ndjson")
+_TEXT_SUFFIXES = (*_DELIMITERS, *_JSON, ".label")
+TABLE_SUFFIXES = (*_TEXT_SUFFIXES, *(suffix + ".gz" for suffix in _TEXT_SUFFIXES), ".parquet")
+LABEL_NAMES = ("label", "labels", "class", "target", "category", "y")
+"""What the column of the label is called where nobody says which it is."""
+
+_NUMBER = re.compile(r"[-+]?\d*\.?\d+(e[-+]?\d+)?", re.IGNORECASE)
+_LABELLED = re.compile(r"([^\s:]+):(\S+)(.*)")
+_TOO_MANY = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")
+_NOT_CLOSED = re.compile(r"EOF inside string starting at row (\d+)")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A file's columns as read; those of CSV and TSV hold texts, the others whatever the file holds."""
+
+    path: Path
+    frame: "pd.DataFrame"  # its columns are named "1", "2", … without a header line
+    lines: NDArray[np.int64]  # where each row begins, from 1; of Parquet its number
+    has_header: bool = True
+    unit: str = "line"  # what `lines` counts
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.frame.columns)
+
+    def where(self, row: int) -> str:
+        """The file and line of a row, for messages."""
+        return f"{self.path} {self.unit} {self.lines[row]}"
+
+    def texts(self, name: str) -> list[str]:
+        """A column as texts without spaces around them; a missing value is the empty text."""
+        texts = [
+            (value if isinstance(value, str) else self._to_text(value, name, row)).strip()
+            for row, value in enumerate(self.frame[name].tolist())
+        ]
+        longest = max(range(len(texts)), key=lambda row: len(texts[row]))
+        limits.check(limits.FIELD, len(texts[longest]), self.where(longest))
+        return texts
+
+    def _to_text(self, value: object, name: str, row: int) -> str:
+        if value is None:
+            return ""
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, int | float):
+            return "" if value != value else str(value)  # NaN is how some writers spell a missing value
+        kind = type(value).__name__
+        raise DataError(f"Column {name!r} at {self.where(row)} holds a {kind}, where a text or a number is needed.")
+
+
+def is_table(path: Path) -> bool:
+    """Whether a file is a table, by its name."""
+    return path.name.lower().endswith(TABLE_SUFFIXES)
+
+
+def normalise_name(name: str) -> str:
+    """A column name in lower case with underscores: 'Class Index' → 'class_index'."""
+    return re.sub(r"[\s\-.]+", "_", name.strip().casefold())
+
+
+def read_table(path: Path, *, header: bool | None = None, known_names: Sequence[str] = ()) -> Table:
+    """Read a whole file.
+
+    ``header`` says whether the first line of a CSV or TSV file names the columns; None for the rule above. One of
+    `LABEL_NAMES` or of ``known_names`` in it makes it such a line, too; a single column has no other header.
+    """
+    kind = Path(path.name.lower().removesuffix(".gz")).suffix
+    if kind == ".parquet":
+        table = _read_parquet(path)
+    elif kind in _JSON:
+        table = _read_json_lines(path, _read_text(path))
+    elif kind == ".label":
+        table = _read_label_lines(path, _read_text(path, "latin-1"))
+    else:
+        table = _read_delimited(path, _read_text(path), _DELIMITERS[kind], header, known_names)
+    if not len(table):
+        raise DataError(f"{path} has a header line and no rows." if table.unit == "line" else f"{path} has no rows.")
+    # Columns are found by their names, so that a second one of a name, or without any, gets its number behind it.
+    names = [str(name).strip() for name in table.names]
+    unique = [f"{name} ({i + 1})".strip() if not name or name in names[:i] else name for i, name in enumerate(names)]
+    return replace(table, frame=table.frame.set_axis(unique, axis=1))
+
+
+def _read_text(path: Path, other_encoding: str | None = None) -> str:
+    """A file's text, decompressed, its line ends as one character; what is not UTF-8 is in the other encoding."""
+    try:
+        if path.name.lower().endswith(".gz"):
+            with open_regular(path) as packed, gzip.open(packed) as file:
+                raw = file.read(limits.value(limits.FILE) + 1)
+            limits.check(limits.FILE, len(raw), path)
+        else:
+            raw = read_bytes(path)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if other_encoding is None:
+            line = raw.count(b"\n", 0, error.start) + 1
+            raise DataError(
+                f"{path} line {line} is not UTF-8; save the file as UTF-8 (in Excel: CSV UTF-8)."
+            ) from error
+        text = raw.decode(other_encoding)
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise DataError(f"{path} holds NUL characters at line {line}: it is no text file.")
+    if not text.strip():
+        raise DataError(f"{path} is empty.")
+    return text
+
+
+def _read_delimited(path: Path, text: str, delimiter: str, header: bool | None, known: Sequence[str]) -> Table:
+    content = text.lstrip("\n")
+    limits.check(limits.COLUMNS, content.partition("\n")[0].count(delimiter) + 1, path)
+    above = len(text) - len(content)
+    ((frame, lines),) = read_csv(path, io.BytesIO(content.encode()), delimiter, above + 1)
+    _refuse_short_rows(path, content, delimiter, frame, lines - above)
+    first = [cell.strip() for cell in frame.iloc[0]]
+    if header is None:
+        numbers = {cell for cell in first if _NUMBER.fullmatch(cell)}
+        named = any(cell in known or normalise_name(cell) in LABEL_NAMES for cell in first if cell not in numbers)
+        header = named or (len(first) > 1 and not numbers)
+    frame = frame.set_axis(first if header else [str(i + 1) for i in range(len(first))], axis=1)
+    return Table(path, frame[int(header) :], lines[int(header) :], header)
+
+
+def _refuse_short_rows(
+    path: Path, content: str, delimiter: str, frame: "pd.DataFrame", lines: NDArray[np.int64]
+) -> None:
+    """Refuse rows with too few fields, which pandas fills up: their last line does not end with an empty field."""
+    written: list[str] = []
+    for row in np.flatnonzero(frame.iloc[:, -1] == "") if frame.shape[1] > 1 else ():
+        written = written or content.split("\n")
+        last = int(lines[row]) + sum(cell.count("\n") for cell in frame.iloc[row])
+        if not written[last - 1].rstrip(" ").endswith((delimiter, '""')):
+            first = len(frame.columns)
+            raise DataError(f"{path} line {last} has fewer fields than the first line, which has {first}.")
+
+
+def read_csv(
+    path: Path, file: Any, delimiter: str = ",", first: int = 1, rows: int | None = None
+) -> "Iterator[tuple[pd.DataFrame, NDArray[np.int64]]]":
+    """Yield an open CSV file's fields as texts with the line of each row; all at once, or so many ``rows`` at a time.
+
+    Empty lines are left out, unless there is only one column. What does not parse is a DataError with file and line.
+    """
+    import pandas as pd
+
+    options: dict[str, Any] = {"sep": delimiter, "header": None, "dtype": str, "keep_default_na": False}
+    options |= {"skip_blank_lines": False, "encoding": "utf-8-sig"}
+    line = first
+    try:
+        with pd.read_csv(file, chunksize=rows or 2**40, **options) as chunks:
+            for frame in chunks:
+                columns = [frame[column].tolist() for column in frame]
+                breaks = np.array([[cell.count("\n") for cell in cells] for cells in columns]).sum(0)
+                lines = line + np.cumsum(breaks + 1) - breaks - 1
+                for cells in columns:
+                    longest = max(range(len(cells)), key=lambda row: len(cells[row]))
+                    limits.check(limits.FIELD, len(cells[longest]), f"{path} line {lines[longest]}")
+                line += int((breaks + 1).sum())
+                written = np.ones(len(frame), bool) if frame.shape[1] == 1 else (frame != "").any(axis=1).to_numpy()
+                yield frame[written], lines[written]
+    except pd.errors.EmptyDataError:
+        raise DataError(f"{path} is empty.") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text ({error.reason}, after line {line}).") from error
+    except pd.errors.ParserError as error:
+        raise DataError(_why_not_parsed(path, str(error), file, options, first)) from None
+
+
+def _why_not_parsed(path: Path, message: str, file: Any, options: dict[str, Any], first: int) -> str:
+    """What is wrong with which line of a CSV file: pandas counts rows, which may span several lines."""
+    import pandas as pd
+
+    def line_of(rows_before: int) -> int:
+        file.seek(0)
+        rows = pd.read_csv(file, nrows=rows_before, **options) if rows_before else pd.DataFrame()
+        breaks = sum(int(cell.count("\n")) for column in rows for cell in rows[column])
+        return first + rows_before + breaks
+
+    if found := _TOO_MANY.search(message):
+        expected, row, seen = map(int, found.groups())
+        return f"{path} line {line_of(row - 1)} has {seen} fields where line {first} has {expected}."
+    if found := _NOT_CLOSED.search(message):
+        return f"{path} line {line_of(int(found[1]))} cannot be parsed: a quoted field that is never closed."
+    return f"{path} cannot be parsed: {message.strip()}."
+
+
+def _read_json_lines(path: Path, text: str) -> Table:
+    records: list[dict[str, object]] = []
+    lines: list[int] = []
+    for place, line in _lines(text):
+        try:
+            record = parse_json(line)
+        except JSONDecodeError as error:
+            raise DataError(f"{path} line {place} is not valid JSON: {error.msg} at column {error.colno}.") from error
+        except ValueError as error:
+            raise DataError(f"{path} line {place} is not a row of a table: {error}.") from None
+        if not isinstance(record, dict):
+            raise DataError(f"{path} line {place} is not a JSON object but a {type(record).__name__}.")
+        records.append(record)
+        lines.append(place)
+    names = dict.fromkeys(name for record in records for name in record)
+    if not names:
+        raise DataError(f"{path} has no columns: its JSON objects are empty.")
+    limits.check(limits.COLUMNS, len(names), path)
+    return _table_of(path, list(names), [[record.get(name) for record in records] for name in names], lines)
+
+
+def _read_label_lines(path: Path, text: str) -> Table:
+    """Lines such as "NUM:dist How far is it ?": the coarse label, the fine one, and the text.
+
+    A fine label keeps the coarse one before it, since some of them (`other`) are of several.
+    """
+    rows, lines = [], []
+    for place, line in _lines(text):
+        found = _LABELLED.fullmatch(line.strip())
+        if found is None:
+            raise DataError(
+                f"{path} line {place} does not begin with a coarse and a fine label, as in 'NUM:dist How far is it ?'."
+            )
+        coarse, fine, rest = found.groups()
+        rows.append((coarse, f"{coarse}:{fine}", rest))
+        lines.append(place)
+    return _table_of(path, ["label", "fine", "text"], list(zip(*rows, strict=True)), lines)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each line that is not empty, after its number from 1."""
+    # Not splitlines(): that also breaks at characters, such as U+2028, which JSON allows inside a string.
+    return ((place, line) for place, line in enumerate(text.split("\n"), start=1) if line.strip())
+
+
+def _table_of(
+    path: Path, names: Sequence[str], columns: Sequence[Sequence[object]], lines: Sequence[int], unit: str = "line"
+) -> Table:
+    import pandas as pd
+
+    frame = pd.DataFrame({i: pd.Series(column, dtype=object) for i, column in enumerate(columns)})
+    return Table(path, frame.set_axis(names, axis=1), np.array(lines, np.int64), unit=unit)
+
+
+def _read_parquet(path: Path) -> Table:
+    """The columns of a Parquet file; labels that have names there are read as these."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise DataError(f'Reading {path} needs pyarrow: pip install "adaptive-labels[parquet]".') from error
+    try:
+        with open_regular(path) as file, pyarrow.parquet.ParquetFile(file) as parquet:
+            about = parquet.metadata
+            limits.check(limits.COLUMNS, about.num_columns, path)
+            sizes = (about.row_group(group).total_byte_size for group in range(about.num_row_groups))
+            limits.check(limits.FILE, sum(sizes), path)
+            content = parquet.read()
+            columns = [column.to_pylist() for column in content.columns]
+    except limits.LimitError:
+        raise
+    except (OSError, pyarrow.ArrowException, ValueError, OverflowError) as error:  # also of texts, dates and the like
+        reason = getattr(error, "strerror", None) or first_line(error).rstrip(".")
+        raise DataError(f"{path} is no readable Parquet file: {reason}.") from error
+    names = list(content.column_names)
+    if content.num_rows == 0 or not names:
+        raise DataError(f"{path} has no rows.")
+    for name, classes in _class_labels(content.schema.metadata).items():
+        if name in names:
+            known = dict(enumerate(classes))
+            columns[names.index(name)] = [known.get(k) for k in columns[names.index(name)]]  # −1 is a missing label
+    return _table_of(path, names, columns, range(1, content.num_rows + 1), "row")
+
+
+def _class_labels(metadata: Any) -> dict[str, list[str]]:
+    """The class names of columns, where Hugging Face's `datasets` has written them into a Parquet file."""
+    try:
+        features = parse_json(metadata[b"huggingface"])["info"]["features"]
+        return {
+            name: list(map(str, feature["names"]))
+            for name, feature in features.items()
+            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
+        }
+    except (KeyError, TypeError, ValueError, AttributeError):  # none, or in another form
+        return {}
