@@ -33,14 +33,14 @@ def suspects(
     output: Annotated[Path | None, option("FILE", "Where to write it.", "-o", "--output")] = None,
     report: Annotated[Path | None, option("FILE", "Write a page to look at.")] = None,
 ) -> None:
-    """Examples whose label looks wrong, judged by models that did not see them; how many there are."""
+    """Examples whose label looks wrong, and how many. Judged by models that did not see them."""
     formats = {"text": _text, "json": _json, "csv": _csv}
     by_name = {".csv": "csv", ".txt": "text"}.get(output.suffix.lower(), "json") if output else "text"
     if format is not None and format not in formats:
         raise UserError(f"format is {format!r}; it must be one of {', '.join(formats)}.")
     listed = _how_many(top, to_file=output is not None or report is not None)
-    from adaptive_labels.lab.experiments.build import load_data
-    from adaptive_labels.lab.experiments.suspects import find_suspects, training_data
+    from adaptive_labels.lab.experiments.build import data_of_run, load_data
+    from adaptive_labels.lab.experiments.suspects import find_suspects
     from adaptive_labels.lab.files import check_replaceable, write_bytes
     from adaptive_labels.lab.runs import RunFolder
 
@@ -61,7 +61,7 @@ def suspects(
         show_progress(lambda done, total: f"{done} of {total} {what}") as progress,
     ):
         if run is not None:
-            config, dataset = run.config, training_data(run)
+            config, dataset = run.config, data_of_run(run)
         else:
             dataset = load_data(config.data)
             for note in dataset.notes:

@@ -80,6 +80,18 @@ def load_data(config: DataConfig, model: ModelConfig = ModelConfig()) -> Dataset
     return inject_noise(dataset, config.label_noise, config.noise_seed) if config.label_noise > 0 else dataset
 
 
+def data_of_run(run: RunFolder) -> Dataset:
+    """The data set that a run was trained on, read again; a `RunError` if it is gone or has changed."""
+    config = run.config
+    try:
+        dataset = load_data(config.data, config.model)
+    except DataError as error:
+        raise RunError(f"the training data of {run.path} cannot be read again: {error}") from error
+    if dataset.fingerprint != config.data.fingerprint:
+        raise RunError(f"{config.data.name} is not the data that {run.path} was trained on: its content has changed")
+    return dataset
+
+
 def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, tuple[str, ...]]:
     """Choose what the user left open: the whole configuration, and why, in sentences.
 

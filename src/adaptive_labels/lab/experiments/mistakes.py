@@ -1,4 +1,4 @@
-"""A few test inputs that were predicted wrong, small enough to store with every run.
+"""Inputs that were predicted wrong: all of a finished run, and a few that are small enough to store with every run.
 
 Shapes: N test examples, K classes.
 """
@@ -6,6 +6,7 @@ Shapes: N test examples, K classes.
 import base64
 import io
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from adaptive_labels.errors import UserError
 from adaptive_labels.lab.data import Dataset, Examples, TableRows
 from adaptive_labels.lab.data.encoders.images import image_at
 from adaptive_labels.lab.data.stored_texts import StoredTexts
+from adaptive_labels.lab.experiments.build import data_of_run
+from adaptive_labels.lab.runs import RunError, RunFolder
 from adaptive_labels.lab.words import shorten
 
 PAIRS = 40
@@ -52,6 +56,51 @@ def example_mistakes(dataset: Dataset, logits: Tensor) -> dict[str, Any]:
             break
         pairs.append(pair)
     return {"kind": dataset.kind, "split": "test", "pairs": pairs}
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One input that a run predicted wrong."""
+
+    rank: int  # 1 is the mistake that the network was surest of
+    split: str
+    index: int  # its place in the split
+    source: str | None  # the file, and for tables the line, it came from, if the data says so
+    text: str | None  # None for images
+    label: str
+    predicted: str
+    probability: float  # of the predicted class
+    label_probability: float
+
+
+def find_mistakes(run: RunFolder, split: str = "test") -> list[Mistake]:
+    """All that a finished run predicted wrong in a split, the surest first; its data is read again."""
+    if split not in ("test", "validation"):
+        raise UserError(f"split is {split!r}; it must be test or validation")
+    stored, dataset = run.load_predictions(), data_of_run(run)
+    logits = None if stored is None else stored.test_logits if split == "test" else stored.validation_logits
+    if logits is None:
+        raise RunError(f"{run.path} has kept no predictions of the {split} split")
+    examples: Examples = getattr(dataset, split)
+    labels = examples.labels
+    probabilities = torch.from_numpy(logits.astype("float32")).softmax(1)
+    confidence, predicted = probabilities.max(1)
+    wrong = (predicted != labels).nonzero().flatten()
+    wrong = wrong[confidence[wrong].argsort(descending=True, stable=True)]
+    return [
+        Mistake(
+            rank=rank,
+            split=split,
+            index=index,
+            source=None if examples.sources is None else examples.sources[index],
+            text=shown_input(examples, index)[0] if dataset.kind != "image" else None,
+            label=dataset.classes[int(labels[index])],
+            predicted=dataset.classes[int(predicted[index])],
+            probability=float(confidence[index]),
+            label_probability=float(probabilities[index, labels[index]]),
+        )
+        for rank, index in enumerate(wrong.tolist(), start=1)
+    ]
 
 
 def _largest_pairs(labels: Tensor, predicted: Tensor, classes: int) -> list[tuple[int, int, int]]:

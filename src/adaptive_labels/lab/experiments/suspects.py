@@ -16,7 +16,6 @@ from adaptive_labels.errors import UserError
 from adaptive_labels.lab.analysis.suspects import Suspect, Suspects, average_precision
 from adaptive_labels.lab.config import RunConfig
 from adaptive_labels.lab.data import (
-    DataError,
     Dataset,
     Examples,
     StoredTexts,
@@ -32,7 +31,6 @@ from adaptive_labels.lab.experiments.mistakes import shown_input
 from adaptive_labels.lab.experiments.out_of_fold import fold_numbers, head_probs, stored, text_features, text_probs
 from adaptive_labels.lab.models.pretrained import efficientnet_lite, minilm
 from adaptive_labels.lab.models.pretrained.packages import is_offered
-from adaptive_labels.lab.runs import RunError, RunFolder
 
 FOLDS = 5
 RAREST = 5  # a class with fewer examples cannot be judged
@@ -50,18 +48,6 @@ class Judged(NamedTuple):
     suggested: NDArray[np.int64]
     conflict: NDArray[np.bool_]  # equal inputs have another label more often
     rare: tuple[int, ...]  # the classes that could not be judged
-
-
-def training_data(run: RunFolder) -> Dataset:
-    """The data set that a run was trained on, read again; a `RunError` if it is gone or has changed."""
-    config = run.config
-    try:
-        dataset = build.load_data(config.data, config.model)
-    except DataError as error:
-        raise RunError(f"the training data of {run.path} cannot be read again: {error}") from error
-    if dataset.fingerprint != config.data.fingerprint:
-        raise RunError(f"{config.data.name} is not the data that {run.path} was trained on: its content has changed")
-    return dataset
 
 
 def find_suspects(
