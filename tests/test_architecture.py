@@ -66,7 +66,7 @@ OUTSIDE: dict[str, set[str]] = {
     "lab/jobs": {"distributed", "submitit"},  # each in its own file only, if the extra is installed
     "lab/training": {"torch", "numpy", "safetensors", "rich"},
     "lab/analysis": {"numpy", "scipy", "pandas"},
-    "lab/report": {"jinja2", "numpy", "resvg_py"},  # resvg_py only to write PNG files, if it is installed
+    "lab/report": {"numpy", "jinja2", "markupsafe", "resvg_py"},  # resvg_py only to write PNG files, if it is installed
     "lab/experiments": {
         *("torch", "numpy", "safetensors", "PIL"),
         "sklearn",  # for the reference of a comparison

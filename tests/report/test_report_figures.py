@@ -9,7 +9,6 @@ from PIL import Image
 
 from adaptive_labels.lab.report import write_figures
 from adaptive_labels.lab.runs import RunError, RunFolder
-from run_maker import Maker, three_methods
 
 FIGURES = {
     "accuracy-by-class", "differences", "loss-parts-alr", "reliability-alr", "reliability-baseline", "reliability-slr",
@@ -23,17 +22,12 @@ def names(folder: Path, suffix: str) -> set[str]:
     return {path.stem for path in folder.glob(f"*{suffix}")}
 
 
-def forget_resvg(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "resvg_py", None)  # importing it fails, as where it is not installed
-
-
 @pytest.fixture(scope="module")
-def figures(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three methods by two seeds, all their figures written once."""
+def figures(comparison: list[RunFolder], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All figures of three methods, written once."""
     pytest.importorskip("resvg_py", reason="PNG files need resvg-py")
     folder = tmp_path_factory.mktemp("figures") / "made" / "here"
-    runs = three_methods(Maker(tmp_path_factory.mktemp("runs")), seeds=2)
-    files, problem = write_figures(runs, folder)
+    files, problem = write_figures([run for run in comparison if run.config.seed < 2], folder)
     assert problem is None
     assert set(files) == set(folder.iterdir())
     return folder
@@ -73,36 +67,32 @@ def test_tables_are_latex_with_escaped_names(figures: Path) -> None:
     assert r"\begin{tabular}{lr" in (figures / "results.tex").read_text(encoding="utf-8")
 
 
-def test_without_the_package_there_is_no_png_but_all_the_rest(
-    comparison: list[RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_the_package_there_is_no_png_and_groups_have_files_of_their_own(
+    maker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forget_resvg(monkeypatch)
-    _, problem = write_figures(comparison, tmp_path)
+    monkeypatch.setitem(sys.modules, "resvg_py", None)  # importing it fails, as where it is not installed
+    runs = [maker.whole("alr", 0, classes=["a", "b", "c"], dataset=name) for name in ("towns", "digits")]
+    _, problem = write_figures(runs, tmp_path / "figures")
     assert problem == (
         "PNG files were not written: they need the package resvg-py (pip install 'adaptive-labels[report]')."
     )
-    assert names(tmp_path, ".png") == set()
-    assert names(tmp_path, ".svg") == FIGURES
-    assert names(tmp_path, ".tex") - {"one-way-pairs"} == TABLES
-
-
-def test_groups_have_files_of_their_own(maker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    forget_resvg(monkeypatch)  # it takes its time
-    runs = [maker.whole("alr", 0, classes=["a", "b", "c"], dataset=name) for name in ("towns", "digits")]
-    write_figures(runs, tmp_path / "figures")
-    assert {"towns-fasttext-residual-labels-alr", "digits-fasttext-residual-labels-alr"} <= names(
-        tmp_path / "figures", ".svg"
-    )
-
-
-def test_a_folder_that_cannot_be_made_is_said_in_a_sentence(comparison: list[RunFolder], tmp_path: Path) -> None:
+    assert names(tmp_path / "figures", ".png") == set()
+    found = names(tmp_path / "figures", ".svg")
+    assert {"towns-fasttext-residual-labels-alr", "digits-fasttext-residual-labels-alr"} <= found
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(RunError, match=r"Cannot make the folder .*file/figures: Not a directory\."):
-        write_figures(comparison, tmp_path / "file" / "figures")
+        write_figures(runs, tmp_path / "file" / "figures")
 
 
 def test_names_of_files_stay_short_whatever_the_groups_differ_in(tmp_path: Path, maker: Any) -> None:
-    settings = {f"a_setting_of_the_recipe_{number}": number for number in range(20)}
+    settings = {"momentum": 0.123456, "warmup": 1.23456, "gamma": 0.123456, "clip_norm": 1.23456, "accumulate": 123456}
+    settings |= {
+        "ema": 0.123456,
+        "class_weights": "balanced",
+        "bias_lr": 1.23456,
+        "translate": 123456,
+        "cutout": 123456,
+    }
     runs = [maker.figures(method, 0, 0.5, **more) for method in ("baseline", "alr") for more in (settings, {})]
     files, _ = write_figures(runs, tmp_path)
     assert len({file.name for file in files}) == len(files)

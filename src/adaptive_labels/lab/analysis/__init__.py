@@ -29,7 +29,6 @@ from adaptive_labels.lab.analysis.residual_labels import (
 from adaptive_labels.lab.analysis.statistics import (
     Summary,
     bootstrap_difference,
-    bootstrap_runs,
     compare_all,
     compare_paired,
     holm,
@@ -53,7 +52,7 @@ __all__ = [
     "asymmetric_pairs",
     "average_precision",
     "bootstrap_difference",
-    "bootstrap_runs",
+
     "compare_all",
     "compare_paired",
     "confidence_and_correct",

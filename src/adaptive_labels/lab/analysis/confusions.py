@@ -358,10 +358,22 @@ def _pair_lines(confusions: Confusions, pairs: Sequence[ConfusedPair]) -> list[s
     found = confusions.agreement()
     if confusions.little_learned:
         lines.append(confusions.little_learned)
-    elif found is not None and found.overall is not None:
-        rho = f"Spearman correlation of {found.overall:.2f}".replace("-", "−")
-        lines.append(f"Residual labels and test errors rank the pairs with a {rho} (1 is the same order).")
+    elif sentence := agreement_sentence(found):
+        lines.append(sentence)
     return lines
+
+
+def agreement_sentence(found: Agreement | None) -> str:
+    """How well residual labels and test errors agree; empty where that is not known."""
+    if found is None or found.overall is None:
+        return ""
+    rho = f"{found.overall:.2f}".replace("-", "−")
+    order = f"with a Spearman correlation of {rho} (1 is the same order)"
+    sentence = f"Residual labels and test errors rank the pairs {order}"
+    if found.top1 is None:
+        return f"{sentence}."
+    share = f"{percent(found.top1, 0)}% of the {found.classes} classes with test errors"
+    return f"{sentence}; for {share}, the largest residual label is the most frequent error."
 
 
 def _one_way_lines(confusions: Confusions, top: int) -> list[str]:

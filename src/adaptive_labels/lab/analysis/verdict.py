@@ -1,10 +1,12 @@
 """The verdict on a group of runs in one breath: which method, by how much, and is it more than noise."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from adaptive_labels.lab.analysis.confusions import NEARLY_EVEN
 from adaptive_labels.lab.analysis.format import p_phrase, percent, percent_summary, signed
@@ -102,18 +104,25 @@ def _against_plain(group: RunGroup, best: TableRow) -> str:
 
 def _over_examples(records: Sequence[RunRecord], reference: Mapping[str, Any]) -> Bootstrap | None:
     """The difference of a method's runs from the reference; None where predictions are missing or of other examples."""
-    predicted, right = np.asarray(reference.get("test_predicted", [])), []
+    found, predicted = mean_correct(records), np.asarray(reference.get("test_predicted", []))
+    if found is None or found[1].shape != predicted.shape:
+        return None
+    return bootstrap_difference(found[0], predicted == found[1], repeats=1000)
+
+
+def mean_correct(records: Sequence[RunRecord]) -> tuple[NDArray[np.float64], NDArray[np.int64]] | None:
+    """(N,) how many of the runs are right on each test example, as shares, and (N,) the labels.
+
+    None where no run has predictions, or where they are of different examples.
+    """
+    stored = []
     for record in records:
-        try:
-            stored = record.predictions
-        except RunError:
-            continue
-        if stored is not None and stored.test_labels.shape == predicted.shape:
-            right.append((stored.test_logits.argmax(axis=1) == stored.test_labels, stored.test_labels))
+        with contextlib.suppress(RunError):  # of a damaged file
+            stored.append(record.predictions)
+    right = [(one.test_logits.argmax(axis=1) == one.test_labels, one.test_labels) for one in stored if one is not None]
     if not right or any(not np.array_equal(labels, right[0][1]) for _, labels in right):
         return None
-    method = np.mean([correct for correct, _ in right], axis=0)
-    return bootstrap_difference(method, predicted == right[0][1], repeats=1000)
+    return np.mean([correct for correct, _ in right], axis=0), right[0][1]
 
 
 def _limits(group: RunGroup, best: Sequence[TableRow]) -> str:

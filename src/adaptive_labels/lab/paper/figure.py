@@ -169,7 +169,7 @@ def draw(maps: HeatMaps) -> str:
 def write_picture(maps: HeatMaps, folder: Path, name: str) -> tuple[list[Path], str | None]:
     """Write the picture as SVG and, where that can be done, PNG; the files, and why there is no PNG or None."""
     figures = Figures()
-    figures.figure(name, draw(maps))
+    figures.chart(name, draw(maps))
     return figures.write(folder)
 
 

@@ -4,13 +4,34 @@ import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+from markupsafe import Markup
 
 from adaptive_labels.lab import tables
-from adaptive_labels.lab.report.page import asset, html_table
+from adaptive_labels.lab.report.page import asset
 from adaptive_labels.lab.runs import RunError, write_bytes
 
 PNG_SCALE = 3.0
 WITHOUT_PNG = "PNG files were not written: they need the package resvg-py (pip install 'adaptive-labels[report]')."
+
+
+class Chart(NamedTuple):
+    """A drawing with its title above and what it shows below."""
+
+    drawing: Markup
+    title: str
+    note: str
+
+
+class Table(NamedTuple):
+    """A table of the page: ``words`` are its columns of words, ``best`` the first cell of the row to point out."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str
+    words: Sequence[int] = ()
+    best: str | None = None
 
 
 class Figures:
@@ -21,10 +42,10 @@ class Figures:
         self.figures: dict[str, str] = {}  # name → ``<svg>``
         self.tables: dict[str, str] = {}  # name → LaTeX
 
-    def figure(self, name: str, drawing: str) -> str:
-        """Keep an ``<svg>`` and return it."""
+    def chart(self, name: str, drawing: str, title: str = "", note: str = "") -> Chart:
+        """Keep an ``<svg>``."""
         self.figures[self._free(name, self.figures)] = drawing
-        return drawing
+        return Chart(Markup(drawing), title, note)
 
     def table(
         self,
@@ -34,10 +55,10 @@ class Figures:
         caption: str,
         words: Sequence[int] = (),
         best: str | None = None,
-    ) -> str:
-        """Keep a table as LaTeX and return it as HTML."""
+    ) -> Table:
+        """Keep a table as LaTeX."""
         self.tables[self._free(name, self.tables)] = tables.latex(headings, rows, caption, left=(0, *words))
-        return html_table(headings, rows, caption=caption, words=words, best=best)
+        return Table(headings, rows, caption, words, best)
 
     def write(self, folder: str | Path) -> tuple[list[Path], str | None]:
         """Write every figure as SVG and PNG and every table as LaTeX; the files, and why there is no PNG or None."""

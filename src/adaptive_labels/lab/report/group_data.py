@@ -1,6 +1,6 @@
 """The data of a group of runs for the report: each file is read once; an unreadable one becomes a sentence.
 
-Shapes: E stored epochs, K classes, N test examples.
+Shapes: E stored epochs, K classes.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from adaptive_labels.lab.analysis.confusions import Confusions, count_confusions
 from adaptive_labels.lab.analysis.records import RunGroup, RunRecord
 from adaptive_labels.lab.analysis.table import TableRow, best_rows, group_rows
-from adaptive_labels.lab.runs import ResidualLabels, RunError
+from adaptive_labels.lab.runs import Predictions, ResidualLabels, RunError
 
 T = TypeVar("T")
 
@@ -35,22 +35,21 @@ class Residuals:
 
     def mean(self, position: int = -1) -> NDArray[np.float64]:
         """(K, K), the mean over the runs at ``epochs[position]``."""
-        total = self.of_run(0, position)
-        for run in range(1, len(self.runs)):
-            total += self.of_run(run, position)
-        return total / len(self.runs)
+        return np.asarray(sum(self.of_run(run, position) for run in range(len(self.runs))) / len(self.runs))
 
 
 @dataclass(frozen=True)
-class RunPredictions:
+class TestedRun:
     """What one run predicts on the test split."""
 
-    seed: int
-    logits: NDArray[Any]  # (N, K)
-    labels: NDArray[np.int64]  # (N,)
-    classes: tuple[str, ...]  # K names, numbers where the run has none
-    temperature: float | None  # fitted on validation
+    stored: Predictions
     counts: NDArray[np.float64]  # (K, K) examples of the row's class predicted as the column's
+    temperature: float | None  # fitted on validation
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """K names; numbers where the run has none."""
+        return self.stored.classes or tuple(str(i) for i in range(len(self.counts)))
 
 
 @dataclass(frozen=True)
@@ -61,23 +60,23 @@ class MethodData:
     records: tuple[RunRecord, ...]
     histories: tuple[list[dict[str, Any]], ...]  # the epochs of each run
     residuals: Residuals | None
-    predictions: tuple[RunPredictions, ...]
+    tested: tuple[TestedRun, ...]
     examples: tuple[dict[str, Any], ...]  # the content of each ``examples.json``
 
     @cached_property
     def confusions(self) -> Confusions:
         """Residual labels and test counts, means over the runs; without either it has no classes."""
-        names, counts = next(iter(self.class_names), ()), [found.counts for found in self.predictions]
-        mean = np.mean(counts, axis=0) if counts else None
+        names = next(iter(self.class_names), ())
+        mean = np.mean([run.counts for run in self.tested], axis=0) if self.tested else None
         if self.residuals is None:
-            return Confusions(names, None, mean, 0, len(counts))
-        return Confusions(names, self.residuals.mean(), mean, len(self.residuals.runs), len(counts))
+            return Confusions(names, None, mean, 0, len(self.tested))
+        return Confusions(names, self.residuals.mean(), mean, len(self.residuals.runs), len(self.tested))
 
     @property
     def class_names(self) -> list[tuple[str, ...]]:
         """The class names of every file that has them."""
         found = [] if self.residuals is None else [labels.classes for labels in self.residuals.runs]
-        return found + [predictions.classes for predictions in self.predictions]
+        return found + [run.classes for run in self.tested]
 
 
 @dataclass(frozen=True)
@@ -130,12 +129,12 @@ def read_group(group: RunGroup) -> GroupData:
     methods = tuple(_method(label, records, problems) for label, records in group.by_label().items())
     if len({classes for method in methods for classes in method.class_names}) > 1:
         problems.append("the runs have different classes, so their confusions and calibration are not shown.")
-        methods = tuple(replace(method, residuals=None, predictions=(), examples=()) for method in methods)
+        methods = tuple(replace(method, residuals=None, tested=(), examples=()) for method in methods)
     return GroupData(group, methods, tuple(problems))
 
 
 def _method(label: str, records: Sequence[RunRecord], problems: list[str]) -> MethodData:
-    def read(load: Callable[[RunRecord], T | None]) -> list[T]:
+    def read(load: Callable[[RunRecord], T | None]) -> tuple[T, ...]:
         """What the runs have; a missing or damaged file costs its figure, not the whole report."""
         found = []
         for record in records:
@@ -143,28 +142,24 @@ def _method(label: str, records: Sequence[RunRecord], problems: list[str]) -> Me
                 found.append(load(record))
             except RunError as error:
                 problems.append(str(error))
-        return [one for one in found if one is not None]
+        return tuple(one for one in found if one is not None)
 
-    histories = [history for history in read(lambda record: record.run.history()) if history]
+    histories = read(lambda record: record.run.history() or None)
     stored = read(lambda record: record.residual_labels)
     residuals = None
     if stored:
         epochs = set.intersection(*(set(labels.epochs.tolist()) for labels in stored))
         # The last of each run stands at the end, even where one stopped early.
         epochs.add(max(int(labels.epochs[-1]) for labels in stored))
-        residuals = Residuals(np.array(sorted(epochs)), tuple(stored))
-    predictions, examples = tuple(read(_predictions)), tuple(read(_examples))
-    return MethodData(label, tuple(records), tuple(histories), residuals, predictions, examples)
+        residuals = Residuals(np.array(sorted(epochs)), stored)
+    return MethodData(label, tuple(records), histories, residuals, read(_tested), read(_examples))
 
 
-def _predictions(record: RunRecord) -> RunPredictions | None:
-    found = record.predictions
-    if found is None:
+def _tested(record: RunRecord) -> TestedRun | None:
+    stored = record.predictions
+    if stored is None:
         return None
-    counts = count_confusions(record.run, found)
-    names = found.classes or tuple(str(i) for i in range(len(counts)))
-    temperature = record.value("test", "temperature")
-    return RunPredictions(record.seed, found.test_logits, found.test_labels, names, temperature, counts)
+    return TestedRun(stored, count_confusions(record.run, stored), record.value("test", "temperature"))
 
 
 def _examples(record: RunRecord) -> dict[str, Any] | None:

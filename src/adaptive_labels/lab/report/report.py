@@ -1,21 +1,32 @@
 """One offline page that answers: which method, by how much, and what is confused with what."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from html import escape
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from markupsafe import Markup
 
 from adaptive_labels.lab.analysis.records import group_records, read_run_records
 from adaptive_labels.lab.analysis.suspects import Suspects
 from adaptive_labels.lab.report.figures import Figures
 from adaptive_labels.lab.report.group_data import read_group
-from adaptive_labels.lab.report.page import heading, page
+from adaptive_labels.lab.report.page import page, render
 from adaptive_labels.lab.report.sections import Context, all_sections
 from adaptive_labels.lab.runs import RunError, RunFolder, write_bytes
 from adaptive_labels.lab.words import joined
 
 # What the epochs of all maps may take: with it, 12 runs with 100 classes stay well under 2 MB.
 MAP_BYTES = 700_000
+
+
+@dataclass(frozen=True)
+class PagePart:
+    """A section that has been written."""
+
+    name: str  # its id in the page
+    title: str
+    link: str
+    content: Markup
 
 
 def write_report(
@@ -35,8 +46,8 @@ def write_report(
         suspects: labels that look wrong in the data of these runs, from `read_suspects`.
         references: show the plain classifier that was fitted on the same data.
     """
-    title, body, _ = _compose(runs, examples, suspects, references)
-    write_bytes(path, page(title, body).encode("utf-8", errors="replace"))
+    title, groups, _ = _compose(runs, examples, suspects, references)
+    write_bytes(path, page(title, groups).encode("utf-8", errors="replace"))
     return Path(path)
 
 
@@ -54,35 +65,29 @@ def write_figures(
 
 def _compose(
     runs: Iterable[RunFolder], examples: bool, suspects: Sequence[Suspects], references: bool = True
-) -> tuple[str, str, Figures]:
+) -> tuple[str, list[list[PagePart]], Figures]:
     groups = group_records(read_run_records(runs, references=references))
     if not groups:
         raise RunError("There are no runs to report on, so nothing was written.")
     for found in suspects:
         if not any(found.dataset == group.dataset for group in groups):
             raise RunError(f"The suspects are of {found.dataset}, which none of these runs was trained on.")
-    title = f"Label regularisation on {joined(sorted({group.dataset for group in groups}))}"
-    figures = Figures()
-    body = [heading(1, title)]
+    figures, written = Figures(), []
     for number, group in enumerate(groups):
         figures.prefix = group.title if len(groups) > 1 else ""
         ranked = [found for found in suspects if found.dataset == group.dataset]
-        body.append(
-            _group(Context(read_group(group), figures, f"g{number}", ranked, examples, MAP_BYTES // len(groups)))
-        )
-    return title, "\n".join(body), figures
+        context = Context(read_group(group), figures, f"g{number}", ranked, examples, MAP_BYTES // len(groups))
+        written.append(_parts(context))
+    title = f"Label regularisation on {joined(sorted({group.dataset for group in groups}))}"
+    return title, written, figures
 
 
-def _group(context: Context) -> str:
-    """The sections of a group; ``context.name`` is the group's own id."""
-    above, below, links = [], [], []
+def _parts(context: Context) -> list[PagePart]:
+    """The sections of a group that have something to show."""
+    parts = []
     for section in all_sections():
         name = f"{context.name}-{section.link.replace(' ', '-')}"
-        content = section.write(replace(context, name=name))
-        if content and section.title:
-            below.append(f'<section id="{escape(name)}">{heading(3, section.title)}{content}</section>')
-            links.append(f'<li><a href="#{escape(name)}">{escape(section.link)}</a></li>')
-        elif content:
-            above.append(f'<section id="{escape(name)}">{content}</section>')
-    contents = f'<nav aria-label="Parts of this report"><ul>{"".join(links)}</ul></nav>'
-    return f'<section class="group">{"".join(above)}{contents}{"".join(below)}</section>'
+        values = section.values(replace(context, name=name))
+        if values is not None:
+            parts.append(PagePart(name, section.title, section.link, render(section.template, values)))
+    return parts

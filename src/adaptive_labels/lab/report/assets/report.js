@@ -1,14 +1,10 @@
-// The maps of residual labels and test errors: epochs, order, zoom and search.
-// Without this script the page shows both maps at the last epoch. Nothing here writes HTML: texts are set as texts.
+// The maps of residual labels and test errors: epochs, order, search and figures. The page brings a still picture of the
+// last epoch; this script changes its squares and names. Nothing here writes HTML: texts are set as texts.
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
 const STRENGTHS = 9; // as in heatmap.py
 const LONGEST_NAME = 20;
-const LETTER = 0.6; // the width of a letter in font sizes
-const SMALLEST_FONT = 9.5;
-const FEWEST_SHOWN = 4; // classes at the closest zoom
-const FOUND_SHOWN = 15; // classes around one that was searched for
 const unpackedBefore = new Map();
 
 for (const root of document.querySelectorAll(".explorer")) {
@@ -18,161 +14,99 @@ for (const root of document.querySelectorAll(".explorer")) {
 function explore(root, data) {
   const size = data.classes.length;
   const find = (name) => root.querySelector(`[name=${name}]`);
-  const controls = root.querySelector(".controls");
   const readout = root.querySelector(".readout");
-  const panels = [...root.querySelectorAll("figure[data-kind]")].map((figure) => panel(figure));
   const state = { method: data.first, frame: 0, order: data.orders.similarity, row: -1, column: -1 };
-  const view = { row: 0, column: 0, count: size }; // the part of the maps that is shown, in squares
-  let timer = 0;
+  const maps = [...root.querySelectorAll("figure[data-kind]")].map((figure) => {
+    const svg = figure.querySelector("svg.heatmap"), cells = svg.querySelector("svg.cells");
+    cells.prepend(box("target", 0, 0, size, size)); // so that empty squares can be pointed at, too
+    return { figure, svg, cells, kind: figure.dataset.kind };
+  });
 
-  showMethod();
-  controls.hidden = false;
-  say(["Point at a square for its figures, or go to a map with Tab and use the arrow keys, + and −."]);
   connect();
-  addEventListener("resize", draw);
-
-  function showMethod() {
-    const method = data.methods[state.method];
-    state.frame = Math.max(method.epochs.length - 1, 0);
-    const slider = find("epoch");
-    slider.max = state.frame;
-    slider.value = state.frame;
-    slider.closest("label").hidden = method.epochs.length < 2;
-    find("play").hidden = method.epochs.length < 2;
-    draw();
-  }
+  showMethod();
+  root.querySelector(".controls").hidden = false;
+  say(["Point at a square for its figures, or go to a map with Tab and use the arrow keys."]);
 
   function connect() {
-    const on = (name, event, act) => find(name) && find(name).addEventListener(event, act);
-    on("method", "change", (event) => { state.method = Number(event.target.value); showMethod(); tell(); });
-    on("epoch", "input", (event) => { stop(); state.frame = Number(event.target.value); draw(); tell(); });
-    on("play", "click", () => (timer ? stop() : play()));
+    const on = (name, event, act) => find(name) && find(name).addEventListener(event, (e) => act(e.target.value));
+    on("method", "change", (value) => { state.method = Number(value); showMethod(); tell(); });
+    on("epoch", "input", (value) => { state.frame = Number(value); draw(); tell(); });
+    on("search", "input", search);
     for (const radio of root.querySelectorAll("input[type=radio]")) {
       radio.addEventListener("change", () => reorder(data.orders[radio.value]));
     }
-    on("in", "click", () => zoom(0.5));
-    on("out", "click", () => zoom(2));
-    on("whole", "click", () => zoom(Infinity));
-    on("search", "input", (event) => search(event.target.value));
-    const names = root.querySelector("datalist");
     for (const name of data.names || data.classes) {
-      names.append(Object.assign(document.createElement("option"), { value: name }));
+      root.querySelector("datalist").append(Object.assign(document.createElement("option"), { value: name }));
     }
-    for (const { svg, cells } of panels) {
+    for (const { svg, cells } of maps) {
       svg.setAttribute("tabindex", "0");
       svg.setAttribute("role", "application");
       svg.setAttribute("aria-roledescription", "heat map");
-      svg.setAttribute("aria-label", `${svg.getAttribute("aria-label")}. Arrow keys move, plus and minus zoom.`);
+      svg.setAttribute("aria-label", `${svg.getAttribute("aria-label")}. Arrow keys move.`);
       svg.addEventListener("keydown", pressed);
       for (const event of ["pointermove", "pointerdown"]) cells.addEventListener(event, (e) => pointed(e, cells));
-      cells.addEventListener("dblclick", () => zoom(0.5));
     }
   }
 
-  // What is shown
+  function showMethod() {
+    const epochs = data.methods[state.method].epochs, slider = find("epoch");
+    state.frame = slider.max = Math.max(epochs.length - 1, 0);
+    slider.value = state.frame;
+    slider.closest("label").hidden = epochs.length < 2;
+    draw();
+  }
 
   function draw() {
-    const method = data.methods[state.method];
-    for (const { figure, svg, cells, kind } of panels) {
-      const matrix = unpacked(kind === "test" ? method.test : method.residual[state.frame]);
+    const method = data.methods[state.method], epoch = method.epochs[state.frame];
+    for (const { figure, svg, cells, kind } of maps) {
+      const matrix = matrixOf(kind);
       figure.hidden = !matrix;
       if (!matrix) continue;
-      const largest = (kind === "test" ? method.testLargest : method.residualLargest) || 1;
-      const paths = squares(matrix, largest);
+      const paths = squares(matrix, data.largest[kind]);
       cells.querySelectorAll("path.heat").forEach((path, level) => path.setAttribute("d", paths[level]));
-      cells.setAttribute("viewBox", `${view.column} ${view.row} ${view.count} ${view.count}`);
-      cursor(cells);
-      labels(svg, cells);
-      key(svg, largest);
-      svg.dataset.epoch = kind === "test" ? "" : method.epochs[state.frame];
-      const name = figure.querySelector("h4");
-      name.textContent = kind === "test" ? `Test errors of ${method.label}`
-        : `Residual labels of ${method.label}, epoch ${method.epochs[state.frame]}`;
-      svg.querySelector("title").textContent = name.textContent;
+      for (const side of ["rows", "columns"]) {
+        const chosen = side === "rows" ? state.row : state.column;
+        svg.querySelectorAll(`g.${side} text`).forEach((text, i) => {
+          const name = data.classes[state.order[i]];
+          text.textContent = name.length > LONGEST_NAME ? `${name.slice(0, LONGEST_NAME - 1)}…` : name;
+          text.classList.toggle("found", i === chosen);
+        });
+      }
+      cells.querySelectorAll(".cursor, .cross").forEach((old) => old.remove());
+      if (state.row >= 0) cells.append(box("cross", 0, state.row, size, 1));
+      if (state.column >= 0) cells.append(box("cross", state.column, 0, 1, size));
+      if (state.row >= 0 && state.column >= 0) cells.append(box("cursor", state.column, state.row, 1, 1));
+      const title = kind === "test" ? `Test errors of ${method.label}` : `Residual labels of ${method.label}, epoch ${epoch}`;
+      figure.querySelector("h4").textContent = svg.querySelector("title").textContent = title;
     }
-    const now = root.querySelector("output");
-    if (method.epochs.length) now.textContent = `${method.epochs[state.frame]} of ${method.epochs.at(-1)}`;
+    root.querySelector("output").textContent = epoch ? `${epoch} of ${method.epochs.at(-1)}` : "";
   }
 
+  // The path of each strength; neighbours in a row are drawn as one.
   function squares(matrix, largest) {
     const paths = Array.from({ length: STRENGTHS }, () => []);
     for (let i = 0; i < size; i++) {
-      const row = state.order[i] * size;
-      for (let j = 0; j < size; ) {
-        const level = strength(matrix[row + state.order[j]] / largest);
-        let end = j + 1;
-        while (end < size && strength(matrix[row + state.order[end]] / largest) === level) end++;
-        if (level > 0) paths[level - 1].push(`M${j} ${i}h${end - j}v1h-${end - j}z`);
-        j = end;
+      const levels = state.order.map((j) => Math.round(STRENGTHS * Math.min(matrix[state.order[i] * size + j] / largest, 1)));
+      for (let j = 0, end; j < size; j = end) {
+        for (end = j + 1; end < size && levels[end] === levels[j]; ) end++;
+        if (levels[j] > 0) paths[levels[j] - 1].push(`M${j} ${i}h${end - j}v1h-${end - j}z`);
       }
     }
     return paths.map((path) => path.join(""));
   }
 
-  function cursor(cells) {
-    cells.querySelectorAll(".cursor, .cross").forEach((old) => old.remove());
-    const box = (css, x, y, width, height) => cells.append(element("rect", { class: css, x, y, width, height }));
-    if (state.row >= 0) box("cross", 0, state.row, size, 1);
-    if (state.column >= 0) box("cross", state.column, 0, 1, size);
-    if (state.row >= 0 && state.column >= 0) box("cursor", state.column, state.row, 1, 1);
+  function matrixOf(kind) {
+    const method = data.methods[state.method];
+    return unpacked(kind === "test" ? method.test : method.residual[state.frame]);
   }
-
-  function labels(svg, cells) {
-    const [left, top, side] = ["x", "y", "width"].map((name) => Number(cells.getAttribute(name)));
-    const cell = side / view.count;
-    // On a narrow screen the figure is drawn smaller: larger letters, and fewer of them, stay readable.
-    const smallest = SMALLEST_FONT * Math.min(1.5, Math.max(1, svg.viewBox.baseVal.width / (svg.clientWidth || Infinity)));
-    const font = Math.max(smallest, Math.min(12, cell * 0.95));
-    const step = Math.max(1, Math.ceil(smallest / cell - 0.2)); // letters may touch a little
-    const letters = Math.min(LONGEST_NAME, Math.max(4, Math.floor((left - 4) / (font * LETTER))));
-    const rows = svg.querySelector(".rows"), columns = svg.querySelector(".columns");
-    rows.replaceChildren();
-    columns.replaceChildren();
-    for (let i = 0; i < view.count; i++) {
-      const middle = (i + 0.5) * cell;
-      const row = view.row + i, column = view.column + i;
-      // Where names are thinned, the one pointed at takes the place of its neighbours.
-      if (named(i, row, state.row, step)) {
-        rows.append(label(row, state.row, { x: left - 4, y: top + middle + font * 0.35, "text-anchor": "end" }, font, letters));
-      }
-      if (named(i, column, state.column, step)) {
-        const x = left + middle + font * 0.3, y = top - 4;
-        columns.append(label(column, state.column, { x, y, transform: `rotate(-60 ${x} ${y})` }, font, letters));
-      }
-    }
-  }
-
-  function named(i, position, chosen, step) {
-    if (position === chosen) return true;
-    const near = chosen >= 0 && Math.abs(position - chosen) < step;
-    return i % step === 0 && !near;
-  }
-
-  function label(position, chosen, attributes, font, letters) {
-    const name = data.classes[state.order[position]];
-    const text = element("text", { ...attributes, "font-size": font });
-    if (position === chosen) text.setAttribute("class", "found");
-    text.textContent = name.length > letters ? `${name.slice(0, letters - 1)}…` : name;
-    return text;
-  }
-
-  function key(svg, largest) {
-    svg.querySelectorAll(".key text").forEach((text, i) => {
-      const share = (100 * largest * 3 * i) / STRENGTHS;
-      text.textContent = `${share.toFixed(share >= 2 || i === 0 ? 0 : 1)}%`;
-    });
-  }
-
-  // What is said
 
   function tell() {
     if (state.row < 0) return;
-    const method = data.methods[state.method];
-    const residual = unpacked(method.residual[state.frame]), test = unpacked(method.test);
+    const residual = matrixOf("residual"), test = matrixOf("test");
     const i = state.order[state.row], lines = [];
     if (state.column >= 0 && state.column !== state.row) {
-      const j = state.order[state.column], facts = [];
-      if (residual) facts.push(`residual label ${share(residual[i * size + j])} at epoch ${method.epochs[state.frame]}`);
+      const j = state.order[state.column], facts = [], epoch = data.methods[state.method].epochs[state.frame];
+      if (residual) facts.push(`residual label ${share(residual[i * size + j])} at epoch ${epoch}`);
       if (test) facts.push(`${share(test[i * size + j])} of its ${data.examples[i]} test examples`);
       lines.push(`${data.classes[i]} → ${data.classes[j]}: ${facts.join(", ")}.`);
     }
@@ -188,29 +122,23 @@ function explore(root, data) {
   }
 
   function say(lines) {
-    readout.replaceChildren(...lines.map((line) => {
-      const paragraph = document.createElement("p");
-      paragraph.textContent = line;
-      return paragraph;
-    }));
+    readout.replaceChildren(...lines.map((line) => Object.assign(document.createElement("p"), { textContent: line })));
   }
 
-  // What can be done
+  function choose(row, column) {
+    Object.assign(state, { row, column });
+    draw();
+    tell();
+  }
 
   function search(words) {
-    const wanted = words.trim().toLowerCase();
-    if (!wanted) {
-      state.row = state.column = -1;
-      zoom(Infinity);
-      say([]);
-      return;
-    }
-    const names = data.names || data.classes;
-    const ranks = [(name) => name === wanted, (name) => name.startsWith(wanted), (name) => name.includes(wanted)];
+    const wanted = words.trim().toLowerCase(), names = data.names || data.classes;
     const lower = names.map((name) => name.toLowerCase());
+    const ranks = [(name) => name === wanted, (name) => name.startsWith(wanted), (name) => name.includes(wanted)];
     const matches = [...new Set(ranks.flatMap((rank) => lower.flatMap((name, i) => (rank(name) ? [i] : []))))];
-    if (!matches.length) {
-      say([`No class is called “${words.trim()}”.`]);
+    choose(-1, -1);
+    if (!wanted || !matches.length) {
+      say(wanted ? [`No class is called “${words.trim()}”.`] : []);
       return;
     }
     const position = state.order.indexOf(data.classes.indexOf(names[matches[0]]));
@@ -218,58 +146,27 @@ function explore(root, data) {
       say([`${names[matches[0]]} is not among the ${size} classes drawn here. ${data.rows[matches[0]]}`]);
       return;
     }
-    state.row = position;
-    state.column = -1;
-    if (size > 2 * FOUND_SHOWN) view.count = FOUND_SHOWN;
-    move(position, position);
-    draw();
-    tell();
+    choose(position, -1);
     const others = matches.slice(1, 9).map((i) => names[i]);
     if (others.length) {
-      const more = document.createElement("p");
-      more.textContent = `Also found: ${others.join(", ")}${matches.length > 9 ? ", …" : ""}.`;
-      readout.append(more);
+      const more = `Also found: ${others.join(", ")}${matches.length > 9 ? ", …" : ""}.`;
+      readout.append(Object.assign(document.createElement("p"), { textContent: more }));
     }
   }
 
   function reorder(order) {
-    const classOf = (position) => (position < 0 ? -1 : state.order[position]);
-    const [row, column] = [classOf(state.row), classOf(state.column)];
+    const [row, column] = [state.row, state.column].map((position) => order.indexOf(state.order[position] ?? -1));
     state.order = order;
-    state.row = order.indexOf(row);
-    state.column = order.indexOf(column);
-    if (state.row >= 0) move(state.row, state.column < 0 ? state.row : state.column);
-    draw();
-  }
-
-  function zoom(factor) {
-    view.count = Math.round(Math.min(size, Math.max(Math.min(FEWEST_SHOWN, size), view.count * factor)));
-    move(state.row < 0 ? 0 : state.row, state.column < 0 ? Math.max(state.row, 0) : state.column);
-    draw();
-  }
-
-  // Put a square into the middle of what is shown, as far as the map reaches.
-  function move(row, column) {
-    const within = (middle) => Math.min(Math.max(middle - Math.floor(view.count / 2), 0), size - view.count);
-    view.row = within(row);
-    view.column = within(column);
+    choose(row, column);
   }
 
   function pressed(event) {
     const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
-    const zooms = { "+": 0.5, "=": 0.5, "-": 2, 0: Infinity };
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key in zooms) zoom(zooms[event.key]);
-    else if (event.key in steps) {
-      const clamp = (value) => Math.min(Math.max(value, 0), size - 1);
-      const started = state.row >= 0 && state.column >= 0;
-      state.row = started ? clamp(state.row + steps[event.key][0]) : Math.max(state.row, 0);
-      state.column = started ? clamp(state.column + steps[event.key][1]) : Math.max(state.column, 0);
-      const outside = (position, start) => position < start || position >= start + view.count;
-      if (outside(state.row, view.row) || outside(state.column, view.column)) move(state.row, state.column);
-      draw();
-      tell();
-    } else return;
+    const step = steps[event.key];
+    if (!step || event.ctrlKey || event.metaKey || event.altKey) return;
+    const clamp = (value) => Math.min(Math.max(value, 0), size - 1);
+    const started = state.row >= 0 && state.column >= 0;
+    choose(clamp(state.row + (started ? step[0] : 0)), clamp(state.column + (started ? step[1] : 0)));
     event.preventDefault();
   }
 
@@ -277,42 +174,8 @@ function explore(root, data) {
     const place = new DOMPoint(event.clientX, event.clientY).matrixTransform(cells.getScreenCTM().inverse());
     const inside = (value) => Math.min(Math.max(Math.floor(value), 0), size - 1);
     const row = inside(place.y), column = inside(place.x);
-    if (row === state.row && column === state.column) return;
-    Object.assign(state, { row, column });
-    for (const { svg, cells: own } of panels) {
-      cursor(own);
-      labels(svg, own);
-    }
-    tell();
+    if (row !== state.row || column !== state.column) choose(row, column);
   }
-
-  function play() {
-    const slider = find("epoch"), last = Number(slider.max);
-    find("play").textContent = "Stop";
-    state.frame = -1;
-    const next = () => {
-      if (state.frame >= last) return stop();
-      state.frame += 1;
-      slider.value = state.frame;
-      draw();
-    };
-    next();
-    timer = setInterval(next, 700);
-  }
-
-  function stop() {
-    clearInterval(timer);
-    timer = 0;
-    find("play").textContent = "Play";
-  }
-}
-
-function panel(figure) {
-  const svg = figure.querySelector("svg.heatmap"), cells = svg.querySelector("svg.cells");
-  const side = Number(cells.getAttribute("viewBox").split(" ")[2]);
-  const target = element("rect", { class: "target", x: 0, y: 0, width: side, height: side, "fill-opacity": 0 });
-  cells.prepend(target); // so that empty squares can be pointed at, too
-  return { figure, svg, cells, kind: figure.dataset.kind };
 }
 
 // A byte is 255 times the square root of a share; see `pack` in heatmap.py.
@@ -324,17 +187,12 @@ function unpacked(text) {
   return unpackedBefore.get(text);
 }
 
-function strength(share) {
-  return Math.round(STRENGTHS * Math.min(Math.max(share, 0), 1));
-}
-
 function share(value) {
-  if (value === 0) return "0%";
-  return `${(100 * value).toFixed(value < 0.02 ? 1 : 0)}%`;
+  return value === 0 ? "0%" : `${(100 * value).toFixed(value < 0.02 ? 1 : 0)}%`;
 }
 
-function element(name, attributes) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+function box(css, x, y, width, height) {
+  const made = document.createElementNS(SVG, "rect");
+  for (const [key, value] of Object.entries({ class: css, x, y, width, height })) made.setAttribute(key, value);
   return made;
 }

@@ -1,15 +1,17 @@
-"""The sections of a report: one file each, which registers a function that gives the section's HTML."""
+"""The sections of a report: a function that gives values, and a template of the same name that shows them."""
 
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from adaptive_labels.lab.analysis.suspects import Suspects
 from adaptive_labels.lab.report.charts import EPOCHS, Axis, Curve, line_chart
-from adaptive_labels.lab.report.figures import Figures
+from adaptive_labels.lab.report.figures import Chart, Figures
 from adaptive_labels.lab.report.group_data import GroupData
-from adaptive_labels.lab.report.page import framed
+
+Values = Mapping[str, Any] | None  # of a section's template; None where there is nothing to show
 
 
 @dataclass(frozen=True)
@@ -23,10 +25,6 @@ class Context:
     examples: bool  # whether inputs may be shown
     map_bytes: int  # what the epochs of the maps may take
 
-    def framed(self, name: str, drawing: str, note: str, title: str, level: int = 4) -> str:
-        """Keep a drawing under ``name``, and give it with its title above and its note below."""
-        return framed(self.figures.figure(name, drawing), note, title, level=level)
-
     def lines(
         self,
         name: str,
@@ -38,42 +36,47 @@ class Context:
         words: str,
         x: Axis = EPOCHS,
         skip: int = 0,
-    ) -> str:
-        """A framed line chart of the methods; ``words`` say to a screen reader what is shown."""
+    ) -> Chart:
+        """A line chart of the methods; ``words`` say to a screen reader what is shown."""
         shown = f"{words}, {self.data.group.title}"
-        return self.framed(name, line_chart(curves, shown, x, y, skip=skip, styles=self.data.styles), note, title)
+        drawing = line_chart(curves, shown, x, y, skip=skip, styles=self.data.styles)
+        return self.figures.chart(name, drawing, title, note)
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """A registered section."""
 
     order: int
     title: str
     link: str  # what the table of contents calls it
-    write: Callable[[Context], str]
+    values: Callable[[Context], Values]
+    template: str
 
 
-_SECTIONS: dict[int, Section] = {}
+_SECTIONS: dict[int, ReportSection] = {}
 
 
-def section(order: int, *, title: str, link: str) -> Callable[[Callable[[Context], str]], Callable[[Context], str]]:
-    """Register the function below as a section; it returns HTML, or an empty text where there is nothing to show.
+def section(
+    order: int, *, title: str = "", link: str = "", template: str | None = None
+) -> Callable[[Callable[[Context], Values]], Callable[[Context], Values]]:
+    """Register the function below as a section; it gives the values of ``templates/sections/FILE.html``.
 
     Sections stand in the order of their numbers. One without a title stands above the table of contents.
     """
 
-    def register(write: Callable[[Context], str]) -> Callable[[Context], str]:
+    def register(values: Callable[[Context], Values]) -> Callable[[Context], Values]:
         known = _SECTIONS.get(order)
-        if known is not None and known.write.__module__ != write.__module__:
+        if known is not None and known.values.__module__ != values.__module__:
             raise ValueError(f"order is {order}, which the section {known.link!r} has already.")
-        _SECTIONS[order] = Section(order, title, link, write)
-        return write
+        name = template or f"sections/{values.__module__.rpartition('.')[2]}.html"
+        _SECTIONS[order] = ReportSection(order, title, link, values, name)
+        return values
 
     return register
 
 
-def all_sections() -> list[Section]:
+def all_sections() -> list[ReportSection]:
     """Every section in its order; a new file in this folder is found by itself."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")

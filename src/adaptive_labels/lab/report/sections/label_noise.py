@@ -1,40 +1,33 @@
 """With injected label noise: how many of the wrong labels each method memorised."""
 
 from adaptive_labels.lab.analysis.format import percent_summary
-from adaptive_labels.lab.analysis.statistics import summarise
-from adaptive_labels.lab.report.page import paragraph
-from adaptive_labels.lab.report.sections import Context, section
+from adaptive_labels.lab.analysis.table import TableRow
+from adaptive_labels.lab.report.sections import Context, Values, section
 from adaptive_labels.lab.words import joined
+
+_FIGURES = ("train_memorised", "train_recovered", "test_top1")
 
 
 @section(70, title="What became of the wrong labels", link="wrong labels")
-def noise_section(context: Context) -> str:
-    """Memorised and recovered wrong labels, one row per method; empty for runs without injected noise."""
-    rows, wrong = [], 0.0
-    for method in context.data.methods:
-        noisy = [record for record in method.records if record.value("train", "wrong_labels")]
-        counted = [record for record in noisy if record.value("train", "memorised") is not None]
-        if counted:
-            wrong = max(wrong, *(record.value("train", "wrong_labels") or 0.0 for record in counted))
-            names = ("train_memorised", "train_recovered", "test_top1")
-            cells = [
-                percent_summary(summarise([one.figures[name] for one in counted if name in one.figures]))
-                for name in names
-            ]
-            rows.append([method.label, str(len(counted)), *cells])
+def noise_values(context: Context) -> Values:
+    """Memorised and recovered wrong labels, one row per method; nothing for runs without injected noise."""
+    rows = [row for row in context.data.rows if row.mean("train_wrong_labels") and "train_memorised" in row.figures]
     if not rows:
-        return ""
+        return None
+    wrong = max(row.mean("train_wrong_labels") or 0.0 for row in rows)
+    cells = [
+        [row.label, str(row.n), *(percent_summary(row.figures.get(figure)) for figure in _FIGURES)] for row in rows
+    ]
     headings = ["method", "n", "memorised %", "recovered %", "test top-1 %"]
     caption = (
         f"Of the {wrong:,.0f} training labels that were made wrong on purpose: the share that the trained network "
         "predicts as given (memorised: less is better), and as they truly are (recovered: more is better); mean ± std."
     )
-    table = context.figures.table("label-noise", headings, rows, caption)
-    least = min((row[2] for row in rows), key=_mean)
-    fewest = [row[0] for row in rows if _mean(row[2]) == _mean(least)]
-    share = least if len(fewest) == 1 else f"{_mean(least):.1f}"
-    return paragraph(f"{joined(fewest)} memorised the fewest of the wrong labels: {share}%.") + table
+    fewest = [row for row in rows if _memorised(row) == min(map(_memorised, rows))]
+    names = joined([row.label for row in fewest])
+    words = f"{names} memorised the fewest of the wrong labels: {_memorised(fewest[0]):.1f}%."
+    return {"sentence": words, "noise": context.figures.table("label-noise", headings, cells, caption)}
 
 
-def _mean(shown: str) -> float:
-    return float(shown.split()[0])
+def _memorised(row: TableRow) -> float:
+    return round(100 * (row.mean("train_memorised") or 0.0), 1)

@@ -2,43 +2,43 @@
 
 import json
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from adaptive_labels.lab.analysis.records import RunRecord, describe_settings, differing, flatten, group_by
-from adaptive_labels.lab.report.page import folded, html_table
-from adaptive_labels.lab.report.sections import Context, section
+from adaptive_labels.lab.report.figures import Table
+from adaptive_labels.lab.report.sections import Context, Values, section
 from adaptive_labels.lab.runs import RunError
 
 
 @section(90, title="How this was made", link="how it was made")
-def making_section(context: Context) -> str:
+def provenance_values(context: Context) -> Values:
     """Commands, environments, what differs between the methods, and what they share."""
     records = context.data.group.records
     settings = [{**record.settings, **record.options} for record in records]
     own = [key for key in differing(settings) if key != "method.name"]
     environments = [flatten(environment) for record in records if (environment := _environment(record)) is not None]
-    parts = [_methods(records, own), _environments(environments)]
-    shared = [item for item in sorted(settings[0].items()) if item[0] not in (*own, "method.name")]
-    rows = [[key, json.dumps(value, ensure_ascii=False)] for key, value in shared]
-    if rows:
-        table = html_table(["setting", "value"], rows, caption="Settings that all of these runs share.", words=(0, 1))
-        parts.append(folded("Shared settings", table))
-    commands = sorted({str(environment["command"]) for environment in environments if environment.get("command")})
-    if commands:
-        items = "".join(f"<li><code>{escape(command)}</code></li>" for command in commands)
-        parts.append(folded(f"Commands ({len(commands)})", f"<ul>{items}</ul>", opened=len(commands) <= 3))
-    return "".join(parts)
+    shared = [
+        [key, json.dumps(value, ensure_ascii=False)]
+        for key, value in sorted(settings[0].items())
+        if key not in (*own, "method.name")
+    ]
+    words = "Settings that all of these runs share."
+    return {
+        "methods": _methods(records, own),
+        "environment": _environments(environments),
+        "shared": Table(["setting", "value"], shared, words, words=(0, 1)) if shared else None,
+        "commands": sorted({str(one["command"]) for one in environments if one.get("command")}),
+    }
 
 
-def _methods(records: Sequence[RunRecord], differing: Sequence[str]) -> str:
+def _methods(records: Sequence[RunRecord], differing: Sequence[str]) -> Table:
     rows = []
     for label, members in group_by(records, lambda record: record.label).items():
         own = [key for key in differing if key in members[0].options]
         seeds = ", ".join(str(seed) for seed in sorted({record.seed for record in members}))
         rows.append([label, seeds, describe_settings(members[0].options, own) or "–"])
     caption = "The methods, their seeds and their own options."
-    return html_table(["method", "seeds", "options"], rows, caption=caption, words=(0, 1, 2))
+    return Table(["method", "seeds", "options"], rows, caption, words=(0, 1, 2))
 
 
 def _environment(record: RunRecord) -> dict[str, Any] | None:
@@ -48,15 +48,12 @@ def _environment(record: RunRecord) -> dict[str, Any] | None:
         return None
 
 
-def _environments(environments: Sequence[dict[str, Any]]) -> str:
-    if not environments:
-        return ""
+def _environments(environments: Sequence[dict[str, Any]]) -> Table | None:
     rows = []
     for key in dict.fromkeys(key for one in environments for key in one):
         values = sorted({str(one[key]) for one in environments if one.get(key) is not None})
         if values and key not in ("command", "date"):
             rows.append([key.removeprefix("versions."), "; ".join(values)])
-    dates = sorted(str(one["date"]) for one in environments if one.get("date"))
-    if dates:
+    if dates := sorted(str(one["date"]) for one in environments if one.get("date")):
         rows.append(["date", dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"])
-    return html_table(["environment", ""], rows, caption="Where the runs were made.", words=(0, 1))
+    return Table(["environment", ""], rows, "Where the runs were made.", words=(0, 1)) if rows else None

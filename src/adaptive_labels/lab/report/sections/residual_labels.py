@@ -6,17 +6,16 @@ from adaptive_labels.lab.analysis.format import percent
 from adaptive_labels.lab.analysis.residual_labels import consistency, row_entropy
 from adaptive_labels.lab.report.charts import Axis, Curve, over_runs, percent_axis
 from adaptive_labels.lab.report.group_data import Residuals
-from adaptive_labels.lab.report.page import columns, paragraph
-from adaptive_labels.lab.report.sections import Context, section
+from adaptive_labels.lab.report.sections import Context, Values, section
 
 
-@section(30, title="Residual labels over time", link="over time")
-def over_time_section(context: Context) -> str:
+@section(30, title="Residual labels over time", link="over time", template="sections/charts.html")
+def over_time_values(context: Context) -> Values:
     """Entropy of the rows, and consistency of the top confusions, for each method that learns residual labels."""
     learned = {method.label: method.residuals for method in context.data.methods if method.residuals is not None}
     learned = {label: residuals for label, residuals in learned.items() if len(residuals.runs[0].classes) > 2}
     if not learned:
-        return ""
+        return None
     entropy = {label: _entropy(residuals) for label, residuals in learned.items()}
     note = (
         "100% is an even spread over all other classes, as at the start; 0% is a single one. Mean over classes and "
@@ -28,7 +27,7 @@ def over_time_section(context: Context) -> str:
     for label, residuals in learned.items():
         if len(residuals.epochs) > 1:
             top_share[label], correlation[label], sentence = _consistency(label, residuals)
-            sentences.append(paragraph(sentence))
+            sentences.append(sentence)
     if top_share:
         note = "Percent of the classes whose most likely confusion is already that of the last epoch; mean over seeds."
         words, name = "Classes whose top confusion is that of the last epoch", "top-confusion-consistency"
@@ -37,7 +36,7 @@ def over_time_section(context: Context) -> str:
         note = "Mean over the classes of the rank correlation between a row and the same row at the last epoch."
         words, y = "Rank correlation of residual labels with the last epoch's", Axis("correlation")
         drawn.append(context.lines("row-correlation", "The whole rows", correlation, y, note, words=words))
-    return "".join(sentences) + columns(*drawn)
+    return {"sentences": sentences, "charts": drawn, "table_beside": None}
 
 
 def _entropy(residuals: Residuals) -> Curve:

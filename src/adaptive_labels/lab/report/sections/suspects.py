@@ -1,44 +1,34 @@
 """Labels that look wrong, as a gallery by class pair: a section of the report, and a page of its own."""
 
-import base64
-import binascii
 from collections import defaultdict
-from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
 
 from adaptive_labels.lab.analysis.suspects import Suspect, Suspects
-from adaptive_labels.lab.report.page import asset
-from adaptive_labels.lab.report.sections import Context, section
+from adaptive_labels.lab.report.page import asset, is_png, templates
+from adaptive_labels.lab.report.sections import Context, Values, section
 
 SHOWN = 400
 
 
 @section(80, title="Labels that look wrong", link="suspects")
-def suspects_section(context: Context) -> str:
+def suspects_values(context: Context) -> Values:
     """What `alr suspects` found in the data of these runs."""
-    return "".join(_render("gallery", found) for found in context.suspects) if context.examples else ""
+    galleries = [_render("gallery", found) for found in context.suspects if context.examples]
+    return {"galleries": galleries} if galleries else None
 
 
 def suspects_page(found: Suspects) -> str:
     """A whole page that loads nothing and runs nothing."""
-    return _render("page", found, style=asset("colours.css"))
+    return str(_render("page", found, Markup(asset("colours.css"))))
 
 
-def _render(macro: str, found: Suspects, **more: Any) -> str:
-    """A macro of the template; all texts of the data are escaped."""
-    template = Environment(autoescape=True, undefined=StrictUndefined).from_string(asset("suspects.html"))
-    first = [suspect for suspect in found.suspects[:SHOWN] if _is_picture(suspect.png)]
+def _render(macro: str, found: Suspects, *more: Markup) -> Markup:
+    """A macro of the template, with the first suspects by class pair."""
+    # A file of suspects may come from anywhere, so that its pictures are looked at.
+    first = [suspect for suspect in found.suspects[:SHOWN] if suspect.png is None or is_png(suspect.png)]
     pairs: dict[tuple[str, str], list[Suspect]] = defaultdict(list)
     for suspect in first:
         pairs[suspect.label, suspect.suggested].append(suspect)
     by_size = sorted(pairs.items(), key=lambda pair: -len(pair[1]))
-    return str(getattr(template.module, macro)(found, by_size, len(first), *more.values()))
-
-
-def _is_picture(png: str | None) -> bool:
-    """Whether this is a PNG in base64, or none at all: a file of suspects may come from anywhere."""
-    try:
-        return png is None or base64.b64decode(png, validate=True).startswith(b"\x89PNG")
-    except (binascii.Error, ValueError):
-        return False
+    return Markup(getattr(templates().get_template("suspects.html").module, macro)(found, by_size, len(first), *more))

@@ -7,16 +7,16 @@ import numpy as np
 
 from adaptive_labels.lab.analysis.records import is_number
 from adaptive_labels.lab.report.charts import EPOCHS, Axis, Curve, line_chart, over_runs, percent_axis, zoom_start
+from adaptive_labels.lab.report.figures import Chart
 from adaptive_labels.lab.report.group_data import MethodData
-from adaptive_labels.lab.report.page import columns
-from adaptive_labels.lab.report.sections import Context, section
+from adaptive_labels.lab.report.sections import Context, Values, section
 
 # The parts that are summed into the loss; the others are what weighs them.
 _PARTS = {"hard": "hard labels", "residual": "residual", "update": "update of S"}
 
 
-@section(40, title="How training went", link="training")
-def learning_section(context: Context) -> str:
+@section(40, title="How training went", link="training", template="sections/charts.html")
+def training_values(context: Context) -> Values:
     """Learning curves of all methods, then weight and loss parts of those that learn residual labels."""
     drawn = []
     if curves := _curves(context, "validation_accuracy"):
@@ -36,7 +36,8 @@ def learning_section(context: Context) -> str:
         note = f"The factor on the residual loss, mean over seeds. {' '.join(kinds)}"
         title = "Weight on the residual loss"
         drawn.append(context.lines("residual-weight", title, curves, Axis("weight", low=0.0), note, words=title))
-    return columns(*drawn, *(_loss_parts(context, method) for method in context.data.methods))
+    drawn += [chart for method in context.data.methods if (chart := _loss_parts(context, method)) is not None]
+    return {"sentences": [], "charts": drawn, "table_beside": None} if drawn else None
 
 
 def _weight(method: MethodData) -> str:
@@ -54,18 +55,18 @@ def _weight(method: MethodData) -> str:
     return f"{method.label}: a constant, {kind}."
 
 
-def _loss_parts(context: Context, method: MethodData) -> str:
+def _loss_parts(context: Context, method: MethodData) -> Chart | None:
     found = {words: _curve(method, "parts", part) for part, words in _PARTS.items()}
     curves = {words: curve for words, curve in found.items() if curve is not None}
     if len(curves) < 2:
-        return ""
+        return None
     title = f"Parts of the loss of {method.label}"
     note = (
         "Cross entropies in nats, each before its weight: of the hard labels, of the residual labels for the network, "
         "and of the network's predictions for the residual labels."
     )
-    chart = line_chart(curves, title, EPOCHS, Axis("loss", low=0.0))
-    return context.framed(f"loss-parts-{method.label}", chart, note, title)
+    drawing = line_chart(curves, title, EPOCHS, Axis("loss", low=0.0))
+    return context.figures.chart(f"loss-parts-{method.label}", drawing, title, note)
 
 
 def _curves(context: Context, *keys: str) -> dict[str, Curve]:
