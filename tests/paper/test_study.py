@@ -275,6 +275,8 @@ def test_every_committed_page_is_what_the_records_give() -> None:
     assert set(pages) == {path.name for path in (EVIDENCE / "tables").iterdir()}
     for name, page in pages.items():
         assert (EVIDENCE / "tables" / name).read_text(encoding="utf-8") == page, name
+    lines = [line.replace("](", "](../evidence/tables/") for line in pages["README.md"].splitlines()[4:18]]
+    assert "\n".join(lines) in (ROOT / "docs" / "reproduce.md").read_text(encoding="utf-8")
 
 
 README_ROWS = {  # how a row of the README's table begins, and its task

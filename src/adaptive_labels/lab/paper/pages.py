@@ -25,7 +25,7 @@ def make_pages(studies: Path, results: Path) -> dict[str, str]:
         records = read_records(results, study)
         if accuracies_of(study, records):
             pages[f"{study.name}.md"] = study_page(study, records)
-            index.append([f"[{study.title}]({study.name}.md)", _first_sentence(study.conclusion or study.question)])
+            index.append([f"[{study.title}]({study.name}.md)", _answer(study.conclusion)])
             if (drawing := draw_study(study, records)) is not None:
                 pages[f"{study.name}.svg"] = drawing
     reproduced, matrix = _reproduced(results)
@@ -48,7 +48,8 @@ def _reproduced(results: Path) -> tuple[dict[str, str], str]:
     for one in all_reproductions():
         records = read_records(results, one.study)
         columns = compare_with_paper(one, records)
-        begun = [column for column in columns if column.begun and "@" not in column.task]
+        begun = [column for column in columns if column.begun]
+        elsewhere = sum("@" in column.task for column in begun)
         name = f"reproduce-{one.study.name}.md"
         seeds = sorted({len(row.runs) for column in begun for row in column.rows if row.runs})
         cells = [row for column in begun for row in column.rows if row.name in column.printed]
@@ -56,7 +57,7 @@ def _reproduced(results: Path) -> tuple[dict[str, str], str]:
             [
                 f"[{one.table.name}]({name})" if records else one.table.name,
                 one.scale,
-                f"{len(begun)} of {len(one.study.tasks)}",
+                f"{len(begun)} of {len(one.study.tasks)}{', on other data' if elsewhere else ''}",
                 f"{sum(bool(row.runs) for row in cells)} of {sum(len(one.rows(task)) for task in one.study.tasks)}",
                 f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else "".join(map(str, seeds)),
             ]
@@ -73,5 +74,6 @@ def _reproduced(results: Path) -> tuple[dict[str, str], str]:
     return pages, "\n".join(tables.markdown(head, lines, left=None))
 
 
-def _first_sentence(text: str) -> str:
-    return text.strip().split(". ")[0].rstrip(".").replace("\n", " ") + "."
+def _answer(conclusion: str) -> str:
+    """The conclusion's first sentence, which stands in bold."""
+    return conclusion.partition("**")[2].partition("**")[0] or "–"
