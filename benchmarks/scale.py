@@ -44,7 +44,7 @@ def examples() -> None:
     """An image of ImageNet's size from its file to a gradient, and a checkpoint of the network."""
     from PIL import Image
 
-    from adaptive_labels.lab.data.pixels import open_rgb, random_view
+    from adaptive_labels.lab.data.pixels import read_random_view
 
     draw = np.random.default_rng(0)
     smooth = Image.fromarray(draw.integers(0, 255, (24, 32, 3), dtype=np.uint8)).resize((500, 375), Image.BICUBIC)
@@ -52,7 +52,7 @@ def examples() -> None:
     file = io.BytesIO()
     Image.fromarray(noisy).save(file, "JPEG", quality=90)
     data = file.getvalue()
-    view = milliseconds(lambda: [random_view(open_rgb(data), 224, np.random.default_rng(i)) for i in range(20)]) / 20
+    view = milliseconds(lambda: [read_random_view(data, 224, np.random.default_rng(i)) for i in range(20)]) / 20
     print(f"a JPEG of 500 x 375, {len(data) / 1000:.0f} kB, to a view of 224 x 224: {view:.2f} ms")
     network, criterion = create_model("resnet50", 1000), create_loss("alr-s", 1000)
     batch, labels = torch.randn(8, 3, 224, 224), torch.randint(1000, (8,))

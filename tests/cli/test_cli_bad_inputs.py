@@ -30,7 +30,7 @@ RAISED = "the environment variable {} raises this limit"
 ROWS = [("bread and soup", "food"), ("a song", "music"), ("the match", "sport")] * 4
 TABLES = (".csv", ".tsv", ".jsonl", ".ndjson", ".label", ".parquet")
 PACKED = tuple(f"{suffix}.gz" for suffix in TABLES[:-1])
-IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
+IMAGES = (".png", ".jpg", ".webp", ".bmp", ".gif", ".tif")
 
 
 def table(suffix: str, rows=ROWS, names=("text", "label")) -> bytes:
@@ -54,7 +54,7 @@ def table(suffix: str, rows=ROWS, names=("text", "label")) -> bytes:
 def picture(suffix: str) -> bytes:
     """A whole image of a kind."""
     file = io.BytesIO()
-    kind = {"jpg": "jpeg"}.get(suffix[1:], suffix[1:])
+    kind = {"jpg": "jpeg", "tif": "tiff"}.get(suffix[1:], suffix[1:])
     Image.effect_noise((24, 16), 90).convert("RGB").save(file, kind)
     return file.getvalue()
 

@@ -47,7 +47,7 @@ def test_many_texts(monkeypatch):
 
 @pytest.mark.parametrize(("channels", "model"), [(3, "efficientnet-lite0"), (1, None)])
 def test_images(channels, model):
-    images = of(torch.zeros(4, channels, 80, 80, dtype=torch.uint8), "image")
+    images = of(torch.zeros(4, channels, 120, 120, dtype=torch.uint8), "image")
     assert defaults.default_model(images) == model
     assert defaults.has_needless_pixels(images) == (model is None)
 

@@ -60,7 +60,7 @@ def read_image(data: bytes) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            decode_files([path])
+            decode_files([path], (8, 8))
     except UserError:
         pass
 

@@ -30,6 +30,7 @@ from adaptive_labels.lab.data.encoders.embeddings import (
 from adaptive_labels.lab.data.encoders.text import length_notes as length_notes
 from adaptive_labels.lab.data.frames import TABLE_SUFFIXES
 from adaptive_labels.lab.data.noise import inject_noise as inject_noise
+from adaptive_labels.lab.data.pixels import is_image
 from adaptive_labels.lab.data.rows import TableRows as TableRows
 from adaptive_labels.lab.data.sources import (
     DATASETS as DATASETS,
@@ -37,7 +38,6 @@ from adaptive_labels.lab.data.sources import (
     register_dataset as register_dataset,
     register_reader as register_reader,
 )
-from adaptive_labels.lab.data.sources.images import is_image
 from adaptive_labels.lab.data.splits import RawDataset, assemble, without_rare_classes
 from adaptive_labels.lab.data.stored_texts import StoredTexts as StoredTexts
 from adaptive_labels.lab.files import expanded, refuse_special
@@ -112,8 +112,8 @@ def _read(name_or_path: str, data_dir: Path | None, options: dict[str, Any]) -> 
             raise DataError(_why_unreadable(given))
         what, read = f"The {reader.what} {given}", reader.read
     known = inspect.signature(read).parameters
-    for name in ("text_column", "label_column", "image_size"):
-        if name not in known and options[name] is not None:
+    for name in options:
+        if name not in known and name != "largest_size" and options[name] not in (None, False):
             raise DataError(f"{what} takes no {name} (given: {options[name]!r}).")
     return read(given, **{name: value for name, value in options.items() if name in known})
 

@@ -156,16 +156,3 @@ def _add_array(digest: "hashlib._Hash", array: np.ndarray) -> None:
     little_endian = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     digest.update(f"{little_endian.dtype.str}{little_endian.shape}".encode())
     digest.update(little_endian.data)
-
-
-def find_splits(folder: Path, names: Mapping[Path, str]) -> dict[SplitName, Path]:
-    """Which of some paths in a folder is which split, by their names (without suffix, in lower case)."""
-    splits: dict[SplitName, Path] = {}
-    for split, spellings in SPLIT_SPELLINGS.items():
-        found = [path for path, name in names.items() if name in spellings]
-        if len(found) > 1:
-            shown = ", ".join(path.name for path in found)
-            raise DataError(f"{folder} has more than one {split} split ({shown}); keep one of them.")
-        if found:
-            splits[split] = found[0]
-    return splits

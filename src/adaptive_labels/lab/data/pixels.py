@@ -1,8 +1,10 @@
-"""One image file to RGB pixels of one size: every mode Pillow opens, upright, on white, with the aspect kept."""
+"""One image file to RGB pixels of one size: whatever Pillow decodes, upright, on white, with the aspect kept."""
 
+import functools
 import io
 import math
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -10,21 +12,43 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from adaptive_labels.lab import limits
 from adaptive_labels.lab.words import first_line
 
+# PostScript is a program; of the others Pillow knows the name, but has no decoder.
+_NOT_READ = {"EPS", "MPEG", "WMF", "BUFR", "GRIB", "HDF5"}
 _AREAS, _ASPECTS, _TRIES = (0.08, 1.0), (3 / 4, 4 / 3), 10
 
 
-def open_rgb(content: bytes, at_least: int | None = None) -> Image.Image:
+@functools.cache
+def _formats() -> tuple[str, ...]:
+    Image.init()
+    return tuple(name for name in Image.OPEN if name not in _NOT_READ)
+
+
+@functools.cache
+def _suffixes() -> frozenset[str]:
+    formats = _formats()
+    return frozenset(suffix for suffix, name in Image.registered_extensions().items() if name in formats)
+
+
+def is_image(path: Path | str) -> bool:
+    """Whether a file's name says that it is an image which Pillow decodes.
+
+    >>> is_image("a.TIFF"), is_image("a.eps"), is_image("a.txt")
+    (True, False, False)
+    """
+    return Path(path).suffix.lower() in _suffixes()
+
+
+def open_rgb(content: bytes, at_least: int) -> Image.Image:
     """One image file's content as an RGB image: the first frame, upright, on white.
 
-    With `at_least` a JPEG may be decoded at a fraction of its size, much faster, that is still so wide and high.
+    A JPEG may be decoded at a fraction of its size, much faster, that is still ``at_least`` so wide and high.
     """
     most = limits.value(limits.PIXELS)
     if most > limits.PIXELS.default and Image.MAX_IMAGE_PIXELS is not None:
         Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, most)  # Pillow's own limit stands unless ours is raised
-    with Image.open(io.BytesIO(content)) as image:
+    with Image.open(io.BytesIO(content), formats=_formats()) as image:
         limits.check(limits.PIXELS, image.width * image.height, "it")
-        if at_least is not None:
-            image.draft(None, (at_least, at_least))
+        image.draft(None, (at_least, at_least))
         image.load()  # first, so that pixels that cannot be read are not taken for broken metadata
         with suppress(Exception):  # broken metadata says nothing about the pixels
             ImageOps.exif_transpose(image, in_place=True)
@@ -38,39 +62,30 @@ def open_rgb(content: bytes, at_least: int | None = None) -> Image.Image:
         return image.convert("RGB")
 
 
-def decode_image(content: bytes, size: tuple[int, int]) -> np.ndarray:
-    """The middle of one image file, in the aspect of `size` = (W, H) and resized to it, as uint8 (H, W, 3)."""
-    rgb = open_rgb(content, at_least=4 * max(size))  # at 4 times the target the result hardly differs
-    if rgb.size != size:
-        rgb = ImageOps.fit(rgb, size, method=Image.Resampling.LANCZOS)
-    return np.asarray(rgb)
+def read_middle(content: bytes, size: tuple[int, int], zoom: float = 1.0) -> np.ndarray:
+    """The middle of one image file, in the aspect of ``size`` = (W, H) and resized to it, as uint8 (H, W, 3).
 
-
-def resize_for(size: int) -> int:
-    """The length of an image's shorter side before its middle is cut out: 256 for 224, and in that proportion.
-
-    >>> resize_for(224), resize_for(64)
-    (256, 73)
+    With ``zoom`` = 1 it is as large as the image allows; with z each side is 1/z of that.
     """
-    return round(size * 256 / 224)
+    image = open_rgb(content, at_least=round(4 * max(size) * zoom))  # at 4 times the target the result hardly differs
+    if image.size == size and zoom == 1:
+        return np.asarray(image)
+    scale = min(image.width / size[0], image.height / size[1]) / zoom
+    width, height = size[0] * scale, size[1] * scale
+    left, upper = (image.width - width) / 2, (image.height - height) / 2
+    box = (left, upper, left + width, upper + height)
+    return np.asarray(image.resize(size, Image.Resampling.BILINEAR, box=box))
 
 
-def resize_and_cut(image: Image.Image, size: int, resize: int) -> Image.Image:
-    """The middle `size` × `size` pixels of an image, once its shorter side is brought to `resize` pixels."""
-    side = min(image.size) * size / resize  # of the part of the image that ends in the middle, resized in one step
-    left, upper = (image.width - side) / 2, (image.height - side) / 2
-    box = (left, upper, left + side, upper + side)
-    return image.resize((size, size), Image.Resampling.BILINEAR, box=box)
-
-
-def random_view(image: Image.Image, size: int, draw: np.random.Generator) -> Image.Image:
-    """A random part of an image, between 8% and all of it, in `size` × `size` pixels, mirrored half of the time.
+def read_random_view(content: bytes, size: int, draw: np.random.Generator) -> np.ndarray:
+    """A random part of an image file, 8% to all of it, as uint8 (size, size, 3), mirrored half of the time.
 
     Szegedy et al., "Going Deeper with Convolutions", 2015, section 6; the usual training view on ImageNet.
     """
+    image = open_rgb(content, at_least=4 * size)  # the smallest part is then still larger than the view
     box = _random_box(image.width, image.height, draw)
     view = image.resize((size, size), Image.Resampling.BILINEAR, box=box)
-    return view.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if draw.random() < 0.5 else view
+    return np.asarray(view.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if draw.random() < 0.5 else view)
 
 
 def _random_box(width: int, height: int, draw: np.random.Generator) -> tuple[int, int, int, int]:
@@ -87,6 +102,16 @@ def _random_box(width: int, height: int, draw: np.random.Generator) -> tuple[int
         down = min(height, max(1, round(width / _ASPECTS[0])))
         left, upper = (width - across) // 2, (height - down) // 2
     return left, upper, left + across, upper + down
+
+
+def size_of(file: io.BufferedReader, turned_up_to: int) -> tuple[int, int]:
+    """Width and height of an image, from its header; of one up to so many pixels when it is upright."""
+    with Image.open(file, formats=_formats()) as image:
+        # Pillow decodes a whole PNG to find its EXIF data, so they are read only where they can matter.
+        if image.width != image.height and max(image.size) <= turned_up_to:
+            orientation = image.getexif().get(0x0112, 1)  # 5 to 8 swap width and height
+            return image.size[::-1] if orientation in (5, 6, 7, 8) else image.size
+        return image.size
 
 
 def why_unreadable(error: Exception) -> str:

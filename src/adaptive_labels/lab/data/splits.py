@@ -34,7 +34,6 @@ class RawDataset:
     notes: Sequence[str] = ()
     digests: Mapping[SplitName, np.ndarray] = field(default_factory=dict)  # unless they are those of texts or pixels
     validation_fraction: float = VALIDATION_FRACTION  # the share of train that becomes validation if there is none
-    resized: bool = False  # images, to a size that was chosen or asked for
     text_columns: Sequence[str] = ()  # the names of a table's columns that texts were read from
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from adaptive_labels.lab.data import Dataset, ImageFiles, StoredTexts
 from adaptive_labels.lab.data.encoders.image_embeddings import LARGE
-from adaptive_labels.lab.data.sources.images import LARGEST_NATIVE_SIZE
+from adaptive_labels.lab.data.sources.images import KEPT_SIZE
 from adaptive_labels.lab.data.stored_texts import text_lengths
 from adaptive_labels.lab.models.features import ENCODER_LR, HEAD_EPOCHS
 from adaptive_labels.lab.models.pretrained import efficientnet_lite, minilm
@@ -52,7 +52,7 @@ def largest_size(model: str | None, options: Mapping[str, Any]) -> int | None:
 def has_needless_pixels(dataset: Dataset) -> bool:
     """Whether images were read large for a pretrained encoder, but the default network for them is another one."""
     images = dataset.train.inputs
-    large = isinstance(images, Tensor) and min(images.shape[2:]) > LARGEST_NATIVE_SIZE
+    large = isinstance(images, Tensor) and min(images.shape[2:]) > KEPT_SIZE
     return large and default_model(dataset) is None
 
 
@@ -66,7 +66,7 @@ def default_model(dataset: Dataset) -> str | None:
         return None
     if dataset.kind == "image":
         images = dataset.train.inputs
-        colour = isinstance(images, Tensor) and images.shape[1] == 3
+        colour = images.shape[1] == 3 if isinstance(images, Tensor) else dataset.name != "imagenet"
         return "efficientnet-lite0" if colour and is_offered(efficientnet_lite.PACKAGE) else None
     return "minilm" if is_offered(minilm.PACKAGE, "tokenizers") and _suits_sentences(dataset) else None
 

@@ -13,8 +13,7 @@ from adaptive_labels.lab.data import TableRows
 from adaptive_labels.lab.data.encoders.columns import ColumnEncoder
 from adaptive_labels.lab.data.encoders.images import ImageEncoder
 from adaptive_labels.lab.data.frames import is_table
-from adaptive_labels.lab.data.pixels import decode_image, open_rgb, resize_and_cut, why_unreadable
-from adaptive_labels.lab.data.sources.images import is_image
+from adaptive_labels.lab.data.pixels import is_image, read_middle, why_unreadable
 from adaptive_labels.lab.data.sources.tables import read_rows, read_texts
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.teachers import finished_run
@@ -91,17 +90,13 @@ class Predictor:
 
     def _read_images(self, inputs: Sequence[str]) -> tuple[list[str], Tensor]:
         assert isinstance(self.encoder, ImageEncoder)
-        (height, width), resize = self.encoder.size, self.encoder.resize
+        height, width = self.encoder.size
         decoded = []
         for given in inputs:
             if not _is_file(given):
                 raise RunError(f"{given} is no file; this run classifies image files")
             try:
-                content = read_bytes(given)
-                if resize is not None:
-                    pixels = np.asarray(resize_and_cut(open_rgb(content), width, resize))  # (H, W, 3)
-                else:
-                    pixels = decode_image(content, (width, height))  # (H, W, 3)
+                pixels = read_middle(read_bytes(given), (width, height), self.encoder.zoom)  # (H, W, 3)
             except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
                 raise RunError(f"the image {given} cannot be read ({why_unreadable(error)})") from error
             decoded.append(torch.from_numpy(pixels.copy()).permute(2, 0, 1))

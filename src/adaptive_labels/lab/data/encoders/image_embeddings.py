@@ -19,8 +19,7 @@ from adaptive_labels.errors import check_positive
 from adaptive_labels.lab.data.dataset import ImageFiles
 from adaptive_labels.lab.data.encoders import register_encoder
 from adaptive_labels.lab.data.encoders.embeddings import Batches, Pretrained, Vectors, embed_once
-from adaptive_labels.lab.data.encoders.images import EncodedFiles, ImageEncoder, ImageTensors
-from adaptive_labels.lab.data.pixels import resize_for
+from adaptive_labels.lab.data.encoders.images import ZOOM, EncodedFiles, ImageEncoder, ImageTensors
 from adaptive_labels.lab.data.splits import content_digest
 from adaptive_labels.lab.models.pretrained import efficientnet_lite, hub
 from adaptive_labels.lab.models.pretrained.backbones import ImageBackbone
@@ -67,7 +66,7 @@ class ImageEmbeddings(Pretrained[ImageBackbone], ImageEncoder):
         if found.only not in (None, size):
             raise ValueError(f"input_size is {size}; this network reads {found.only} only")
         seen = (size, size) if files else (shape[1], shape[2])
-        return cls(found.mean, found.std, seen, shape[0], resize_for(size) if files else None, size, **its)
+        return cls(found.mean, found.std, seen, shape[0], ZOOM if files else 1.0, size, **its)
 
     def cache_key(self) -> dict[str, Any]:
         """All that features depend on beside the images, as plain data."""

@@ -11,17 +11,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from adaptive_labels.lab.data.dataset import DataError, Examples, ImageFiles
 from adaptive_labels.lab.data.encoders import Encoder, register_encoder
-from adaptive_labels.lab.data.pixels import open_rgb, random_view, resize_and_cut, resize_for, why_unreadable
+from adaptive_labels.lab.data.pixels import read_middle, read_random_view, why_unreadable
 from adaptive_labels.lab.files import read_bytes
 from adaptive_labels.lab.machine import usable_cores
 from adaptive_labels.lab.models.pretrained.backbones import IMAGENET_MEAN, IMAGENET_STD
 
+ZOOM = 256 / 224  # the shorter side is brought to 256 pixels before 224 are cut out, and in that proportion
 WORKERS = "ALR_DATA_WORKERS"
 """The environment variable with the number of processes that read images; one per core if it is not set, 0 for none."""
 
@@ -36,8 +36,7 @@ class ImageEncoder(Encoder):
         std: a number for each channel.
         size: height and width.
         channels: 1 for grey, 3 for colour.
-        resize: for images that stay files, the length that their shorter side is brought to before the middle is cut
-            out; None for images that come in their size.
+        zoom: images that stay files are seen so much larger than they would fit, and their middle is cut out.
 
     >>> images = torch.tensor([[[[0, 255]]]], dtype=torch.uint8)
     >>> encoder = ImageEncoder.fit(images)
@@ -51,7 +50,7 @@ class ImageEncoder(Encoder):
     std: tuple[float, ...]
     size: tuple[int, int]
     channels: int
-    resize: int | None = None
+    zoom: float = 1.0
 
     def __post_init__(self) -> None:
         for name in ("mean", "std", "size"):  # JSON and TOML have lists only
@@ -64,7 +63,7 @@ class ImageEncoder(Encoder):
         Images that stay files are not read for it: the mean and standard deviation are those of ImageNet.
         """
         if isinstance(inputs, ImageFiles):
-            return cls(IMAGENET_MEAN, IMAGENET_STD, (inputs.size, inputs.size), 3, resize_for(inputs.size))
+            return cls(IMAGENET_MEAN, IMAGENET_STD, (inputs.size, inputs.size), 3, ZOOM)
         if inputs.ndim != 4 or inputs.dtype != torch.uint8 or inputs.numel() == 0:
             raise _refused(inputs, "(N, C, H, W), not empty, of type torch.uint8")
         examples, channels, height, width = inputs.shape
@@ -164,15 +163,14 @@ class _Views(Dataset[Tensor | str]):
     seed: int | None
 
     def __getitem__(self, index: int) -> Tensor | str:
-        path, size, resize = self.files.path(index), self.encoder.size[0], self.encoder.resize
-        assert resize is not None
+        path, encoder = self.files.path(index), self.encoder
         try:
-            image = open_rgb(read_bytes(path))
+            content = read_bytes(path)
+            if self.seed is None:
+                return _tensor(read_middle(content, encoder.size, encoder.zoom))
+            return _tensor(read_random_view(content, encoder.size[0], np.random.default_rng([self.seed, index])))
         except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
             return f"The image {path} cannot be read ({why_unreadable(error)})."
-        if self.seed is None:
-            return _tensor(resize_and_cut(image, size, resize))
-        return _tensor(random_view(image, size, np.random.default_rng([self.seed, index])))
 
 
 def _stacked(images: list[Tensor | str]) -> Tensor | str:
@@ -180,8 +178,8 @@ def _stacked(images: list[Tensor | str]) -> Tensor | str:
     return unreadable or torch.stack(images)  # type: ignore[arg-type]
 
 
-def _tensor(image: Image.Image) -> Tensor:
-    return torch.from_numpy(np.array(image).transpose(2, 0, 1))
+def _tensor(pixels: np.ndarray) -> Tensor:
+    return torch.from_numpy(pixels.transpose(2, 0, 1).copy())
 
 
 def worker_count() -> int:
@@ -199,4 +197,4 @@ def image_at(examples: Examples, index: int, size: int = 64) -> Tensor:
     if isinstance(examples.inputs, Tensor):
         return examples.inputs[index]
     assert isinstance(examples.inputs, ImageFiles)
-    return _tensor(resize_and_cut(open_rgb(read_bytes(examples.inputs.path(index))), size, size))
+    return _tensor(read_middle(read_bytes(examples.inputs.path(index)), (size, size)))

@@ -1,19 +1,16 @@
 """`imagenet`: photographs of 1,000 kinds of things (Russakovsky et al. 2015), from the usual folders train/, val/."""
 
-import os
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import torch
-
-from adaptive_labels.lab.data.dataset import DataError, Examples, ImageFiles, SplitName
+from adaptive_labels.lab.data.dataset import DataError, SplitName
 from adaptive_labels.lab.data.downloads import place_of
-from adaptive_labels.lab.data.pixels import resize_for
+from adaptive_labels.lab.data.pixels import is_image
 from adaptive_labels.lab.data.sources import register_dataset
-from adaptive_labels.lab.data.sources.images import is_image
-from adaptive_labels.lab.data.splits import RawDataset, content_digests
+from adaptive_labels.lab.data.sources.images import ImageFile, files_in, images_of, stream, subfolders
+from adaptive_labels.lab.data.splits import RawDataset
 from adaptive_labels.lab.files import parse_json, read_text
 
 SIZE = 224
@@ -26,27 +23,21 @@ _MAPPING, _INDEX = "LOC_synset_mapping.txt", "imagenet_class_index.json"
 def read_imagenet(data_dir: Path | None = None, *, image_size: int | None = None) -> RawDataset:
     """List the images; they stay files. val/ is the test split, validation is held out from train by a seeded split.
 
-    The classes are in the order of their synset ids, as everywhere. Splits and fingerprint go by the names and sizes of
-    the files, since reading 1.3 million of them would take longer than it is worth.
+    The classes are in the order of their synset ids, as everywhere.
     """
     root, where = place_of(data_dir)
     folder = _find(root, where)
-    synsets = _folders(folder / "train")
+    synsets = [path.name for path in subfolders(folder / "train")]
     if len(synsets) < 2:
         raise DataError(f"{folder / 'train'} has {len(synsets)} class folders; a classifier needs at least two.")
-    size = image_size or SIZE
-    splits: dict[SplitName, Examples] = {
-        "train": _examples(folder / "train", synsets, size),
-        "test": _examples(folder / "val", synsets, size),
+    splits: dict[SplitName, list[ImageFile]] = {
+        "train": _files(folder, "train", synsets),
+        "test": _files(folder, "val", synsets),
     }
-    digests = {split: content_digests(map(os.fsencode, examples.sources or ())) for split, examples in splits.items()}
     classes, source = _class_names(folder, root, synsets)
-    notes = [
-        "val/ is the test split, as the field has it. Class names are " + source,
-        f"Images stay files: training sees random parts of them, testing the middle {size}×{size} pixels of the "
-        f"image with its shorter side at {resize_for(size)}.",
-    ]
-    return RawDataset("imagenet", "image", classes, splits, notes, digests, VALIDATION_FRACTION)
+    notes = ["val/ is the test split, as the field has it. Class names are " + source]
+    raw = stream(folder, "imagenet", classes, splits, image_size or SIZE, notes, labels=synsets)
+    return replace(raw, validation_fraction=VALIDATION_FRACTION)
 
 
 def _find(root: Path, where: str) -> Path:
@@ -59,37 +50,22 @@ def _find(root: Path, where: str) -> Path:
     )
 
 
-def _examples(folder: Path, synsets: Sequence[str], size: int) -> Examples:
-    names: list[str] = []
-    sizes: list[int] = []
-    counts: list[int] = []
+def _files(folder: Path, split: str, synsets: Sequence[str]) -> list[ImageFile]:
+    files: list[ImageFile] = []
     for synset in synsets:
-        if not (folder / synset).is_dir():
-            hint = "; its images must be sorted into a folder for each synset first" if _images(folder) else ""
-            raise DataError(f"{folder} has no folder {synset}/, which train/ has{hint}.")
-        images = _images(folder / synset)
+        inside = folder / split / synset
+        if not inside.is_dir():
+            loose = any(map(is_image, (folder / split).iterdir()))
+            hint = "; its images must be sorted into a folder for each synset first" if loose else ""
+            raise DataError(f"{folder / split} has no folder {synset}/, which train/ has{hint}.")
+        images = images_of(folder, inside, list(files_in(inside)))
         if not images:
-            raise DataError(f"{folder / synset} has no images in it.")
-        names += [f"{synset}/{name}" for name, _ in images]
-        sizes += [length for _, length in images]
-        counts.append(len(images))
-    unknown = sorted(set(_folders(folder)) - set(synsets))
+            raise DataError(f"{inside} has no images in it.")
+        files += images
+    unknown = {path.name for path in subfolders(folder / split)} - set(synsets)
     if unknown:
-        raise DataError(f"{folder} has a folder {unknown[0]}/, which train/ has not.")
-    files = ImageFiles(folder, np.array(list(map(os.fsencode, names))), np.array(sizes, dtype=np.int64), size)
-    sources = [f"{folder.name}/{name}" for name in names]
-    return Examples(files, torch.arange(len(synsets)).repeat_interleave(torch.tensor(counts)), sources=sources)
-
-
-def _folders(folder: Path) -> list[str]:
-    with os.scandir(folder) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
-
-
-def _images(folder: Path) -> list[tuple[str, int]]:
-    """The images in a folder: name and size of each, by name."""
-    with os.scandir(folder) as entries:
-        return sorted((entry.name, entry.stat().st_size) for entry in entries if is_image(Path(entry.name)))
+        raise DataError(f"{folder / split} has a folder {min(unknown)}/, which train/ has not.")
+    return files
 
 
 def _class_names(folder: Path, root: Path, synsets: Sequence[str]) -> tuple[list[str], str]:

@@ -1,58 +1,48 @@
-"""A user's own images: a folder with one folder of images per class, with or without split folders, to a data set."""
+"""A user's own images: a folder with one folder of images per class, with or without split folders.
+
+Those that fit into memory are decoded once; more stay files, and are read when they are needed.
+"""
 
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from PIL import Image
 
-from adaptive_labels.lab.data.dataset import DataError, Examples, SplitName, find_splits
-from adaptive_labels.lab.data.pixels import decode_image, why_unreadable
+from adaptive_labels.lab.data.dataset import SPLIT_SPELLINGS, DataError, Examples, ImageFiles, SplitName
+from adaptive_labels.lab.data.pixels import is_image, read_middle, size_of, why_unreadable
 from adaptive_labels.lab.data.sources import register_reader
 from adaptive_labels.lab.data.split_files import tables_of
-from adaptive_labels.lab.data.splits import RawDataset, content_digest, digest_array
+from adaptive_labels.lab.data.splits import RawDataset, content_digest, content_digests, digest_array
 from adaptive_labels.lab.files import open_regular, read_bytes
 from adaptive_labels.lab.machine import usable_cores
 from adaptive_labels.lab.words import counted, few, listed
 
-IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
-LARGEST_NATIVE_SIZE = 64
-DEFAULT_SIZE = 32
-_ORIENTATION = 0x0112  # the EXIF tag; 5 to 8 swap width and height
+KEPT_SIZE = 96  # images that all have one size, up to so many pixels, keep it
+USUAL_SIZE = 64  # others get the size of most of them, up to this, or for a pretrained network up to `largest_size`
+MOST_BYTES = 2e9  # of decoded images in memory
 _CHUNK = 64
 _SMALL_AREA = 128 * 128
-_MOST_BYTES = 2e9  # of all images in memory, where their size is chosen for a network that reads large ones
 
 
-@dataclass(frozen=True)
-class Pixels:
-    """Decoded images."""
+class ImageFile(NamedTuple):
+    """One file of a class."""
 
-    array: np.ndarray  # uint8 (N, C, H, W)
-    digests: list[bytes]  # of the files
-    readable: list[int]  # which of the files they are
-    note: str
-    resized: bool  # unless they all had this size, and it is small
-
-
-def is_image(path: Path) -> bool:
-    """Whether the file's name says that it is an image this module reads."""
-    return path.suffix.lower() in IMAGE_SUFFIXES
+    name: str  # the path below the data's folder
+    size: int  # in bytes
+    label: str
 
 
 def _can_read(path: Path) -> bool:
     """Whether a folder is to be read as images; two or more class folders of images win over tables beside them."""
     if path.is_file():
         return False
-    subfolders = _subfolders(path)
-    train = _find_splits(path, subfolders).get("train")
-    folders = _subfolders(train) if train is not None else subfolders
-    classes = sum(any(map(is_image, _walk(folder))) for folder in folders)
+    train = _find_splits(path).get("train", path)
+    classes = sum(any(is_image(name) for name, _ in files_in(folder)) for folder in subfolders(train))
     return classes >= 2 or (classes == 1 and not tables_of(path))
 
 
@@ -62,58 +52,104 @@ def read_images(
 ) -> RawDataset:
     """Read a folder of images by class, or train/, val/ and test/ folders of such."""
     splits, notes = _find_images(folder)
-    classes = sorted({name for _, name in splits["train"]}, key=lambda name: (name.casefold(), name))
+    classes = sorted({file.label for file in splits["train"]})
     for split, files in splits.items():
-        unseen = Counter(name for _, name in files if name not in classes)
-        for name, count in unseen.items():
+        for name, count in Counter(file.label for file in files if file.label not in classes).items():
             raise DataError(
                 f"The class {name!r} in the {split} split of {folder} ({counted(count, 'image')}) is not in train."
             )
-    # All splits are decoded in one go, so that they come out in one size and one number of channels.
-    flat = [(split, file, name) for split, files in splits.items() for file, name in files]
-    paths = [file for _, file, _ in flat]
-    pixels = decode_files(paths, image_size=image_size, largest_size=largest_size, skip_unreadable=skip_unreadable)
-    kept = [flat[i] for i in pixels.readable]
-    left = {name for split, _, name in kept if split == "train"}
-    for name in classes:
-        if name not in left:
-            raise DataError(f"None of the training images of the class {name!r} in {folder} can be read.")
-    index = {name: k for k, name in enumerate(classes)}
-    spans = {split: _span(folder, split, kept) for split in splits}
-    examples = {
-        split: Examples(
-            inputs=torch.from_numpy(pixels.array[span]),
-            labels=torch.tensor([index[name] for _, _, name in kept[span]], dtype=torch.int64),
-            sources=[file.relative_to(folder).as_posix() for _, file, _ in kept[span]],
+    flat = [folder / file.name for files in splits.values() for file in files]
+    sizes = _sizes(flat)
+    size, how = _target_size(sizes, image_size, largest_size)
+    if 3 * size[0] * size[1] * len(flat) > MOST_BYTES:
+        if skip_unreadable:
+            raise DataError(f"{folder} has too many images to be decoded in advance; skip_unreadable does not apply.")
+        return stream(folder, folder.resolve().name, classes, splits, max(size), notes)
+    # All splits are decoded in one go, so that they come out in one number of channels.
+    decoded, digests, bad = decode_files(flat, size, many_pixels=_are_large(sizes))
+    if bad and not skip_unreadable:
+        others = f", nor can {counted(len(bad) - 1, 'other')}" if len(bad) > 1 else ""
+        first = min(bad)
+        raise DataError(
+            f"The image {flat[first]} cannot be read ({bad[first]}){others}; "
+            "remove it, or have unreadable images left out (--skip-unreadable, in Python skip_unreadable)."
         )
-        for split, span in spans.items()
-    }
-    digests = {split: digest_array(pixels.digests[span]) for split, span in spans.items()}
-    read = {file for _, file, _ in kept}
-    skipped = [f"{file.parent.name}/{file.name}" for _, file, _ in flat if file not in read]
-    if skipped:
-        notes.append(f"Skipped {counted(len(skipped), 'unreadable image')}: {few(skipped, 3)}.")
-    notes = [pixels.note, *notes]
-    return RawDataset(folder.resolve().name, "image", classes, examples, notes, digests, resized=pixels.resized)
+    colours = "greyscale" if decoded.shape[1] == 1 else "RGB"
+    notes.insert(0, f"Images are {colours}, {how}")
+    examples, split_digests, begin = {}, {}, 0
+    for split, files in splits.items():
+        good = [i for i in range(begin, begin + len(files)) if i not in bad]
+        chosen = [files[i - begin] for i in good]
+        _check_all_classes(folder, split, chosen, classes)
+        examples[split] = _examples(torch.from_numpy(decoded[good]), chosen, classes)
+        split_digests[split] = digest_array([digests[i] for i in good])
+        begin += len(files)
+    if bad:
+        skipped = [f"{flat[i].parent.name}/{flat[i].name}" for i in sorted(bad)]
+        notes.append(f"Skipped {counted(len(bad), 'unreadable image')}: {few(skipped, 3)}.")
+    return RawDataset(folder.resolve().name, "image", classes, examples, notes, split_digests)
 
 
-def _find_images(folder: Path) -> tuple[dict[SplitName, list[tuple[Path, str]]], list[str]]:
-    """For each split its files, each with its class name; and notes on what was left out."""
-    subfolders = _subfolders(folder)
-    roots = _find_splits(folder, subfolders)
-    if roots and "train" not in roots and len(roots) == len(subfolders):
+def stream(
+    folder: Path,
+    name: str,
+    classes: Sequence[str],
+    splits: dict[SplitName, list[ImageFile]],
+    size: int,
+    notes: Sequence[str],
+    *,
+    labels: Sequence[str] | None = None,
+) -> RawDataset:
+    """The data set of images that stay files; ``labels`` are those of the files, if the classes' names are others.
+
+    Splits and fingerprint go by the names and sizes of the files: reading them all would take too long.
+    """
+    how = (
+        f"Images stay files: training sees random parts of them, testing the middle, {size}×{size} pixels; splits go "
+        "by the names of the files."
+    )
+    examples, digests = {}, {}
+    for split, files in splits.items():
+        names = [os.fsencode(file.name) for file in files]
+        images = ImageFiles(folder, np.array(names), np.array([file.size for file in files], np.int64), size)
+        examples[split] = _examples(images, files, labels or classes)
+        digests[split] = content_digests(names)
+    return RawDataset(name, "image", classes, examples, [*notes, how], digests)
+
+
+def _examples(inputs: torch.Tensor | ImageFiles, files: Sequence[ImageFile], labels: Sequence[str]) -> Examples:
+    index = {label: k for k, label in enumerate(labels)}
+    numbers = torch.tensor([index[file.label] for file in files], dtype=torch.int64)
+    return Examples(inputs, numbers, sources=[Path(file.name).as_posix() for file in files])
+
+
+def _check_all_classes(folder: Path, split: str, files: Sequence[ImageFile], classes: Sequence[str]) -> None:
+    if not files:
+        raise DataError(f"None of the images in the {split} split of {folder} can be read.")
+    lost = set(classes) - {file.label for file in files}
+    if split == "train" and lost:
+        raise DataError(f"None of the training images of the class {min(lost)!r} in {folder} can be read.")
+
+
+# --------------------------------------------------------------------------------------------------- finding the files
+
+
+def _find_images(folder: Path) -> tuple[dict[SplitName, list[ImageFile]], list[str]]:
+    """The files of each split, and notes on what was left out."""
+    roots, inside = _find_splits(folder), subfolders(folder)
+    if roots and "train" not in roots and len(roots) == len(inside):
         raise DataError(f"{folder} has a folder {next(iter(roots.values())).name}/ but no folder train/.")
     has_splits = "train" in roots
-    unused = [path.name for path in subfolders if has_splits and path not in roots.values()]
+    unused = [path.name for path in inside if has_splits and path not in roots.values()]
     others = sum(1 for path in folder.iterdir() if path.is_file())
     empty: set[str] = set()
-    splits: dict[SplitName, list[tuple[Path, str]]] = {}
+    splits: dict[SplitName, list[ImageFile]] = {}
     for split, root in roots.items() if has_splits else (("train", folder),):
         files = splits[split] = []
-        for class_folder in _subfolders(root):
-            inside = list(_walk(class_folder))
-            images = [(path, class_folder.name) for path in inside if is_image(path)]
-            others += len(inside) - len(images)
+        for class_folder in subfolders(root):
+            found = list(files_in(class_folder))
+            images = images_of(folder, class_folder, found)
+            others += len(found) - len(images)
             empty |= set() if images else {class_folder.name}
             files += images
         if not files:
@@ -126,92 +162,82 @@ def _find_images(folder: Path) -> tuple[dict[SplitName, list[tuple[Path, str]]],
     return splits, [sentence for sentence, found in sentences.items() if found]
 
 
-def _find_splits(folder: Path, subfolders: Sequence[Path]) -> dict[SplitName, Path]:
-    found = find_splits(folder, {path: path.name.lower() for path in subfolders})
-    if len(found) < len(subfolders):  # a folder train/ of pictures among others is a class: that of trains
-        found = {split: path for split, path in found.items() if _subfolders(path)}
-    return found
+def _find_splits(folder: Path) -> dict[SplitName, Path]:
+    """The folders train/, val/ and test/, as far as they are there."""
+    inside = subfolders(folder)
+    splits: dict[SplitName, Path] = {}
+    for split, spellings in SPLIT_SPELLINGS.items():
+        found = [path for path in inside if path.name.lower() in spellings]
+        if len(found) > 1:
+            shown = ", ".join(path.name for path in found)
+            raise DataError(f"{folder} has more than one {split} split ({shown}); keep one of them.")
+        if found:
+            splits[split] = found[0]
+    if len(splits) < len(inside):  # a folder train/ of pictures among others is a class: that of trains
+        splits = {split: path for split, path in splits.items() if subfolders(path)}
+    return splits
 
 
-def _subfolders(folder: Path) -> list[Path]:
+def subfolders(folder: Path) -> list[Path]:
+    """The folders in a folder that are not hidden, by name."""
     return sorted(path for path in folder.iterdir() if path.is_dir() and not _is_hidden(path.name))
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    for root, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not _is_hidden(name))
-        for file in sorted(files):
-            # macOS leaves files such as ._cat.png beside cat.png; they are no images, whatever their suffix.
-            if not file.startswith("._"):
-                yield Path(root, file)
+def files_in(folder: Path) -> Iterator[tuple[str, int]]:
+    """Yield the path and the size in bytes of each file in a folder and the folders in it, by name."""
+    with os.scandir(folder) as entries:
+        found = sorted(entries, key=lambda entry: entry.name)
+    for entry in found:
+        if entry.is_dir():
+            if not _is_hidden(entry.name):
+                yield from files_in(Path(entry.path))
+        elif not entry.name.startswith("._"):  # macOS leaves such files beside images; they are none
+            try:
+                yield entry.path, entry.stat().st_size
+            except OSError:  # a link to nothing, of which the reading says so
+                yield entry.path, 0
+
+
+def images_of(folder: Path, class_folder: Path, files: Sequence[tuple[str, int]]) -> list[ImageFile]:
+    """Those of the files that are images, by their paths below the data's folder."""
+    return [ImageFile(os.path.relpath(path, folder), size, class_folder.name) for path, size in files if is_image(path)]
 
 
 def _is_hidden(name: str) -> bool:
     return name.startswith(".") or name == "__MACOSX"
 
 
-def _span(folder: Path, split: str, kept: Sequence[tuple[str, Path, str]]) -> slice:
-    """Where the images of a split are, which are next to each other."""
-    rows = [i for i, entry in enumerate(kept) if entry[0] == split]
-    if not rows:
-        raise DataError(f"None of the images in the {split} split of {folder} can be read.")
-    return slice(rows[0], rows[-1] + 1)
+# -------------------------------------------------------------------------------------------------------------- pixels
 
 
 def decode_files(
-    files: Sequence[Path],
-    *,
-    image_size: int | None = None,
-    largest_size: int | None = None,
-    skip_unreadable: bool = False,
-) -> Pixels:
-    """Decode all files to one size; greyscale (C = 1) if all of them are, else RGB (C = 3).
+    files: Sequence[Path], size: tuple[int, int], *, many_pixels: bool = False
+) -> tuple[np.ndarray, dict[int, bytes], dict[int, str]]:
+    """Decode files to (W, H): uint8 (N, C, H, W), the digest of each, and why others cannot be read.
 
-    The size is `image_size` squared; or that of the images if they all have the same, not above 64; or 32×32, or with
-    `largest_size` as many pixels as the shorter side of most images has, up to that. A file that cannot be decoded is
-    an error that names it, unless `skip_unreadable`.
+    C is 1 if all of them are grey, else 3.
     """
-    sizes = _sizes(files)
-    size, note = _target_size(sizes, image_size, largest_size)
-    native = image_size is None and set(sizes) == {size} and max(size) <= LARGEST_NATIVE_SIZE
     decoded = np.zeros((len(files), 3, size[1], size[0]), dtype=np.uint8)
     starts = range(0, len(files), _CHUNK)
-    with ThreadPoolExecutor(_workers(sizes)) as pool:
-        chunks = pool.map(lambda i: _decode_chunk(files[i : i + _CHUNK], decoded[i:], size), starts)
-        results = [result for chunk in chunks for result in chunk]
-    good = {i: result for i, result in enumerate(results) if not isinstance(result, str)}
-    bad = [i for i in range(len(files)) if i not in good]
-    if bad and not skip_unreadable:
-        others = f", nor can {counted(len(bad) - 1, 'other')}" if len(bad) > 1 else ""
-        raise DataError(
-            f"The image {files[bad[0]]} cannot be read ({results[bad[0]]}){others}; "
-            "remove it, or have unreadable images left out (--skip-unreadable, in Python skip_unreadable)."
-        )
-    is_grey = all(grey for _, grey in good.values())
-    array = decoded[list(good)] if bad else decoded
-    return Pixels(
-        array=np.ascontiguousarray(array[:, :1]) if is_grey else array,
-        digests=[digest for digest, _ in good.values()],
-        readable=list(good),
-        note=f"Images are {'greyscale' if is_grey else 'RGB'}, {note}",
-        resized=not native,
-    )
-
-
-def _workers(sizes: Sequence[tuple[int, int]]) -> int:
     # Only the decoding itself runs beside other threads, and with small images it is the least part: 4,000 PNGs of
     # 32×32 took two threads on two cores 2.1 s, one thread 1.3 s.
-    mean_area = sum(width * height for width, height in sizes) / max(len(sizes), 1)
-    return min(8, usable_cores()) if mean_area > _SMALL_AREA else 1
+    with ThreadPoolExecutor(min(8, usable_cores()) if many_pixels else 1) as pool:
+        chunks = pool.map(lambda i: _decode_chunk(files[i : i + _CHUNK], decoded[i:], size), starts)
+        results = list(enumerate(result for chunk in chunks for result in chunk))
+    good = {i: result for i, result in results if not isinstance(result, str)}
+    bad = {i: result for i, result in results if isinstance(result, str)}
+    is_grey = all(grey for _, grey in good.values())
+    array = np.ascontiguousarray(decoded[:, :1]) if is_grey else decoded
+    return array, {i: digest for i, (digest, _) in good.items()}, bad
 
 
 def _decode_chunk(files: Sequence[Path], out: np.ndarray, size: tuple[int, int]) -> list[tuple[bytes, bool] | str]:
-    """Decode into `out`; return for each file its digest and whether it is grey, or why it cannot be read."""
+    """Decode into ``out``; return for each file its digest and whether it is grey, or why it cannot be read."""
     results: list[tuple[bytes, bool] | str] = []
     for i, file in enumerate(files):
         try:
             content = read_bytes(file)
-            pixels = decode_image(content, size)
+            pixels = read_middle(content, size)
         except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
             results.append(why_unreadable(error))
             continue
@@ -221,37 +247,35 @@ def _decode_chunk(files: Sequence[Path], out: np.ndarray, size: tuple[int, int])
 
 
 def _sizes(files: Sequence[Path]) -> list[tuple[int, int]]:
-    """Width and height of each image, of small ones when upright, from the headers; without the unreadable ones."""
+    """Width and height of each image, from the headers, without the unreadable ones."""
     sizes: list[tuple[int, int]] = []
     for file in files:
         try:
-            with open_regular(file) as content, Image.open(content) as image:
-                size = image.size
-                # Pillow decodes a whole PNG to find its EXIF data, so they are read only where they can matter.
-                if size[0] != size[1] and max(size) <= LARGEST_NATIVE_SIZE:
-                    turned = image.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
-                    size = size[::-1] if turned else size
-                sizes.append(size)
+            with open_regular(file) as content:
+                sizes.append(size_of(content, KEPT_SIZE))
         except Exception:  # the decoding that follows says what is wrong
             continue
     return sizes
 
 
+def _are_large(sizes: Sequence[tuple[int, int]]) -> bool:
+    return sum(width * height for width, height in sizes) > _SMALL_AREA * len(sizes)
+
+
 def _target_size(
     sizes: Sequence[tuple[int, int]], image_size: int | None, largest_size: int | None
 ) -> tuple[tuple[int, int], str]:
+    """The width and height that all images get, and why."""
     if image_size is not None:
         return (image_size, image_size), f"{image_size}×{image_size} pixels as asked for."
     distinct = set(sizes)
     before = f"{len(distinct):,} sizes"
     if len(distinct) == 1:
         ((width, height),) = distinct
-        if max(width, height) <= LARGEST_NATIVE_SIZE:
+        if max(width, height) <= KEPT_SIZE:
             return (width, height), f"{width}×{height} pixels as in the files."
         before = f"{width}×{height}"
-    side = DEFAULT_SIZE
-    if largest_size is not None and sizes:
-        # The median, so that a few large or tiny images decide nothing; and all of them must fit into memory.
-        fitting = int((_MOST_BYTES / 3 / len(sizes)) ** 0.5)
-        side = max(DEFAULT_SIZE, min(largest_size, fitting, int(np.median([min(size) for size in sizes]))))
+    # The median, so that a few large or tiny images decide nothing.
+    usual = int(np.median([min(size) for size in sizes])) if sizes else USUAL_SIZE
+    side = min(usual, largest_size or USUAL_SIZE)
     return (side, side), f"resized from {before} to {side}×{side} pixels."
