@@ -157,7 +157,7 @@ def classes() -> None:
 def rows() -> None:
     """Short texts from a table to what a network reads, and the order of an epoch."""
     from adaptive_labels.lab.data.encoders.ngrams import HashedNgrams
-    from adaptive_labels.lab.training.batches import batches, share_of
+    from adaptive_labels.lab.training.batches import batches, slice_of
 
     texts = [f"word{i % 977} other{i % 131} some{i % 17} thing number{i % 7919}" for i in range(20_000)]
     fitted = HashedNgrams.fit(texts)
@@ -168,7 +168,7 @@ def rows() -> None:
     print(f"texts of {mean:.0f} characters: {1000 * spent / len(texts):.1f} us and {held / len(texts):.0f} bytes each")
     for count in (1_000_000, 10_000_000):
         spent = milliseconds(lambda n=count: torch.randperm(n), 2)
-        cut = milliseconds(lambda n=count: [share_of(b, 1, 0) for b in batches(torch.arange(n), 512)], 2)
+        cut = milliseconds(lambda n=count: [slice_of(b, 1, 0) for b in batches(torch.arange(n), 512)], 2)
         print(
             f"the order of {count:,} rows: {spent:,.0f} ms, {8e-6 * count:,.0f} MB; into batches of 512: {cut:,.0f} ms"
         )

@@ -27,7 +27,7 @@ from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.machine import usable_cores
 from adaptive_labels.lab.models import create_model, find_model
 from adaptive_labels.lab.objectives import Inputs, Supervised
-from adaptive_labels.lab.training.batches import Augment, Encoded, Share
+from adaptive_labels.lab.training.batches import Augment, Encoded, ProcessSlice
 from adaptive_labels.lab.training.evaluation import LARGE_BATCH, evaluate
 from adaptive_labels.lab.training.loop import fit
 from adaptive_labels.lab.training.progress import SilentReporter
@@ -201,7 +201,7 @@ def projects_loop(
     )
 
 
-def _flip_and_crop(inputs: Inputs, generator: torch.Generator, epoch: int, share: Share) -> Inputs:
+def _flip_and_crop(inputs: Inputs, generator: torch.Generator, epoch: int, part: ProcessSlice) -> Inputs:
     assert isinstance(inputs, Tensor)
     return random_crop(random_flip(inputs, generator), PADDING, generator)
 

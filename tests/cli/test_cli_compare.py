@@ -132,7 +132,7 @@ def test_diverged_runs_are_left_out_and_said(alr, texts, tmp_path):
 
 def test_an_interrupted_comparison_goes_on(start_alr, alr, texts, tmp_path):
     command = ["compare", texts, "--methods", "baseline,alr", "--seeds", 1, "--epochs", 40, *QUICK]
-    process = start_alr(*command, "--workers", 2, "--out", "stopped", ALR_CHECKPOINT_SECONDS="0")
+    process = start_alr(*command, "--workers", 2, "--out", "stopped", "--set", "checkpoint_seconds=0")
     wait_for(lambda: list((tmp_path / "stopped").glob("*/checkpoint/epoch-*.json")), process)
     workers = children_of(process.pid)
     os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C on a terminal does
@@ -148,7 +148,7 @@ def test_an_interrupted_comparison_goes_on(start_alr, alr, texts, tmp_path):
 @pytest.mark.slow
 def test_a_comparison_stopped_by_a_scheduler_keeps_what_its_workers_have_learnt(start_alr, texts, tmp_path):
     command = ["compare", texts, "--methods", "baseline,alr,slr", "--seeds", 1, "--epochs", 5000, *QUICK]
-    process = start_alr(*command, "--workers", 2, ALR_CHECKPOINT_SECONDS="3600")
+    process = start_alr(*command, "--workers", 2, "--set", "checkpoint_seconds=3600")
     wait_for(lambda: len(list((tmp_path / "runs").glob("*/history.jsonl"))) == 2, process)
     workers = children_of(process.pid)
     process.send_signal(signal.SIGTERM)

@@ -189,16 +189,14 @@ def small_disk(tmp_path):
 
 
 @pytest.mark.parametrize("every", ["0", "60"], ids=["in a checkpoint", "at the end"])
-def test_a_full_disk_loses_nothing(alr, small_disk, texts, tmp_path, monkeypatch, every):
+def test_a_full_disk_loses_nothing(alr, small_disk, texts, tmp_path, every):
     folder, make_room = small_disk
-    monkeypatch.setenv("ALR_CHECKPOINT_SECONDS", every)
-    command = ["train", texts, "--epochs", 2, *QUICK, "--set", "model.options.buckets=16384"]
+    settings = ["--set", "model.options.buckets=16384", "--set", f"checkpoint_seconds={every}"]
+    command = ["train", texts, "--epochs", 2, *QUICK, *settings]
     ended = alr(*command, "--out", folder)
     assert ended.status == 2
     assert len(ended.err.splitlines()) == 1
-    assert ended.err.startswith(
-        "alr: the checkpoint of epoch 1 cannot be written" if every == "0" else "alr: Cannot wr"
-    )
+    assert ended.err.startswith("alr: the checkpoint of " if every == "0" else "alr: Cannot wr")
     assert "the disk is full" in ended.err or "too large" in ended.err
     assert results(folder) == {}
     make_room()

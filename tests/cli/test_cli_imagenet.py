@@ -28,7 +28,7 @@ def folder(tmp_path_factory) -> Path:
 @pytest.mark.slow
 def test_a_stopped_run_goes_on_and_ends_as_if_nothing_had_been(alr, start_alr, folder, tmp_path, monkeypatch):
     command = ["train", "imagenet", "--data-dir", folder, *RECIPE, "--epochs", 4]
-    stopped = start_alr(*command, "--out", "stopped", ALR_CHECKPOINT_SECONDS="0", ALR_DATA_WORKERS="1")
+    stopped = start_alr(*command, "--out", "stopped", "--set", "checkpoint_seconds=0", ALR_DATA_WORKERS="1")
     wait_for(lambda: list((tmp_path / "stopped").glob("*/checkpoint/epoch-*.json")), stopped)
     stopped.send_signal(signal.SIGINT)
     _, err = stopped.communicate(timeout=60)

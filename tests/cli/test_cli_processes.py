@@ -146,7 +146,7 @@ def test_a_run_goes_on_with_more_or_fewer_processes(alr, start_alr, texts, tmp_p
 def test_devices_are_stopped_by_one_signal_and_leave_nothing_running(start_alr, texts, tmp_path, blow):
     if signal.getsignal(blow) == signal.SIG_IGN:
         pytest.skip("ignored here, as under nohup, and so by the command")
-    process = start_alr(*["train", texts, "--epochs", 2000, *PLAIN, "--devices", 2], ALR_CHECKPOINT_SECONDS="0")
+    process = start_alr(*["train", texts, "--epochs", 2000, *PLAIN, "--devices", 2], "--set", "checkpoint_seconds=0")
     wait_for(lambda: list((tmp_path / "runs").glob("*/checkpoint/epoch-*.json")), process)
     children = workers(process).values()
     process.send_signal(blow)
@@ -158,7 +158,7 @@ def test_devices_are_stopped_by_one_signal_and_leave_nothing_running(start_alr, 
 
 @pytest.mark.slow
 def test_a_process_that_dies_ends_the_others_with_a_sentence(start_alr, texts, tmp_path):
-    process = start_alr("train", texts, "--epochs", 2000, *PLAIN, "--devices", 2, ALR_CHECKPOINT_SECONDS="0")
+    process = start_alr("train", texts, "--epochs", 2000, *PLAIN, "--devices", 2, "--set", "checkpoint_seconds=0")
     wait_for(lambda: list((tmp_path / "runs").glob("*/checkpoint/epoch-*.json")), process)
     os.kill(workers(process)[1], signal.SIGKILL)
     _, err = process.communicate(timeout=60)

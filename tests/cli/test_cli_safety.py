@@ -102,7 +102,6 @@ def test_the_same_comparison_removes_what_a_kill_after_a_result_left(alr, texts,
 def test_history_and_residual_labels_come_back_from_the_checkpoint(alr, texts, tmp_path, monkeypatch):
     from adaptive_labels.lab.training.session import Session
 
-    monkeypatch.setenv("ALR_CHECKPOINT_SECONDS", "0")
     save = Session.save
 
     def stop(session, *given):
@@ -112,7 +111,7 @@ def test_history_and_residual_labels_come_back_from_the_checkpoint(alr, texts, t
 
     with monkeypatch.context() as patch:
         patch.setattr(Session, "save", stop)
-        assert alr(*command_of(texts)).status == 130
+        assert alr(*command_of(texts, "--set", "checkpoint_seconds=0")).status == 130
     (run,) = (tmp_path / "runs").iterdir()
     (run / "history.jsonl").unlink()
     (run / "residual_labels.npz").write_bytes(b"PK broken")
@@ -250,7 +249,7 @@ def test_little_is_imported_before_ctrl_c_gets_a_sentence():
 
 
 def test_ctrl_c_five_times_in_a_row(start_alr, texts, tmp_path):
-    process = start_alr(*command_of(texts, "--set", "training.epochs=5000"), ALR_CHECKPOINT_SECONDS="0")
+    process = start_alr(*command_of(texts, "--set", "training.epochs=5000"), "--set", "checkpoint_seconds=0")
     wait_for(lambda: list((tmp_path / "runs").glob("*/checkpoint/epoch-*.json")), process)
     for _ in range(5):
         process.send_signal(signal.SIGINT)
@@ -264,7 +263,6 @@ def test_ctrl_c_five_times_in_a_row(start_alr, texts, tmp_path):
 def test_bad_numbers_end_a_run_with_their_epoch_and_step(alr, texts, tmp_path, monkeypatch):
     from adaptive_labels.lab.training.loop import _Loop
 
-    monkeypatch.setenv("ALR_CHECKPOINT_SECONDS", "0")
     train = _Loop.train
 
     def poisoned(loop, now):

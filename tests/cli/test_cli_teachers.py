@@ -143,7 +143,7 @@ def test_the_cost_of_several_networks_is_told(alr, texts, tmp_path):
 @pytest.mark.slow
 def test_a_student_that_was_interrupted_ends_as_if_nothing_had_been(alr, start_alr, texts, tmp_path):
     command = ["train", texts, "--method", "kd", "--epochs", 40, *QUICK]
-    process = start_alr(*command, "--out", "stopped", ALR_CHECKPOINT_SECONDS="0")
+    process = start_alr(*command, "--out", "stopped", "--set", "checkpoint_seconds=0")
     wait_for(lambda: list((tmp_path / "stopped").glob("*-kd-*/checkpoint/epoch-*.json")), process)
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=30)

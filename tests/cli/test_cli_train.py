@@ -176,7 +176,7 @@ def test_embedded_texts_by_name(alr, tmp_path):
 @pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_run_goes_on_and_ends_as_if_nothing_had_been(alr, start_alr, texts, tmp_path, blow):
     command = ["train", texts, "--epochs", 60, "--set", "model.options.buckets=4096", *QUICK[2:]]
-    process = start_alr(*command, "--out", "stopped", ALR_CHECKPOINT_SECONDS="0")
+    process = start_alr(*command, "--out", "stopped", "--set", "checkpoint_seconds=0")
     wait_for(lambda: list((tmp_path / "stopped").glob("*/checkpoint/epoch-*.json")), process)
     process.send_signal(blow)
     _, err = process.communicate(timeout=30)

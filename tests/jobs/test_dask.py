@@ -37,7 +37,7 @@ def test_a_lost_worker_s_runs_are_done_by_another(start, start_worker, scheduler
     workers = [start_worker(), start_worker()]
     command = ["compare", texts, "--methods", "baseline,alr", "--seeds", "2", "--epochs", "100", *QUICK]
     there = ["--out", "there", "--executor", "dask", "--scheduler", scheduler]
-    process = start(*COMMAND, *command, *there, ALR_CHECKPOINT_SECONDS="0")
+    process = start(*COMMAND, *command, *there, "--set", "checkpoint_seconds=0")
     log = tmp_path / "process-3.log"
 
     def doomed():
@@ -76,7 +76,7 @@ def test_runs_end_when_nobody_waits_for_them(start, start_worker, scheduler, tex
     """Ctrl-C at the command stops its runs on the workers, which stay; a killed command's runs go on to their end."""
     worker = start_worker()
     command = ["compare", texts, "--methods", "baseline", "--seeds", "1", "--epochs", "100", *QUICK, "--out", "there"]
-    process = start(*COMMAND, *command, "--executor", "dask", "--scheduler", scheduler, ALR_CHECKPOINT_SECONDS="0")
+    process = start(*COMMAND, *command, "--executor", "dask", "--scheduler", scheduler, "--set", "checkpoint_seconds=0")
     wait_until(lambda: list((tmp_path / "there").glob("*/checkpoint/epoch-*.json")))
     (lock,) = (tmp_path / "there").glob("*/.lock")
     assert holder(lock) == worker.pid

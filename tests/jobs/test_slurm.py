@@ -71,7 +71,7 @@ def test_an_interrupted_job_goes_on(slurm, start, alr, texts, tmp_path, how):
     command = ["compare", texts, "--methods", "alr", "--seeds", "1", "--epochs", "80", *QUICK]
     options = [f"--executor-option={option}" for option in ("partition=short", "time=60", "cpus=1")]
     there = ["--out", "there", "--executor", "submitit", *options]
-    process = start(*COMMAND, *command, *there, ALR_CHECKPOINT_SECONDS="0")
+    process = start(*COMMAND, *command, *there, "--set", "checkpoint_seconds=0")
     run, job = job_at_work(tmp_path / "there")
     trainer = (run / ".lock").read_text()
     if how == "requeued":  # as Slurm does for one that has more right to the node: all processes are ended
@@ -98,7 +98,7 @@ def test_what_slurm_refuses_or_ends_is_said(slurm, start, alr, texts, tmp_path):
     assert ended.returncode == 1
     assert "alr seed 0: the job was not accepted: " in ended.stderr
     assert "nvalid partition" in ended.stderr
-    process = start(*COMMAND, *command, *elsewhere, "time=60", "--out", "there", ALR_CHECKPOINT_SECONDS="0")
+    process = start(*COMMAND, *command, *elsewhere, "time=60", "--out", "there", "--set", "checkpoint_seconds=0")
     _, job = job_at_work(tmp_path / "there")
     slurm("scancel", job)  # there is no accounting here: the queue alone tells that it is gone
     assert process.wait(120) == 1

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from torch.nn import functional as F
 
-from adaptive_labels.lab.config import RunConfig, with_settings
+from adaptive_labels.lab.config import RunConfig, changed, with_settings
 from adaptive_labels.lab.data import load_dataset
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.run import execute
@@ -173,9 +173,9 @@ class Until(SilentReporter):
             raise StopError
 
 
-def test_a_resumed_run_is_the_same_run_to_the_bit_and_can_be_loaded(digits, tmp_path, monkeypatch):
-    monkeypatch.setenv("ALR_CHECKPOINT_SECONDS", "0")
+def test_a_resumed_run_is_the_same_run_to_the_bit_and_can_be_loaded(digits, tmp_path):
     config, prepared = digits
+    config = changed(config, "training", checkpoint_seconds=0.0)
     whole = execute(config, prepared, tmp_path / "whole", SilentReporter(), [])
     for epoch in (2, 4):
         with pytest.raises(StopError):

@@ -39,7 +39,14 @@ TEXT = [
     *(word for one in SMALL_TEXT for word in ("--set", one)),
 ]
 IMAGE = ["--model", "resnet32-w2", "--set", "training.batch_size=32"]
-EVERY = ["--set", "training.threads=1", "--set", "training.schedule=one-cycle"]
+EVERY = [
+    "--set",
+    "training.checkpoint_seconds=0",
+    "--set",
+    "training.threads=1",
+    "--set",
+    "training.schedule=one-cycle",
+]
 METHODS = ["--methods", "baseline,alr", "--seeds", "1"]
 
 
@@ -103,7 +110,7 @@ def build_faults() -> Path:
 def with_faults() -> None:
     """Start this script again with the library loaded before all others, unless it is."""
     if PRELOAD not in os.environ:
-        settings = {PRELOAD: str(build_faults()), "OMP_NUM_THREADS": "1", "ALR_CHECKPOINT_SECONDS": "0"}
+        settings = {PRELOAD: str(build_faults()), "OMP_NUM_THREADS": "1"}
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **settings})
 
 

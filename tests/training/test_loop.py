@@ -10,7 +10,7 @@ from training_parts import CLASSES, Bag, Memory, Ragged, Rows, Similarities, blo
 
 from adaptive_labels.lab.config import ConfigError, TrainingConfig
 from adaptive_labels.lab.objectives import Supervised
-from adaptive_labels.lab.training.batches import batches, pieces
+from adaptive_labels.lab.training.batches import batches, micro_batches
 from adaptive_labels.lab.training.evaluation import evaluate, predict_logits
 from adaptive_labels.lab.training.loop import FitResult, fit, snapshot_epochs
 from adaptive_labels.lab.training.memory import TrainingMemoryError
@@ -226,36 +226,6 @@ def test_divergence_names_the_first_bad_step() -> None:
     assert result.epochs == 1
 
 
-class BadGradient(torch.autograd.Function):
-    """Logits as they are, whose gradient is infinite if asked for."""
-
-    @staticmethod
-    def forward(context, logits, bad):
-        context.bad = bad
-        return logits.clone()
-
-    @staticmethod
-    def backward(context, gradient):
-        return gradient * (math.inf if context.bad else 1.0), None
-
-
-class GradientTrap(Trap):
-    """Cross entropy whose gradient, not its value, becomes infinite at a chosen forward."""
-
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        self.seen += self.training
-        return F.cross_entropy(BadGradient.apply(logits, self.training and self.seen == self.at), target)
-
-
-def test_a_bad_gradient_is_noticed_at_its_own_step_and_the_batch_is_known() -> None:
-    result = run(objective_of(criterion=GradientTrap(at=9 + 4)), config_with(schedule="constant", lr=0.25))
-    words = "a gradient became NaN or infinite at epoch 2, step 4 (learning rate 0.25): try a lower learning rate or "
-    assert result.reason == words + "training.clip_norm"
-    again = run(objective_of(criterion=Trap(at=9 + 4)), config_with(schedule="constant", lr=0.25))
-    assert result.bad_batch is not None
-    assert result.bad_batch.tolist() == again.bad_batch.tolist()
-
-
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes")])
 def test_out_of_memory_names_the_batch_size(error: Exception) -> None:
     class Full(nn.Module):
@@ -342,17 +312,6 @@ def test_ragged_texts(sparse: bool) -> None:
     assert result.history[-1]["validation_accuracy"] == 1.0
 
 
-def test_bf16_training_keeps_float_weights() -> None:
-    objective = objective_of()
-    try:
-        result = run(objective, config_with(precision="bf16-mixed", epochs=6))
-    except ConfigError as refusal:
-        assert "a bfloat16 product ends the process here" in str(refusal)  # noqa: PT017 - depends on the processor
-        return
-    assert result.history[-1]["validation_accuracy"] > 0.9
-    assert {parameter.dtype for parameter in objective.parameters()} == {torch.float32}
-
-
 @pytest.mark.parametrize("count", [1, 2, 3, 15, 16, 17, 31, 32, 33, 34])
 @pytest.mark.parametrize("size", [1, 2, 16])
 def test_batches_cover_all_and_leave_none_alone(count: int, size: int) -> None:
@@ -364,8 +323,8 @@ def test_batches_cover_all_and_leave_none_alone(count: int, size: int) -> None:
 
 
 @pytest.mark.parametrize(("length", "count", "sizes"), [(7, 1, [7]), (7, 2, [4, 3]), (7, 5, [3, 2, 2]), (1, 4, [1])])
-def test_pieces(length: int, count: int, sizes: list[int]) -> None:
-    assert [len(piece) for piece in pieces(torch.arange(length), count)] == sizes
+def test_micro_batches(length: int, count: int, sizes: list[int]) -> None:
+    assert [len(piece) for piece in micro_batches(torch.arange(length), count)] == sizes
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

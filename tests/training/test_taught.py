@@ -1,6 +1,7 @@
 """Objectives of several networks: their gradients against the equations, and what the loop makes of them."""
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,12 +157,11 @@ def train(objective: Objective, config: TrainingConfig, folder: Path | None = No
         examples,
         labels,
         validation,
-        config,
+        replace(config, checkpoint_seconds=0.0),
         5,
         recorder=recorder,
         reporter=reporter or SilentReporter(),
         checkpoint_dir=folder,
-        checkpoint_seconds=0.0,
     )
     return recorder
 

@@ -24,29 +24,14 @@ WEIGHTS = torch.tensor([1.0, 2.0, 0.5, 3.0])
 # The method, its options, the network, and what differs in the configuration.
 CASES: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
     **{name: (name, {}, "plain", {}) for name in METHODS},
-    "accumulate, clip, average": (
-        "alr-s",
-        {},
-        "plain",
-        {"accumulate": 2, "clip_norm": 0.5, "ema": 0.8, "batch_size": 13},
-    ),
-    "dml, accumulate, clip, average": (
-        "dml",
-        {},
-        "plain",
-        {"accumulate": 2, "clip_norm": 0.5, "ema": 0.8, "batch_size": 13},
-    ),
+    "accumulate, clip, average": ("alr-s", {}, "plain", ALL),
+    "dml, accumulate, clip, average": ("dml", {}, "plain", ALL),
     "adamw": ("alr", {"accuracy_momentum": 0.5}, "plain", {"optimizer": "adamw", "lr": 0.01}),
-    "class weights": (
-        "alr-s",
-        {"weight": WEIGHTS},
-        "plain",
-        {"accumulate": 2, "batch_size": 13},
-    ),
-    "self": ("alr", {"update": "self"}, "plain", {}),
+    "class weights": ("alr-s", {"weight": WEIGHTS}, "plain", {"accumulate": 2, "batch_size": 13}),
+    "optimizer": ("alr", {"update": "optimizer"}, "plain", {}),
     "low rank": ("alr", {"rank": 2}, "plain", {}),
     "epoch's accuracy": ("alr", {"residual_weight": "epoch"}, "plain", {}),
-    "sparse S": ("alr", {"sparse": True}, "plain", {}),
+    "sparse S": ("alr", {"sparse": True, "update": "optimizer"}, "plain", {}),
     "batch norm": ("alr", {}, "normed", {"sync_batchnorm": True}),
     "batch norm of images, augmented": ("alr-s", {}, "images", {"sync_batchnorm": True, "augment": True}),
     "channels last": ("alr", {}, "images", {"sync_batchnorm": True, "channels_last": True}),
@@ -97,8 +82,8 @@ def examples_of(case: str, count: int, seed: int) -> tuple[Any, Tensor]:
     return Rows(torch.randn(count, *shape, generator=generator) + labels.view(-1, *[1] * len(shape)) / 2), labels
 
 
-def changed(inputs: Tensor, generator: torch.Generator, epoch: int, share: Any) -> Tensor:
-    among = share.begin, len(share.piece)
+def changed(inputs: Tensor, generator: torch.Generator, epoch: int, part: Any) -> Tensor:
+    among = part.begin, len(part.whole)
     return random_cutout(random_crop(random_flip(inputs, generator, among), 1, generator, among), 2, generator, among)
 
 

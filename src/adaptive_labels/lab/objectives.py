@@ -1,15 +1,22 @@
 """One or more networks and a criterion in one module, to wrap, optimise and checkpoint as one."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Distilled", "Inputs", "Mutual", "Objective", "Refined", "Supervised"]
+__all__ = ["Call", "Distilled", "Inputs", "Mutual", "Objective", "Refined", "Supervised"]
 
 Inputs = Tensor | tuple[Tensor, ...]
+Call = Callable[[nn.Module, Inputs], Tensor]
+"""How a network is called: as several processes do, say, or compiled."""
+
+
+def _directly(network: nn.Module, inputs: Inputs) -> Tensor:
+    logits: Tensor = network(inputs)
+    return logits
 
 
 class Objective(nn.Module):
@@ -26,9 +33,9 @@ class Objective(nn.Module):
         self.criterion = criterion
         self.learners: tuple[nn.Module, ...] = (model,)  # the networks that are trained, the one that predicts first
 
-    def forward(self, inputs: Inputs, target: Tensor) -> tuple[Tensor, Tensor]:
-        """The criterion's loss (a scalar) and the model's logits (N, K)."""
-        logits = self.model(inputs)
+    def forward(self, inputs: Inputs, target: Tensor, call: Call = _directly) -> tuple[Tensor, Tensor]:
+        """The criterion's loss (a scalar) and the model's logits (N, K); networks are called by ``call``."""
+        logits = call(self.model, inputs)
         return self.criterion(logits, target), logits
 
     @property
@@ -142,10 +149,9 @@ class _Taught(Objective):
         self.__dict__["teacher"] = teacher.requires_grad_(False).eval()
 
     @torch.no_grad()
-    def ask(self, inputs: Inputs) -> Tensor:
+    def ask(self, inputs: Inputs, call: Call) -> Tensor:
         """The teacher's logits (N, K)."""
-        logits: Tensor = self.teacher(inputs)
-        return logits
+        return call(self.teacher, inputs)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         self.teacher._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -155,10 +161,10 @@ class _Taught(Objective):
 class Distilled(_Taught):
     """Knowledge distillation: the criterion gets labels, and the teacher's logits as its `guide`."""
 
-    def forward(self, inputs: Inputs, target: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: Inputs, target: Tensor, call: Call = _directly) -> tuple[Tensor, Tensor]:
         """The loss (a scalar) and the student's logits (N, K)."""
-        logits = self.model(inputs)
-        guide = {"guide": self.ask(inputs)} if self.active else {}
+        logits = call(self.model, inputs)
+        guide = {"guide": self.ask(inputs, call)} if self.active else {}
         return self.criterion(logits, target, **guide), logits
 
 
@@ -169,12 +175,12 @@ class Refined(_Taught):
     which no gradient sees.
     """
 
-    def forward(self, inputs: Inputs, target: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: Inputs, target: Tensor, call: Call = _directly) -> tuple[Tensor, Tensor]:
         """The loss (a scalar) and the model's logits (N, K); labels count in evaluation only."""
-        logits = self.model(inputs)
+        logits = call(self.model, inputs)
         if self.active:
-            guide = self.ask(inputs)
-            target = guide.softmax(1, dtype=torch.promote_types(guide.dtype, torch.float32))
+            teacher_logits = self.ask(inputs, call)
+            target = teacher_logits.softmax(1, dtype=torch.promote_types(teacher_logits.dtype, torch.float32))
         return self.criterion(logits, target), logits
 
 
@@ -199,11 +205,11 @@ class Mutual(Objective):
         self.learners = tuple(models)
         self._parts: dict[str, Tensor] = {}
 
-    def forward(self, inputs: Inputs, target: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: Inputs, target: Tensor, call: Call = _directly) -> tuple[Tensor, Tensor]:
         """The sum of the networks' losses (a scalar), and the first network's logits (N, K)."""
         if not self.active:
-            return super().forward(inputs, target)
-        every = [learner(inputs) for learner in self.learners]
+            return super().forward(inputs, target, call)
+        every = [call(learner, inputs) for learner in self.learners]
         losses, parts = [], []
         for number, own in enumerate(every):
             peers = [logits.detach() for other, logits in enumerate(every) if other != number]

@@ -134,7 +134,7 @@ class TrainingConfig(Section, prefix="training."):
     compile: run the networks through `torch.compile` in training steps. It rounds differently, so such a run has a
         name of its own, as with channels_last.
     sync_batchnorm: with several processes, batch normalisation by the whole batch instead of by each process's share.
-    checkpoint_seconds: a checkpoint is written within an epoch when the last one is so old.
+    checkpoint_seconds: a checkpoint is written when the last one is so old, at the end of an epoch or within one.
     """
 
     epochs: int | None = _setting(None, _AT_LEAST_ONE, chosen=True)

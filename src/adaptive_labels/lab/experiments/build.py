@@ -47,7 +47,7 @@ from adaptive_labels.lab.models.registry import ModelEntry, shapes_only as shape
 from adaptive_labels.lab.objectives import Distilled, Inputs, Mutual, Objective, Refined, Supervised
 from adaptive_labels.lab.runs import RunError, RunFolder
 from adaptive_labels.lab.runs.arrays import load_residual_labels
-from adaptive_labels.lab.training.batches import Augment, Share
+from adaptive_labels.lab.training.batches import Augment, ProcessSlice
 from adaptive_labels.lab.words import counted
 from adaptive_labels.losses import Criterion, create_loss
 
@@ -265,13 +265,13 @@ def make_augment(config: RunConfig, dataset: Dataset) -> Augment | None:
     padding = max(1, images.shape[3] // 8) if training.translate is None else training.translate
     first = torch.rand(len(images), generator=torch.Generator().manual_seed(config.seed)) < 0.5
 
-    def augment(inputs: Inputs, generator: torch.Generator, epoch: int, share: Share) -> Inputs:
+    def augment(inputs: Inputs, generator: torch.Generator, epoch: int, part: ProcessSlice) -> Inputs:
         assert isinstance(inputs, Tensor)
-        among = share.begin, len(share.piece)
+        among = part.begin, len(part.whole)
         if flip == "random":
             inputs = random_flip(inputs, generator, among)
         elif flip == "alternating":
-            inputs = alternating_flip(inputs, first[share.indices], epoch)
+            inputs = alternating_flip(inputs, first[part.indices], epoch)
         if padding:
             inputs = random_crop(inputs, padding, generator, among, reflect=reflect)
         return random_cutout(inputs, training.cutout, generator, among) if training.cutout else inputs

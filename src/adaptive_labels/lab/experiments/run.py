@@ -49,8 +49,7 @@ def execute(
 ) -> RunFolder:
     """Run a resolved configuration into its folder under ``out``; go on where it stopped, do nothing if finished.
 
-    A run that this one learns from is done first, in silence, unless it is finished; so is what that one needs. The
-    least time between two checkpoints is 5 seconds, or what the environment variable ALR_CHECKPOINT_SECONDS says.
+    A run that this one learns from is done first, in silence, unless it is finished; so is what that one needs.
     ``should_stop`` is asked after each step, see `fit`.
 
     Where several processes train, all of them call this, and the first one reads and writes the folder.
@@ -79,7 +78,6 @@ def execute(
                 recorder=recorder,
                 reporter=reporter,
                 checkpoint_dir=run.path / "checkpoint",
-                checkpoint_seconds=_checkpoint_seconds(),
                 augment=build.make_augment(config, prepared.dataset),
                 should_stop=should_stop,
             )
@@ -123,14 +121,6 @@ def _begin(run: RunFolder, config: RunConfig, prepared: build.Prepared, command:
     run.write_environment(list(command), processes=processes.world())
     run.write_json("encoder.json", build.encoder_to_dict(prepared.encoder))
     return recorder
-
-
-def _checkpoint_seconds() -> float:
-    given = os.environ.get("ALR_CHECKPOINT_SECONDS", "5")
-    try:
-        return float(given)
-    except ValueError:
-        raise ConfigError(f"ALR_CHECKPOINT_SECONDS is {given!r}: allowed is a number of seconds") from None
 
 
 def execute_job(job: Job) -> str:

@@ -13,23 +13,23 @@ from adaptive_labels.lab.objectives import Inputs
 _WINDOW = 50
 
 
-class Share(NamedTuple):
-    """What one process computes of a piece of a batch.
+class ProcessSlice(NamedTuple):
+    """What one process computes of a micro-batch.
 
-    piece: the indices of all examples of the piece, for which all processes draw random numbers alike.
-    begin, indices: where this process's examples begin in the piece, and which they are.
+    whole: the indices of all its examples, for which all processes draw random numbers alike.
+    begin, indices: where this process's examples begin in it, and which they are.
     sizes: how many each process has. One that has none computes two of another's, and they do not count.
     """
 
-    piece: Tensor
+    whole: Tensor
     begin: int
     indices: Tensor
     sizes: tuple[int, ...]
 
 
-Augment = Callable[[Inputs, torch.Generator, int, Share], Inputs]
-"""A change of the inputs of a share in training: it draws only from the given generator, for all of the share's piece,
-and knows the epoch (from 1)."""
+Augment = Callable[[Inputs, torch.Generator, int, ProcessSlice], Inputs]
+"""A change of the inputs of a slice in training: it draws only from the given generator, for the whole micro-batch, and
+knows the epoch (from 1)."""
 
 
 class Encoded(Protocol):
@@ -95,17 +95,17 @@ def arranged(examples: Encoded, order: Tensor, size: int, generator: torch.Gener
     return [cut[place] for place in torch.randperm(len(cut), generator=generator).tolist()]
 
 
-def pieces(batch: Tensor, count: int) -> tuple[Tensor, ...]:
-    """A batch in `count` nearly equal pieces, fewer if one would hold a single example."""
+def micro_batches(batch: Tensor, count: int) -> tuple[Tensor, ...]:
+    """A batch in `count` nearly equal parts, fewer if one would hold a single example."""
     if count == 1:
         return (batch,)
     return batch.tensor_split(max(1, min(count, len(batch) // 2)))
 
 
-def share_of(piece: Tensor, world: int, rank: int) -> Share:
-    """The share of a process in a piece. Shares are nearly equal; none is a single example, as batch norm needs two."""
-    parts = pieces(piece, world)
-    sizes = [len(part) for part in parts] + [0] * (world - len(parts))
-    if rank >= len(parts):
-        return Share(piece, 0, piece[:2], tuple(sizes))
-    return Share(piece, sum(sizes[:rank]), parts[rank], tuple(sizes))
+def slice_of(whole: Tensor, world: int, rank: int) -> ProcessSlice:
+    """A process's slice. Slices are nearly equal; none is a single example, as batch norm needs two."""
+    slices = micro_batches(whole, world)
+    sizes = [len(part) for part in slices] + [0] * (world - len(slices))
+    if rank >= len(slices):
+        return ProcessSlice(whole, 0, whole[:2], tuple(sizes))
+    return ProcessSlice(whole, sum(sizes[:rank]), slices[rank], tuple(sizes))

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from adaptive_labels.lab.objectives import Inputs
+from adaptive_labels.lab.objectives import Call, Inputs
 from adaptive_labels.lab.training import processes
-from adaptive_labels.lab.training.batches import Encoded, Padded, Share, inputs_of, share_of, to_device
+from adaptive_labels.lab.training.batches import Encoded, Padded, ProcessSlice, inputs_of, slice_of, to_device
 
 LARGE_BATCH = 512
 _PLACES = 2**16  # of a padded batch: 256 words of 256 texts, for which attention needs about as much memory as weights
@@ -21,8 +21,8 @@ HELD_LOGITS = 2**18
 class RunningMeans:
     """Means of loss, accuracy and loss parts over examples.
 
-    Adding a batch does not wait for the device, and mostly does not compute: `fold` fetches at once what was set aside.
-    The means are those of the batches folded so far.
+    Adding a batch does not wait for the device, and mostly does not compute: `fetch` gets at once what was set aside.
+    The means are those of the batches fetched so far.
     """
 
     def __init__(self) -> None:
@@ -30,10 +30,8 @@ class RunningMeans:
         self.loss_sum = 0.0
         self.correct = 0
         self.bad_step: int | None = None
-        self.bad_gradient = False  # whether the loss of that step was finite, and its gradient not
         self._parts: dict[str, tuple[float, int]] = {}
         self._pending: list[tuple[int, int, Tensor, Mapping[str, Tensor]]] = []  # step, examples, loss, parts
-        self._gradients: list[tuple[int, Tensor]] = []
         self._logits: list[Tensor] = []
         self._targets: list[Tensor] = []
         self._held = 0
@@ -48,12 +46,8 @@ class RunningMeans:
         if self._held >= HELD_LOGITS:
             self._count_correct()
 
-    def add_gradients(self, step: int, gradients: list[Tensor]) -> None:
-        """Set aside some small gradients of a step as they are; what a step does to them leaves a NaN a NaN."""
-        self._gradients += [(step, gradient) for gradient in gradients]
-
-    def fold(self) -> None:
-        """Fetch what is set aside; `bad_step` becomes the first step with a loss or a gradient that is not finite."""
+    def fetch(self) -> None:
+        """Fetch what is set aside; `bad_step` becomes the first step with a loss that is not finite."""
         if not self._pending:
             return
         losses = torch.stack([loss for _, _, loss, _ in self._pending]).tolist()
@@ -62,12 +56,6 @@ class RunningMeans:
                 self.bad_step = step
             self.examples += count
             self.loss_sum += count * loss
-        gradients = [gradient for _, gradient in self._gradients]
-        sizes = torch.stack(torch._foreach_norm(gradients, ord=math.inf)).tolist() if gradients else []
-        for (step, _), size in zip(self._gradients, sizes, strict=True):
-            if not math.isfinite(size) and (self.bad_step is None or step < self.bad_step):
-                self.bad_step, self.bad_gradient = step, True
-        self._gradients.clear()
         named = [(name, part, count) for _, count, _, parts in self._pending for name, part in parts.items()]
         values = torch.stack([part for _, part, _ in named]).tolist() if named else []
         for (name, _, count), value in zip(named, values, strict=True):
@@ -87,7 +75,7 @@ class RunningMeans:
             self._held = 0
 
     def state(self) -> dict[str, Any]:
-        """What `restore` needs to go on from here, once all is folded."""
+        """What `restore` needs to go on from here, once all is fetched."""
         sums = {"examples": self.examples, "loss_sum": self.loss_sum, "correct": self.correct}
         return {**sums, "parts": {name: list(both) for name, both in self._parts.items()}}
 
@@ -119,20 +107,19 @@ def evaluate(
     *,
     device: torch.device,
     batch_size: int = LARGE_BATCH,
-    before_each: Callable[[Share], None] = lambda share: None,
+    caller: Callable[[ProcessSlice], Call] = lambda part: lambda network, inputs: network(inputs),
 ) -> tuple[float, float]:
     """Accuracy and mean loss in evaluation mode, where a criterion is plain cross entropy; the mode is put back.
 
-    ``before_each`` is told the share of each batch that this process computes; the loss is that of the whole batch.
+    ``caller`` makes how networks are called for the slice of each batch; the loss is that of the whole batch.
     """
     means = RunningMeans()
     with _evaluating(objective):
-        for share, inputs in _shares(examples, batch_size):
-            before_each(share)
-            target = labels[share.piece].to(device)
-            loss, logits = objective(to_device(inputs, device), target)
+        for part, inputs in _slices(examples, batch_size):
+            target = labels[part.whole].to(device)
+            loss, logits = objective(to_device(inputs, device), target, caller(part))
             means.add(0, loss, logits, target, {})
-    means.fold()
+    means.fetch()
     return means.accuracy, means.loss
 
 
@@ -141,19 +128,19 @@ def predicted_batches(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the indices (B,) of some examples and their logits (B, K), float32 on the CPU, by a model on any device.
 
-    Several processes compute a share each; the first one gets the whole, the others nothing, (0,) and (0, K).
+    Several processes compute a slice each; the first one gets the whole, the others nothing, (0,) and (0, K).
     """
     device = next((tensor.device for tensor in model.state_dict().values()), torch.device("cpu"))
     with _evaluating(model):
-        for share, inputs in _shares(examples, batch_size):
-            logits = processes.gather(model(to_device(inputs, device)).float().cpu(), share.sizes)
-            yield (share.piece, logits) if processes.rank() == 0 else (share.piece[:0], logits[:0])
+        for part, inputs in _slices(examples, batch_size):
+            logits = processes.gather(model(to_device(inputs, device)).float().cpu(), part.sizes)
+            yield (part.whole, logits) if processes.rank() == 0 else (part.whole[:0], logits[:0])
 
 
 def predict_logits(model: nn.Module, examples: Encoded, *, batch_size: int = LARGE_BATCH) -> Tensor:
     """The logits (N, K) of all examples, float32 on the CPU.
 
-    Several processes compute a share each; the first one gets the whole, the others nothing, (0, K).
+    Several processes compute a slice each; the first one gets the whole, the others nothing, (0, K).
     """
     in_place: Tensor | None = None
     for indices, logits in predicted_batches(model, examples, batch_size=batch_size):
@@ -164,8 +151,8 @@ def predict_logits(model: nn.Module, examples: Encoded, *, batch_size: int = LAR
     return in_place
 
 
-def _shares(examples: Encoded, batch_size: int) -> Iterator[tuple[Share, Inputs]]:
-    """This process's shares of all examples, with their inputs.
+def _slices(examples: Encoded, batch_size: int) -> Iterator[tuple[ProcessSlice, Inputs]]:
+    """This process's slices of all examples, with their inputs.
 
     The examples are in order; those that are padded by their length, in batches that are small where they are long.
     """
@@ -174,8 +161,8 @@ def _shares(examples: Encoded, batch_size: int) -> Iterator[tuple[Share, Inputs]
         order = examples.lengths.argsort(stable=True)
         batch_size = max(1, min(batch_size, _PLACES // max(1, int(examples.lengths.max()))))
     world, rank, starts = processes.world(), processes.rank(), range(0, len(order), batch_size)
-    shares = [share_of(order[start : start + batch_size], world, rank) for start in starts]
-    return zip(shares, inputs_of(examples, [share.indices for share in shares]), strict=True)
+    slices = [slice_of(order[start : start + batch_size], world, rank) for start in starts]
+    return zip(slices, inputs_of(examples, [part.indices for part in slices]), strict=True)
 
 
 @contextmanager

@@ -13,17 +13,17 @@ from torch import Tensor
 
 from adaptive_labels.errors import Stopped
 from adaptive_labels.lab.config import ConfigError, TrainingConfig
-from adaptive_labels.lab.objectives import Objective
+from adaptive_labels.lab.objectives import Call, Objective
 from adaptive_labels.lab.training import processes
 from adaptive_labels.lab.training.batches import (
     Augment,
     Encoded,
-    Share,
+    ProcessSlice,
     arranged,
     batches,
     inputs_of,
-    pieces,
-    share_of,
+    micro_batches,
+    slice_of,
     to_device,
 )
 from adaptive_labels.lab.training.checkpoints import kept_up_to
@@ -46,11 +46,7 @@ class Interrupted(Stopped):
 
 
 class _DivergenceError(Exception):
-    """The loss or the weights are no longer finite: the reason to record, and the batch where it was noticed."""
-
-    def __init__(self, reason: str, batch: Tensor | None = None) -> None:
-        super().__init__(reason)
-        self.batch = batch
+    """The loss or the weights are no longer finite: the reason to record."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +54,12 @@ class FitResult:
     """How training ended: its history has a record for every finished epoch.
 
     seconds: of all sittings, up to the checkpoint from which each later one went on.
-    bad_batch: the indices of the training examples of the step at which the loss or a gradient was no longer finite.
     """
 
     status: Literal["finished", "stopped-early", "diverged"]
     reason: str | None
     history: tuple[dict[str, Any], ...]
     seconds: float
-    bad_batch: Tensor | None = None
 
     @property
     def epochs(self) -> int:
@@ -84,7 +78,6 @@ def fit(
     recorder: Recorder,
     reporter: Reporter,
     checkpoint_dir: Path | None = None,
-    checkpoint_seconds: float = 5.0,
     augment: Augment | None = None,
     should_stop: Callable[[], int] = lambda: 0,
 ) -> FitResult:
@@ -101,8 +94,6 @@ def fit(
         seed: of the shuffling, of dropout and of `augment`.
         recorder: gets the history; `reporter`: shows progress, and is closed at the end.
         checkpoint_dir: where to keep what resuming needs; if it holds a checkpoint, training goes on after it.
-        checkpoint_seconds: the least time between checkpoints at the ends of epochs; 0 keeps every epoch. Within an
-            epoch, `config.checkpoint_seconds` holds.
         augment: a change of whole training batches.
         should_stop: asked after each step; the number of a signal, or 0. Signals to this process stop it, too.
     """
@@ -112,7 +103,7 @@ def fit(
     try:
         with contained(session.device, config.threads), remembered_signals() as signalled:
             loop.should_stop = lambda: signalled() or should_stop()
-            loop.run(checkpoint_seconds)
+            loop.run()
     except _DivergenceError as error:
         divergence = error
     except (MemoryError, RuntimeError) as error:
@@ -128,7 +119,7 @@ def fit(
         session.average.exchange()
     history, seconds = tuple(session.history), loop.seconds()
     if divergence is not None:
-        return FitResult("diverged", str(divergence), history, seconds, divergence.batch)
+        return FitResult("diverged", str(divergence), history, seconds)
     if len(history) < loop.epochs:
         reason = f"no lower validation loss for {config.early_stop} epochs"
         return FitResult("stopped-early", reason, history, seconds)
@@ -173,8 +164,8 @@ class _Loop:
         count = self.session.config.accumulate
         if self.world > 1 and self.batch_size // count < 2 * self.world:
             raise ConfigError(
-                f"training.batch_size is {self.batch_size}, in {count} pieces: each of {self.world} processes needs at "
-                "least two examples of a piece"
+                f"training.batch_size is {self.batch_size}, in {count} parts: each of {self.world} processes needs at "
+                "least two examples of each"
             )
 
     def seconds(self) -> float:
@@ -187,7 +178,7 @@ class _Loop:
             self.session.save(self.checkpoint_dir, self.seconds(), self.recorder.arrays(), *within)
             self.saved = time.perf_counter()
 
-    def run(self, checkpoint_seconds: float) -> None:
+    def run(self) -> None:
         """Train epoch after epoch, from the checkpoint if there is one, and record each."""
         session, recorder, patience = self.session, self.recorder, self.session.config.early_stop
         recorded = {} if self.checkpoint_dir is None else session.restore(self.checkpoint_dir, warn)
@@ -202,7 +193,7 @@ class _Loop:
                 labels = session.objective.residual_labels()
                 if labels is not None:
                     recorder.residual_labels(record["epoch"], labels.float().cpu().numpy())
-            if time.perf_counter() - self.saved >= checkpoint_seconds:
+            if time.perf_counter() - self.saved >= session.config.checkpoint_seconds:
                 self.keep()
         loss = session.history[-1]["validation_loss"]
         if loss > HOPELESS_LOSS:  # before the end it might have recovered
@@ -211,14 +202,13 @@ class _Loop:
     def epoch(self, epoch: int) -> dict[str, Any]:
         """Train an epoch, evaluate it, and return its record."""
         session, now = self.session, _Pass(epoch, self.seed)
-        with session.forwards(training=True):
-            self.train(now)
+        self.train(now)
         session.agree()
         try:
-            with session.evaluated_weights(), session.forwards(training=False), session.autocast():
+            with session.evaluated_weights(), session.autocast():
                 size = max(self.batch_size, LARGE_BATCH)
                 accuracy, loss = evaluate(
-                    session.objective, *self.validation, device=session.device, batch_size=size, before_each=self.check
+                    session.objective, *self.validation, device=session.device, batch_size=size, caller=self.caller
                 )
         except Stopped:
             self.keep_within(now)
@@ -254,28 +244,28 @@ class _Loop:
             now.means.restore(begun["means"])
             now.began -= begun["seconds"]
         steps = [
-            [share_of(piece, self.world, self.rank) for piece in pieces(batch, session.config.accumulate)]
+            [slice_of(whole, self.world, self.rank) for whole in micro_batches(batch, session.config.accumulate)]
             for batch in now.batches[now.done :]
         ]
-        every_share = [share.indices for shares in steps for share in shares]
-        upcoming = inputs_of(self.examples, every_share, now.augment_seed if session.config.augment else None)
-        for shares in steps:
-            size = sum(len(share.piece) for share in shares)
+        indices = [part.indices for parts in steps for part in parts]
+        upcoming = inputs_of(self.examples, indices, now.augment_seed if session.config.augment else None)
+        for parts in steps:
+            size = sum(len(part.whole) for part in parts)
             session.set_rate_factor(self.schedule((epoch - 1) * self.steps + now.done))
             if self.world > 1:
                 session.own_draws.manual_seed(derived_seed(self.seed, epoch, LAYERS, now.done, self.rank))
             with objective.accumulation():
-                for session.share in shares:
-                    piece, inputs = session.share.piece, next(upcoming)
+                for part in parts:
+                    inputs, count = next(upcoming), len(part.whole)
                     if self.augment is not None:
-                        inputs = self.augment(inputs, now.augmenting, epoch, session.share)
-                    target = self.labels[piece].to(session.device)
+                        inputs = self.augment(inputs, now.augmenting, epoch, part)
+                    target = self.labels[part.whole].to(session.device)
                     with session.autocast():
-                        loss, logits = objective(to_device(inputs, session.device), target)
-                    # Each piece counts by its size, so that the gradients add up to those of the whole batch's mean.
-                    session.backward(loss if len(piece) == size else loss * (len(piece) / size))
+                        call = session.caller(part, training=True)
+                        loss, logits = objective(to_device(inputs, session.device), target, call)
+                    # Each part counts by its size, so that the gradients add up to those of the whole batch's mean.
+                    session.backward(loss if count == size else loss * (count / size))
                     now.means.add(now.done, loss, logits, target, objective.parts)
-            now.means.add_gradients(now.done, session.watched_gradients())
             notices = session.step(self.notices())
             now.done += 1
             self.after_step(now, notices)
@@ -302,15 +292,15 @@ class _Loop:
         if clock - self.saved >= self.session.config.checkpoint_seconds:
             self.keep_within(now)
 
-    def check(self, share: Share) -> None:
-        """Compute a share of a batch; stop before it if asked to. Several processes go on to where they can agree."""
-        self.session.share = share
+    def caller(self, part: ProcessSlice) -> Call:
+        """How networks are called in evaluation; stops before it if asked to. Several processes go on and agree."""
         if self.world == 1 and (asked := self.should_stop()):
             raise Stopped(number=asked)
+        return self.session.caller(part, training=False)
 
     def keep_within(self, now: "_Pass") -> None:
         """Write a checkpoint within an epoch, unless the loss is not finite any more."""
-        now.means.fold()
+        now.means.fetch()
         if now.means.bad_step is None:
             seconds = time.perf_counter() - now.began
             self.keep({"step": now.done, "means": now.means.state(), "seconds": seconds}, now.augmenting)
@@ -321,18 +311,16 @@ class _Loop:
         Several processes end ``together`` only: one that finds it out by itself tells the others with its next step.
         """
         means, epoch = now.means, now.epoch
-        means.fold()
+        means.fetch()
         if means.bad_step is not None:
             self.diverged = True
         if self.diverged and (together or self.world == 1):
             bad = now.done - 1 if means.bad_step is None else means.bad_step
             rate = self.lr * self.schedule((epoch - 1) * self.steps + bad)
             kind = "NaN" if math.isnan(means.loss) else "infinite"
-            what = "a gradient became NaN or infinite" if means.bad_gradient else f"the loss became {kind}"
-            clip = " or training.clip_norm" if means.bad_gradient else ""
             raise _DivergenceError(
-                f"{what} at epoch {epoch}, step {bad + 1} (learning rate {rate:g}): try a lower learning rate{clip}",
-                now.batches[bad],
+                f"the loss became {kind} at epoch {epoch}, step {bad + 1} (learning rate {rate:g}): "
+                "try a lower learning rate"
             )
         clock, done, total = time.perf_counter(), (epoch - 1) * self.steps + now.done, self.epochs * self.steps
         self.next_look = clock + REFRESH_SECONDS

@@ -17,6 +17,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from adaptive_labels.errors import UserError
+from adaptive_labels.lab.config import ConfigError
 from adaptive_labels.lab.machine import launched
 
 T = TypeVar("T")
@@ -167,28 +168,60 @@ class _Sum(torch.autograd.Function):
         return _Sum.forward(ctx, gradients[0].contiguous())
 
 
-def whole_batch_norm(norm: nn.modules.batchnorm._BatchNorm, rows: int, x: Tensor) -> Tensor:
-    """Batch norm in training, by the mean and variance of the first ``rows`` of x (N, C, …) in all processes."""
-    wide, (channels, dims) = x.float(), (x.shape[1], [0, *range(2, x.dim())])
-    own, shape = wide[:rows], (1, channels, *[1] * (x.dim() - 2))
-    sums: Any = _Sum.apply(torch.cat([own.sum(dims), own.new_tensor([own.numel() / channels])]))  # type: ignore[no-untyped-call]
-    count, mean = sums[-1].detach(), sums[:-1] / sums[-1].detach()
-    squares: Any = _Sum.apply((own - mean.view(shape)).square().sum(dims))  # type: ignore[no-untyped-call]
-    variance = squares / count
-    if norm.track_running_stats and norm.num_batches_tracked is not None:
-        norm.num_batches_tracked.add_(1)
-        step = 1 / float(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        norm.running_mean.lerp_(mean.detach(), step)
-        norm.running_var.lerp_(variance.detach() * (count / (count - 1).clamp_min(1)), step)
-    normal = (wide - mean.view(shape)) * (variance.view(shape) + norm.eps).rsqrt()
-    if norm.weight is not None:
-        normal = normal * norm.weight.view(shape)
-    if norm.bias is not None:
-        normal = normal + norm.bias.view(shape)
-    done: Tensor = normal.to(x.dtype)
-    return done
+class WholeBatchNorm(nn.modules.batchnorm._BatchNorm):
+    """Batch norm that in training takes mean and variance of the inputs of all processes.
+
+    rows: how many of this process's next inputs count; a process without examples computes some of another's.
+    """
+
+    def __init__(self, norm: nn.modules.batchnorm._BatchNorm) -> None:
+        super().__init__(norm.num_features, norm.eps, norm.momentum, norm.affine, norm.track_running_stats)
+        self._parameters, self._buffers = norm._parameters, norm._buffers  # shared, under the same names
+        self.train(norm.training)
+        self.rows = 0
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        """Any (N, C, …)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (N, C, …), normalised per channel."""
+        if not self.training:
+            return super().forward(x)
+        wide, (channels, dims) = x.float(), (x.shape[1], [0, *range(2, x.dim())])
+        own, shape = wide[: self.rows], (1, channels, *[1] * (x.dim() - 2))
+        sums: Any = _Sum.apply(torch.cat([own.sum(dims), own.new_tensor([own.numel() / channels])]))  # type: ignore[no-untyped-call]
+        count, mean = sums[-1].detach(), sums[:-1] / sums[-1].detach()
+        squares: Any = _Sum.apply((own - mean.view(shape)).square().sum(dims))  # type: ignore[no-untyped-call]
+        variance = squares / count
+        if self.track_running_stats and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+            step = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+            assert self.running_mean is not None
+            assert self.running_var is not None
+            self.running_mean.lerp_(mean.detach(), step)
+            self.running_var.lerp_(variance.detach() * (count / (count - 1).clamp_min(1)), step)
+        normal = (wide - mean.view(shape)) * (variance.view(shape) + self.eps).rsqrt()
+        if self.weight is not None:
+            normal = normal * self.weight.view(shape)
+        if self.bias is not None:
+            normal = normal + self.bias.view(shape)
+        done: Tensor = normal.to(x.dtype)
+        return done
+
+
+def share_batch_norm(network: nn.Module) -> list[WholeBatchNorm]:
+    """Put batch norms over all processes in the place of a network's own; a `ConfigError` if it has special ones."""
+    kind = nn.modules.batchnorm._BatchNorm
+    shared = []
+    for parent in list(network.modules()):
+        for name, norm in parent.named_children():
+            if not isinstance(norm, kind):
+                continue
+            if type(norm).forward is not kind.forward:
+                raise ConfigError(f"training.sync_batchnorm is true, but {type(norm).__name__} is of a kind of its own")
+            shared.append(WholeBatchNorm(norm))
+            setattr(parent, name, shared[-1])
+    return shared
 
 
 def _together(collective: Callable[..., Any], *given: Any, **options: Any) -> None:

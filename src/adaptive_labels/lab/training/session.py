@@ -1,8 +1,7 @@
 """The state of a training run: built at its start, saved in checkpoints and restored from them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from adaptive_labels.lab.config import ConfigError, TrainingConfig
-from adaptive_labels.lab.objectives import Objective
+from adaptive_labels.lab.objectives import Call, Inputs, Objective
 from adaptive_labels.lab.training import checkpoints, processes
-from adaptive_labels.lab.training.batches import Share
+from adaptive_labels.lab.training.batches import ProcessSlice
 from adaptive_labels.lab.training.optimizers import WeightAverage, clip_gradients, make_optimizers, sparse_parameters
-from adaptive_labels.lab.training.precision import check_compiler, check_precision, choose_device, compiled_forward
+from adaptive_labels.lab.training.precision import check_precision, choose_device, compiled
 from adaptive_labels.lab.words import first_line
 
 _MIXED = {"bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
@@ -31,8 +30,6 @@ class Session:
         self.config = config
         self.device = choose_device(config.device)
         check_precision(config.precision, self.device)
-        if config.compile:
-            check_compiler(self.device)
         self.objective = objective.to(self.device)
         if config.channels_last:
             for learner in objective.learners:
@@ -40,19 +37,20 @@ class Session:
         self.optimizers = make_optimizers(objective, config)
         self._parameters = list(objective.parameters())
         self._sparse = sparse_parameters(objective)
-        self._norms = list(_norms_to_share(objective.learners, config)) if config.sync_batchnorm else []
-        self.share: Share | None = None  # what the networks see next, with several processes
         self.own_draws = torch.Generator()  # what the networks of this process draw from, with several processes
-        small = [parameter for parameter in self._parameters if parameter.ndim == 1 and parameter.requires_grad]
-        self._watched = [*small[:1], *small[len(small) // 2 : len(small) // 2 + 1], *small[-1:]]
+        self._norms: list[processes.WholeBatchNorm] = []
         # Scales the loss, so that 16-bit gradients do not vanish; in any other precision it does nothing.
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "16-mixed")
-        self._compiled = [compiled_forward(learner) for learner in objective.learners] if config.compile else []
+        self._compiled = {learner: compiled(learner) for learner in objective.learners} if config.compile else {}
         self.average = WeightAverage(nn.ModuleList(objective.learners), config.ema) if config.ema is not None else None
         self.history: list[dict[str, Any]] = []  # one record for each finished epoch, earlier sittings included
         self.seconds_before = 0.0  # spent before the run was interrupted
         self.within: dict[str, Any] | None = None  # where in an epoch the run goes on, and with which random states
         if processes.world() > 1:
+            if config.sync_batchnorm and config.compile:
+                raise ConfigError("training.sync_batchnorm and training.compile are both true: leave one of them off")
+            if config.sync_batchnorm:
+                self._norms = [norm for learner in objective.learners for norm in processes.share_batch_norm(learner)]
             objective.criterion.synchronize = False  # type: ignore[assignment]  # it sees whole batches
             self.agree()
 
@@ -64,16 +62,6 @@ class Session:
     def backward(self, loss: Tensor) -> None:
         """Add a loss's gradients to the parameters'."""
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
-
-    def watched_gradients(self) -> list[Tensor]:
-        """Some gradients that are finite if all are: NaN spreads from a layer to all that are before it.
-
-        They are of a few small parameters, the first and the last among them, since all would take time and memory.
-        16-bit gradients may overflow: their scaler deals with that, and none are watched.
-        """
-        if self.scaler.is_enabled():
-            return []
-        return [parameter.grad for parameter in self._watched if parameter.grad is not None]
 
     def set_rate_factor(self, factor: float) -> None:
         """Set every group's rate to its base rate times `factor`, unless the group is marked as constant."""
@@ -104,42 +92,26 @@ class Session:
             self.average.update()
         return notices
 
-    @contextmanager
-    def forwards(self, training: bool) -> Iterator[None]:
-        """A context in which each process computes its share of a batch, and in training the networks run compiled.
+    def caller(self, part: ProcessSlice, training: bool) -> Call:
+        """How networks are called for a slice of a batch: compiled in training, and for all processes together.
 
-        Evaluation is not compiled: its mode and its batch sizes would each be compiled again. Only how a network is
-        called changes, so that its weights keep their names in checkpoints and results.
+        Evaluation is not compiled: its mode and its batch sizes would each be compiled again.
         """
-        networks = list(self.objective.learners)
-        forwards = self._compiled if training and self._compiled else [network.forward for network in networks]
-        with ExitStack() as stack:
-            if processes.world() > 1:
-                if (teacher := getattr(self.objective, "teacher", None)) is not None:
-                    networks, forwards = [*networks, teacher], [*forwards, teacher.forward]
-                forwards = [partial(self._on_share, forward) for forward in forwards]
-                for norm in self._norms if training else ():
-                    stack.enter_context(_called(norm, partial(self._normalised, norm)))
-            for network, forward in zip(networks, forwards, strict=True):
-                stack.enter_context(_called(network, forward))
-            yield
 
-    def _on_share(self, forward: Callable[..., Tensor], inputs: Any) -> Tensor:
-        """The logits of the whole piece, of which this process computes its share; only that has gradients.
+        def call(network: nn.Module, inputs: Inputs) -> Tensor:
+            forward = self._compiled.get(network, network) if training else network
+            if len(part.sizes) == 1:
+                logits: Tensor = forward(inputs)
+                return logits
+            for norm in self._norms:
+                norm.rows = part.sizes[processes.rank()]
+            # What networks draw is this process's own, so that the criteria of all processes draw the same.
+            with forked_random_state(self.device):
+                torch.manual_seed(int(torch.randint(2**62, (), generator=self.own_draws)))
+                logits = forward(inputs)
+            return processes.gather(logits if logits.dtype == torch.float64 else logits.float(), part.sizes)
 
-        What networks draw is this process's own, so that the criteria of all processes draw the same.
-        """
-        assert self.share is not None
-        devices, kind = ([], "cuda") if self.device.type == "cpu" else ([self.device.index], self.device.type)
-        with torch.random.fork_rng(devices=devices, device_type=kind):
-            torch.manual_seed(int(torch.randint(2**62, (), generator=self.own_draws)))
-            logits = forward(inputs)
-        return processes.gather(logits if logits.dtype == torch.float64 else logits.float(), self.share.sizes)
-
-    def _normalised(self, norm: Any, x: Tensor) -> Tensor:
-        assert self.share is not None
-        idle = self.share.sizes[processes.rank()] == 0
-        return processes.whole_batch_norm(norm, 0 if idle else len(x), x)
+        return call
 
     def agree(self) -> None:
         """Give all processes the weights and statistics of the first, which may differ in their last bits."""
@@ -251,30 +223,6 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-@contextmanager
-def _called(module: nn.Module, forward: Callable[..., Tensor]) -> Iterator[None]:
-    """A context in which a module is called in another way than its class says."""
-    before = vars(module).get("forward")
-    module.forward = forward
-    try:
-        yield
-    finally:
-        del module.forward  # the class's own is seen again
-        if before is not None:
-            module.forward = before
-
-
-def _norms_to_share(learners: Sequence[nn.Module], config: TrainingConfig) -> Iterator[nn.Module]:
-    """The batch normalisations of the networks; a ConfigError if they cannot be done for all processes together."""
-    kind = nn.modules.batchnorm._BatchNorm
-    if config.compile:
-        raise ConfigError("training.sync_batchnorm and training.compile are both true: leave one of them off")
-    for module in (module for learner in learners for module in learner.modules() if isinstance(module, kind)):
-        if type(module).forward is not kind.forward:
-            raise ConfigError(f"training.sync_batchnorm is true, but {type(module).__name__} is of a kind of its own")
-        yield module
-
-
 def derived_seed(seed: int, epoch: int, *stream: int) -> int:
     """A seed for one use in one epoch, so that an epoch's draws do not depend on how the run came to it."""
     return int(np.random.SeedSequence([seed, epoch, *stream]).generate_state(1, np.uint64)[0] >> np.uint64(1))
@@ -284,11 +232,16 @@ def derived_seed(seed: int, epoch: int, *stream: int) -> int:
 def contained(device: torch.device, threads: int | None) -> Iterator[None]:
     """Set the number of threads, if one is given; put it and torch's random state back afterwards."""
     threads_before = torch.get_num_threads()
-    devices, kind = ([], "cuda") if device.type == "cpu" else ([device.index], device.type)
-    with torch.random.fork_rng(devices=devices, device_type=kind):
+    with forked_random_state(device):
         try:
             if threads is not None:
                 torch.set_num_threads(threads)
             yield
         finally:
             torch.set_num_threads(threads_before)
+
+
+def forked_random_state(device: torch.device) -> AbstractContextManager[None]:
+    """A context that puts torch's random state back, on the CPU and on a device."""
+    devices, kind = ([], "cuda") if device.type == "cpu" else ([device.index], device.type)
+    return torch.random.fork_rng(devices=devices, device_type=kind)
