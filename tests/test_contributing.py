@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import doctest
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -14,21 +15,24 @@ import pytest
 import torch
 
 import reference as R
+from adaptive_labels import plugins
 from adaptive_labels.losses import METHODS, create_loss
+from adaptive_labels.plugins import load_plugin
 
 PAGE = Path(__file__).parent.parent / "CONTRIBUTING.md"
 METHOD, REFERENCE = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
 @pytest.fixture
-def focal() -> Iterator[ModuleType]:
+def focal(tmp_path: Path) -> Iterator[ModuleType]:
     """The example as a module; its method is known during the test only."""
     before = dict(METHODS)
-    module = ModuleType("focal")
-    exec(compile(METHOD, "CONTRIBUTING.md", "exec"), vars(module))
-    yield module
+    (tmp_path / "focal.py").write_text(METHOD, encoding="utf-8")
+    load_plugin(tmp_path / "focal.py")
+    yield sys.modules["adaptive_labels_plugin_focal"]
     METHODS.clear()
     METHODS.update(before)
+    plugins._loaded.clear()
 
 
 @pytest.fixture
