@@ -135,3 +135,26 @@ def test_bad_arguments(alr, mine, arguments, message):
     ended = alr("suspects", mine, *arguments)
     assert ended.status == 2
     assert message in ended.err
+
+
+def test_compare_answers_whether_cleaning_pays(alr, mine, tmp_path):
+    """The same comparison as it is, without suspects and relabelled; the test split is the same."""
+    assert alr("suspects", mine, "-o", "found.csv", "--top", 30).status == 0
+    options = ["--methods", "baseline,alr", "--seeds", 2, "--workers", 1, "--epochs", 2, *QUICK, "--no-reference"]
+    ended = alr("compare", mine, *options, "--drop-suspects", "found.csv", "--relabel", "found.csv")
+    assert ended.status == 0, ended.err
+    *_, dropped, blank, relabelled = ended.out.splitlines()
+    assert dropped.startswith("Leaving out the suspects ")
+    assert (blank, relabelled.startswith("Relabelling the suspects ")) == ("", True)
+    for answer in (dropped, relabelled):
+        assert " On the same test split: baseline " in answer
+        assert "; alr " in answer
+    runs = list_runs("runs")
+    assert len(runs) == 2 * 2 * 3
+    labels = {tuple(run.load_predictions().test_labels) for run in runs}
+    assert len(labels) == 1
+    assert "of training and validation left out, by " in ended.out
+    assert "of training and validation relabelled, by " in ended.out
+    assert (tmp_path / "runs" / "report.html").is_file()
+    wrong = alr("compare", mine, *options, "--drop-suspects", "none.csv")
+    assert (wrong.status, "none.csv" in wrong.err) == (2, True)

@@ -1,5 +1,6 @@
 """`alr compare`: every method with every seed, then the table and the report."""
 
+import dataclasses
 import re
 import sys
 from collections.abc import Callable
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from adaptive_labels.lab.jobs import JobExecutor
     from adaptive_labels.lab.runs import RunFolder
 
+_SUSPECTS = "Compare with the data {}, too, a file of `alr suspects`."
 Budget = Annotated[str | None, option("TIME", "90s, 30m or 2h: as much as fits into it.")]
 
 
@@ -48,6 +50,8 @@ def compare(
     workers: Workers = None,
     time_budget: Budget = None,
     no_reference: Annotated[bool, option(None, "Without a plain classifier beside it.", "--no-reference")] = False,
+    drop_suspects: Annotated[Path | None, option("FILE", _SUSPECTS.format("without these suspects"))] = None,
+    relabel: Annotated[Path | None, option("FILE", _SUSPECTS.format("with these labels corrected"))] = None,
     out: Out = Path("runs"),
     plugin: Plugin = None,
     dry_run: DryRun = False,
@@ -60,15 +64,44 @@ def compare(
     from adaptive_labels.lab.experiments.comparison import make_plan, parse_methods
 
     chosen = parse_methods(methods)
-    with show_encoding():
-        plan = make_plan(config, chosen, range(seeds), out, *at_a_time(workers, budget, executor))
-    trained = {run.seed for run in plan.configs}  # a time budget may have left some out
-    what = f"{counted(len(chosen), 'method')} × {counted(len(trained), 'seed')}"
+    variants = _with_cleaned(config, drop_suspects, relabel)
+    finished: list[list[RunFolder]] = []
 
     def show(runs: list["RunFolder"]) -> None:
-        _show(runs, out / "report.html", as_json, references=not no_reference)
+        finished.append(runs)
+        if len(finished) == len(variants):
+            _show([run for some in finished for run in some], out / "report.html", as_json, not no_reference)
 
-    carry_out(plan, what, dry_run, as_json, show, executor, reference=not no_reference)
+    for one in variants.values():
+        with show_encoding():
+            plan = make_plan(one, chosen, range(seeds), out, *at_a_time(workers, budget, executor))
+        trained = {run.seed for run in plan.configs}  # a time budget may have left some out
+        what = f"{counted(len(chosen), 'method')} × {counted(len(trained), 'seed')}"
+        carry_out(plan, what, dry_run, as_json, show, executor, reference=not no_reference)
+    if not dry_run and not as_json:
+        for words, runs in list(zip(variants, finished, strict=True))[1:]:
+            _answer(words, finished[0], runs)
+
+
+def _with_cleaned(config: "RunConfig", drop: Path | None, relabel: Path | None) -> "dict[str, RunConfig]":
+    """The configuration as it is, then without suspects and with corrected labels, each by what is done."""
+    found = {"": config}
+    for words, key, path in (
+        ("Leaving out the suspects", "drop_suspects", drop),
+        ("Relabelling the suspects", "relabel", relabel),
+    ):
+        if path is not None:
+            data = dataclasses.replace(config.data, **{key: str(path.resolve())})  # type: ignore[arg-type]
+            found[words] = dataclasses.replace(config, data=data)
+    return found
+
+
+def _answer(words: str, before: list["RunFolder"], after: list["RunFolder"]) -> None:
+    from adaptive_labels.lab.analysis import read_run_records
+    from adaptive_labels.lab.analysis.cleaning import does_cleaning_pay
+
+    typer.echo("")
+    prose(does_cleaning_pay(words, *(read_run_records(runs, references=False) for runs in (before, after))))
 
 
 def at_a_time(

@@ -68,6 +68,7 @@ class DataConfig(Section, prefix="data."):
     """Which examples a run sees: a data set's name or a path, how to read it, how to split and disturb it.
 
     train_fraction: the share of each class that is kept in train, once validation and test are split off.
+    drop_suspects, relabel: files of `alr suspects`: which examples are left out, or get the suggested labels.
     fingerprint: a hash of the content, filled in when the data is read, so that changed data is another run. How a
         table is read shows in its content.
     """
@@ -84,6 +85,8 @@ class DataConfig(Section, prefix="data."):
     min_per_class: int | None = _setting(None, _AT_LEAST_ONE, identity=False)
     label_noise: float = _setting(0.0, _FRACTION)
     noise_seed: int = _setting(0, _SEED)
+    drop_suspects: str | None = _setting(None, _NAME, identity=False)
+    relabel: str | None = _setting(None, _NAME, identity=False)
     fingerprint: str | None = _setting(None, chosen=True)
 
 

@@ -39,6 +39,7 @@ from adaptive_labels.lab.data import (
 )
 from adaptive_labels.lab.data.augment import alternating_flip, random_crop, random_cutout, random_flip
 from adaptive_labels.lab.experiments import teachers
+from adaptive_labels.lab.experiments.corrections import correct
 from adaptive_labels.lab.experiments.defaults import choose, has_needless_pixels, largest_size
 from adaptive_labels.lab.files import expanded, read_json, read_npz, refuse_special
 from adaptive_labels.lab.models import create_model, file_hash, find_model, load_weights, match_weights
@@ -68,7 +69,7 @@ class Prepared:
 
 
 def load_data(config: DataConfig, model: ModelConfig = ModelConfig()) -> Dataset:  # noqa: B008 (it never changes)
-    """The data set that a configuration names, with label noise if it asks for it.
+    """The data set that a configuration names, with the label noise and the corrections that it asks for.
 
     ``model`` is the network that it is for, if that is known: a pretrained one sees images larger than others do.
     """
@@ -77,7 +78,9 @@ def load_data(config: DataConfig, model: ModelConfig = ModelConfig()) -> Dataset
     dataset = load(largest_size=largest_size(model.name, model.options))
     if model.name is None and has_needless_pixels(dataset):
         dataset = load()
-    return inject_noise(dataset, config.label_noise, config.noise_seed) if config.label_noise > 0 else dataset
+    if config.label_noise > 0:
+        dataset = inject_noise(dataset, config.label_noise, config.noise_seed)
+    return correct(dataset, config.drop_suspects, config.relabel)
 
 
 def data_of_run(run: RunFolder) -> Dataset:
