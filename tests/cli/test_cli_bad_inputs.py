@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import os
 import re
 import shutil
@@ -20,7 +21,7 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
-from test_cli_integrity import FIXTURES
+from test_cli_integrity import FILES
 
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab.config import load_toml
@@ -328,24 +329,20 @@ OTHERS: dict[str, tuple[list[str], str, Callable[[Path], object], dict[str, str]
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_other_bad_files(alr, tmp_path, monkeypatch, name):
+def test_other_bad_files(alr, compared, tmp_path, monkeypatch, name):
     command, file, make, limits, words = OTHERS[name]
     (tmp_path / "good.csv").write_bytes(table(".csv"))
-    shutil.copytree(next((FIXTURES / "second").iterdir()), tmp_path / "run")
+    (tmp_path / "run").symlink_to(next(compared.glob("*-alr-s0-*")))
     make(tmp_path / file)
     for variable, value in limits.items():
         monkeypatch.setenv(variable, value)
     one_sentence(alr(*command), words)
 
 
-@pytest.mark.parametrize("kind", SPECIAL)
-@pytest.mark.parametrize(
-    "file",
-    sorted(path.name for path in next((FIXTURES / "second").iterdir()).iterdir()),
-)
-def test_what_is_no_ordinary_file_in_a_run(alr, tmp_path, file, kind):
+@pytest.mark.parametrize(("file", "kind"), list(zip(FILES, itertools.cycle(SPECIAL), strict=False)))
+def test_what_is_no_ordinary_file_in_a_run(alr, compared, tmp_path, file, kind):
     run = tmp_path / "runs" / "run"
-    shutil.copytree(next((FIXTURES / "second").iterdir()), run)
+    shutil.copytree(next(compared.glob("*-alr-s0-*")), run)
     (run / file).unlink()
     SPECIAL[kind][0](run / file)
     for command in (["runs", "check", "runs"], ["predict", run, "bread"], ["table", "runs"], ["report", "runs"]):
