@@ -67,22 +67,22 @@ def planned(tmp_path: Path, texts: Path, monkeypatch: pytest.MonkeyPatch) -> Pla
 def test_if_one_seed_of_every_method_does_not_fit_there_are_fewer_epochs(planned: Planned) -> None:
     recipe = {"epochs": 40, "schedule": "step", "milestones": [20], "warmup": 4}
     plan = planned(4.0, **recipe)  # 320 s for the first seed
-    training = plan.configs[0].training
+    training = plan.own[0].config.training
     assert training.epochs == 9  # as many as fit into 80 of the 100 s, of which a few moments have passed
     assert training.milestones == pytest.approx((4.5,))
     assert training.warmup == pytest.approx(0.9)
     assert plan.notes[-1] == "To stay within the time budget, every run has 9 instead of 40 epochs."
     assert plan.seconds == pytest.approx(4 * 9 * 4.0)
     whole = planned(0.9, **recipe)  # 72 s for the first seed: the second is not begun rather than both shortened
-    assert whole.configs[0].training.epochs == 40
-    assert {run.seed for run in whole.configs} == {0, 1}
+    assert whole.own[0].config.training.epochs == 40
+    assert {entry.config.seed for entry in whole.own} == {0, 1}
     with pytest.raises(ConfigError, match=r"even one epoch and one seed of every method take longer: about 1,0\d\d s"):
         planned(400.0)
 
 
 def test_every_method_has_its_first_seed_before_any_has_its_second(planned: Planned) -> None:
     order = [(0, "baseline"), (0, "alr"), (1, "baseline"), (1, "alr")]
-    assert [(run.seed, run.method.name) for run in planned(1.0).jobs] == order
+    assert [(e.config.seed, e.config.method.name) for stage in planned(1.0).stages for e in stage] == order
 
 
 def test_nothing_is_begun_that_cannot_end_in_time(planned: Planned) -> None:
@@ -113,14 +113,14 @@ def test_a_slower_machine_leaves_the_later_seeds_to_the_same_command(planned: Pl
 
 def test_what_a_budget_led_to_is_found_again(planned: Planned, tmp_path: Path) -> None:
     plan = planned(10.0)
-    assert plan.configs[0].training.epochs == 3
+    assert plan.own[0].config.training.epochs == 3
     assert not (tmp_path / "runs").exists()  # a plan alone leaves nothing behind
     budgets.keep_choice(plan)
-    assert planned(20.0).configs == plan.configs
-    assert planned(10.0, budget=200.0).configs[0].training.epochs == 7  # another budget is another comparison
+    assert planned(20.0).own == plan.own
+    assert planned(10.0, budget=200.0).own[0].config.training.epochs == 7  # another budget is another comparison
     for content in ("[]", "{", json.dumps({plan.budget.key: "x"} if plan.budget else {})):
         (tmp_path / "runs" / budgets.BUDGETS).write_text(content)
-        assert planned(20.0).configs[0].training.epochs == 1
+        assert planned(20.0).own[0].config.training.epochs == 1
 
 
 def test_a_budget_begins_with_the_command(planned: Planned) -> None:
@@ -128,7 +128,7 @@ def test_a_budget_begins_with_the_command(planned: Planned) -> None:
     assert budget is not None
     assert budget.began == began()
     plan = planned(2.0, budget=Budget(100.0, time.time() - 50))  # the command has taken 50 s to start
-    assert plan.configs[0].training.epochs == 9
+    assert plan.own[0].config.training.epochs == 9
     with pytest.raises(ConfigError, match="time-budget is 60 s, but even one epoch"):
         planned(1.0, budget=Budget(60.0, time.time() - 65))
 
@@ -150,5 +150,5 @@ def test_steps_are_measured_once_for_each_kind_of_run(
 
 def test_a_step_is_measured(texts: Path, tmp_path: Path) -> None:
     plan = make_plan(quick(texts), ["baseline"], [0], tmp_path, workers=1, estimate=False)
-    assert 0 < budgets.seconds_of_step(plan.configs[0], plan.dataset, threads=1) < 1
-    assert budgets.seconds_of_encoding(plan.configs[0], plan.dataset) == 0.0
+    assert 0 < budgets.seconds_of_step(plan.own[0].config, plan.dataset, threads=1) < 1
+    assert budgets.seconds_of_encoding(plan.own[0].config, plan.dataset) == 0.0

@@ -15,7 +15,11 @@ from adaptive_labels.lab.config import ConfigError, TrainingConfig, from_dict
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.budget import shortened
 from adaptive_labels.lab.experiments.comparison import make_plan, parse_methods, run_plan
+from adaptive_labels.lab.experiments.plan import Plan
+from adaptive_labels.lab.experiments.run import execute
+from adaptive_labels.lab.runs import RunFolder
 from adaptive_labels.lab.training.schedules import make_schedule
+from run_maker import Maker
 
 WORDS = {"food": "bread soup rice", "music": "drum flute song", "sport": "ball goal race"}
 QUICK: dict[str, Any] = {
@@ -92,12 +96,44 @@ def test_a_shorter_run_falls_and_warms_up_at_the_same_share() -> None:
 def test_a_plan_does_not_read_the_disk(table: Path, tmp_path: Path) -> None:
     config = from_dict({**QUICK, "data": {"name": str(table)}})
     plan = make_plan(config, ["baseline", "slr"], [0], tmp_path / "runs", workers=1, estimate=False)
-    assert [run.method.name for run in plan.todo] == ["baseline", "slr"]
+    assert [entry.config.method.name for entry in plan.todo] == ["baseline", "slr"]
     runs, failed = run_plan(plan, lambda event: None, ["test"])
     assert (len(runs), failed) == (2, [])
     assert len(plan.todo) == 2  # as it was when the plan was made
     again = make_plan(config, ["baseline", "slr"], [0], tmp_path / "runs", workers=1, estimate=False)
     assert (again.todo, again.stages) == ((), ())
+
+
+def test_a_plan_orders_what_its_runs_learn_from(table: Path, tmp_path: Path) -> None:
+    config = from_dict({**QUICK, "data": {"name": str(table)}})
+    methods = [("label-refinery", {"generations": 2}), "kd", "baseline"]
+
+    def plan() -> Plan:
+        return make_plan(config, methods, [0], tmp_path, workers=1, estimate=False)
+
+    refinery, kd, baseline = plan().own
+    (first,) = plan().first  # the baseline is asked for, and so is not among them
+    assert (first.config.method.options, first.teacher) == ({"generations": 1}, baseline.folder)
+    assert (refinery.teacher, kd.teacher, baseline.teacher) == (first.folder, baseline.folder, None)
+    assert [[entry.folder for entry in stage] for stage in plan().stages] == [
+        [baseline.folder],
+        [first.folder, kd.folder],
+        [refinery.folder],
+    ]
+    Maker(tmp_path).finish(RunFolder.create(first.folder, first.config), {})
+    assert {entry.folder for entry in plan().todo} == {baseline.folder, kd.folder, refinery.folder}
+    methods.pop()  # then the baseline is needed for kd alone
+    assert [entry.folder for entry in plan().first] == [baseline.folder, first.folder]
+    Maker(tmp_path).finish(RunFolder.create(kd.folder, kd.config), {})
+    assert [entry.folder for entry in plan().todo] == [refinery.folder]
+
+
+def test_a_run_does_not_do_the_run_that_it_learns_from(table: Path, tmp_path: Path) -> None:
+    config = from_dict({**QUICK, "data": {"name": str(table)}})
+    plan = make_plan(config, ["kd"], [0], tmp_path, workers=1, estimate=False)
+    with pytest.raises(ConfigError, match="kd learns from another run: there is no folder"):
+        execute(plan.job(plan.own[0], []), build.prepare(plan.own[0].config, plan.dataset))
+    assert not plan.own[0].folder.exists()
 
 
 def test_the_encoder_is_fitted_once_for_all_methods(
@@ -142,4 +178,4 @@ def test_methods_that_are_the_same_run_are_planned_once(table: Path, tmp_path: P
     config = from_dict({**QUICK, "data": {"name": str(table)}})
     methods = ["dml", ("dml", {"peers": 2})]  # as many as without the option
     plan = make_plan(config, methods, [0, 1, 1], tmp_path / "runs", estimate=False)
-    assert [run.seed for run in plan.configs] == [0, 1]
+    assert [entry.config.seed for entry in plan.own] == [0, 1]

@@ -160,5 +160,5 @@ def test_without_time_there_is_no_reference_and_it_says_so(texts: Path, tmp_path
     assert reference.seconds_for(used) == 0
     assert reference.seconds_for(Budget(60.0, time.time())) == pytest.approx(6.0)
     plan = make_plan(from_dict({"data": {"name": str(texts)}}), ["baseline"], [0], tmp_path, estimate=False)
-    said = reference.ensure_reference(plan.configs[0], plan.dataset, tmp_path, reference.seconds_for(used))
+    said = reference.ensure_reference(plan.own[0].config, plan.dataset, tmp_path, reference.seconds_for(used))
     assert said == "There is no reference row: the time budget has no room for it."

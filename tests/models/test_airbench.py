@@ -12,9 +12,9 @@ from adaptive_labels.lab.config import RunConfig, changed, with_settings
 from adaptive_labels.lab.data import load_dataset
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.run import execute
+from adaptive_labels.lab.jobs import Job
 from adaptive_labels.lab.models import create_model
 from adaptive_labels.lab.models.airbench import EPSILON, Whitening
-from adaptive_labels.lab.runs import run_id
 from adaptive_labels.lab.training.progress import SilentReporter
 
 RECIPE = [
@@ -176,14 +176,16 @@ class Until(SilentReporter):
 def test_a_resumed_run_is_the_same_run_to_the_bit_and_can_be_loaded(digits, tmp_path):
     config, prepared = digits
     config = changed(config, "training", checkpoint_seconds=0.0)
-    whole = execute(config, prepared, tmp_path / "whole", SilentReporter(), [])
+    job = Job("", config, tmp_path / "whole", ())
+    whole = execute(job, prepared)
+    cut = replace(job, folder=tmp_path / "cut")
     for epoch in (2, 4):
         with pytest.raises(StopError):
-            execute(config, prepared, tmp_path / "cut", Until(epoch), [])
-        assert (tmp_path / "cut" / run_id(config) / "checkpoint").exists()
-    cut = execute(config, prepared, tmp_path / "cut", SilentReporter(), [])
-    weights, others = (load_file(run.path / "model.safetensors") for run in (whole, cut))
+            execute(cut, prepared, Until(epoch))
+        assert (cut.folder / "checkpoint").exists()
+    again = execute(cut, prepared)
+    weights, others = (load_file(run.path / "model.safetensors") for run in (whole, again))
     assert all(torch.equal(weights[name], others[name]) for name in weights)
-    network, _, _ = build.load_network(cut)
+    network, _, _ = build.load_network(again)
     assert torch.equal(network.whitening.weight, whitening_of(config, prepared))
-    assert whole.result["metrics"] == cut.result["metrics"]
+    assert whole.result["metrics"] == again.result["metrics"]

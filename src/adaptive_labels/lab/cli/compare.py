@@ -75,7 +75,7 @@ def compare(
     for one in variants.values():
         with show_encoding():
             plan = make_plan(one, chosen, range(seeds), out, *at_a_time(workers, budget, executor))
-        trained = {run.seed for run in plan.configs}  # a time budget may have left some out
+        trained = {entry.config.seed for entry in plan.own}  # a time budget may have left some out
         what = f"{counted(len(chosen), 'method')} × {counted(len(trained), 'seed')}"
         carry_out(plan, what, dry_run, as_json, show, executor, reference=not no_reference)
     if not dry_run and not as_json:
@@ -167,19 +167,19 @@ def carry_out(
     open_output(plan.out)
     if reference:
         with show_encoding():
-            problem = ensure_reference(plan.configs[0], plan.dataset, plan.out, seconds_for(plan.budget))
+            problem = ensure_reference(plan.own[0].config, plan.dataset, plan.out, seconds_for(plan.budget))
         if problem and not as_json:
             prose(problem)
     with show_encoding(), make_listener(quiet=as_json) as listener:
         runs, failed = run_plan(plan, listener, sys.argv, executor)
     show(runs)
-    in_all = counted(len(plan.configs) + len(plan.first), "run")
+    in_all = counted(len(plan.own) + len(plan.first), "run")
     diverged = sum((run.result or {}).get("status") == "diverged" for run in runs)
     if failed:
         first = f"{failed[0].job.name}: {failed[0].error}".rstrip(".")
         words = f"{len(failed)} of {in_all} failed ({first}); the same command does what is missing"
         typer.echo(f"alr: {words}", err=True)
-    late = len(plan.configs) - len(runs) - len(failed)
+    late = len(plan.own) - len(runs) - len(failed)
     if plan.budget is not None and late > 0:
         typer.echo(f"alr: {late} of {in_all} did not fit into the time budget; the same command goes on", err=True)
     if diverged:
@@ -191,12 +191,12 @@ def carry_out(
 def _show_plan(plan: "Plan", what: str) -> None:
     from adaptive_labels.lab.experiments.teachers import describe
 
-    learning = dict.fromkeys(filter(None, map(describe, plan.configs)))
-    show_data(plan.dataset, plan.configs[0], (*plan.notes, *learning))
-    words = f"Runs: {what}, {len(plan.configs)} in all"
+    learning = dict.fromkeys(filter(None, map(describe, (entry.config for entry in plan.own))))
+    show_data(plan.dataset, plan.own[0].config, (*plan.notes, *learning))
+    words = f"Runs: {what}, {len(plan.own)} in all"
     if plan.first:
         words += f", and before them {counted(len(plan.first), 'run')} to learn from"
-    done = len(plan.configs) - len(plan.todo)
+    done = sum(entry.is_finished for entry in plan.own)
     if done:
         words += f", {done} of them finished already" if plan.todo else ", all finished already"
     if plan.todo:
@@ -208,11 +208,10 @@ def _show_plan(plan: "Plan", what: str) -> None:
 
 def _show_dry(plan: "Plan", as_json: bool) -> None:
     from adaptive_labels.lab.config import to_dict
-    from adaptive_labels.lab.runs import run_path
 
     first, runs = (
-        [{"folder": str(run_path(plan.out, config)), "config": to_dict(config)} for config in some]
-        for some in (plan.first, plan.configs)
+        [{"folder": str(entry.folder), "config": to_dict(entry.config)} for entry in entries]
+        for entries in (plan.first, plan.own)
     )
     if as_json:
         show_json({"runs": runs, "first": first, "seconds": plan.seconds})

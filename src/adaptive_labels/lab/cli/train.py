@@ -1,7 +1,7 @@
 """`alr train`: one run."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +19,8 @@ from adaptive_labels.lab.words import counted
 if TYPE_CHECKING:
     from adaptive_labels.lab.config import RunConfig
     from adaptive_labels.lab.experiments.build import Prepared
+    from adaptive_labels.lab.experiments.plan import Plan
+    from adaptive_labels.lab.jobs import Job
 
 
 @app.command()
@@ -61,79 +63,78 @@ def _follow() -> None:
     """Take part in what the first process has planned; it alone reads and writes runs, and speaks."""
     from adaptive_labels.lab.experiments.run import execute, open_prepared
     from adaptive_labels.lab.training import processes
-    from adaptive_labels.lab.training.progress import SilentReporter
 
-    planned: tuple[list[RunConfig], Path] = processes.from_first(lambda: ([], Path()))
-    configs, out = planned
-    prepared = open_prepared(configs[-1])
-    for config in configs:
-        execute(config, prepared, out, SilentReporter(), sys.argv)
+    jobs: list[Job] = processes.from_first(list)
+    prepared = open_prepared(jobs[-1].config)
+    for job in jobs:
+        execute(job, prepared)
 
 
 def _lead(config: "RunConfig", out: Path, dry_run: bool, as_json: bool) -> None:
     """Plan, train and show a run, alone or as the first of several processes."""
     check_output(out)
-    from adaptive_labels.lab.config import to_dict
     from adaptive_labels.lab.experiments import build
-    from adaptive_labels.lab.experiments.teachers import describe, needed_runs
-    from adaptive_labels.lab.runs import RunError, run_path
+    from adaptive_labels.lab.experiments.plan import plan_one
+    from adaptive_labels.lab.experiments.teachers import describe
     from adaptive_labels.lab.training.precision import check_precision, choose_device
 
     check_precision(config.training.precision, choose_device(config.training.device))
-    dataset = build.load_data(config.data, config.model)
-    config, reasons = build.resolve_for(config, dataset)
-    runs = (*needed_runs(config), config)
-    *needed, folder = (run_path(out, run) for run in runs)
+    plan = plan_one(config, out)
+    (own,) = plan.own
     if not as_json:
-        show_data(dataset, config, (*reasons, *filter(None, [describe(config)])))
-    if dry_run and as_json:
-        show_json({"folder": str(folder), "config": to_dict(config)})
-    elif dry_run:
-        for first in needed:
-            typer.echo(f"Would need {first} first.")
-        typer.echo(f"Would train {config.method.name} (seed {config.seed}) into {folder}.")
+        show_data(plan.dataset, own.config, (*plan.notes, *filter(None, [describe(own.config)])))
+    if dry_run:
+        _show_dry(plan, as_json)
+        return
+    open_output(out)
+    with show_encoding():
+        prepared = build.prepare(own.config, plan.dataset)
+    result = _train(plan, prepared, quiet=as_json)
+    if as_json:
+        show_json({"folder": str(own.folder), **result})
     else:
-        open_output(out)
-        with show_encoding():
-            prepared = build.prepare(config, dataset)
-        result = _train(runs, out, prepared, quiet=as_json)
-        if as_json:
-            show_json({"folder": str(folder), **result})
-        else:
-            try:
-                _show_result(folder, result)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise RunError(f"{folder / 'result.json'} lacks what every run has ({error}).") from error
-        if result.get("status") == "diverged":
-            raise typer.Exit(1)
+        _show_result(own.folder, result)
+    if result["status"] == "diverged":
+        raise typer.Exit(1)
 
 
-def _train(runs: Sequence["RunConfig"], out: Path, prepared: "Prepared", quiet: bool) -> dict[str, Any]:
-    """Do the last of these runs, and before it those that it learns from, and say so for each; its result."""
+def _show_dry(plan: "Plan", as_json: bool) -> None:
+    from adaptive_labels.lab.config import to_dict
+
+    (own,) = plan.own
+    if as_json:
+        show_json({"folder": str(own.folder), "config": to_dict(own.config)})
+        return
+    for entry in plan.first:
+        typer.echo(f"Would need {entry.folder} first.")
+    typer.echo(f"Would train {own.config.method.name} (seed {own.config.seed}) into {own.folder}.")
+
+
+def _train(plan: "Plan", prepared: "Prepared", quiet: bool) -> dict[str, Any]:
+    """Do the run of a plan, and before it those that it learns from, and say so for each; its result."""
     # The loop brings torch's compiler, which takes as long to import as torch itself.
-    from adaptive_labels.lab.experiments.plan import is_finished
     from adaptive_labels.lab.experiments.run import execute
-    from adaptive_labels.lab.runs import run_path
     from adaptive_labels.lab.training import processes
     from adaptive_labels.lab.training.progress import SilentReporter, make_reporter
 
     say = (lambda _: None) if quiet else prose
-    config, finished = runs[-1], is_finished(out, runs[-1])
-    missing = [run for run in runs if run == config or not (finished or is_finished(out, run))]
-    processes.from_first(lambda: (missing, out))
+    (own,) = plan.own
+    entries = plan.todo or plan.own
+    jobs = processes.from_first(lambda: [plan.job(entry, sys.argv) for entry in entries])
     if processes.world() > 1:
-        say(_sharing(config, prepared, processes.world()))
-    for run in () if finished else runs[:-1]:
-        folder = run_path(out, run)
-        if run in missing:
-            say(f"First the run to learn from: {run.method.name}, {run.model.name}, into {folder}.")
-            execute(run, prepared, out, SilentReporter() if quiet else make_reporter(sys.stdout), sys.argv)
-        else:
-            say(f"Learns from {folder}, which is finished already.")
-    if finished:
+        say(_sharing(own.config, prepared, processes.world()))
+    if own.is_finished:
         say("This run is finished already; nothing was trained.")
-    reporter = SilentReporter() if quiet or finished else make_reporter(sys.stdout)
-    return execute(config, prepared, out, reporter, sys.argv).result or {}
+    for entry in plan.first if plan.todo else ():
+        if entry.is_finished:
+            say(f"Learns from {entry.folder}, which is finished already.")
+    for entry, job in zip(entries, jobs, strict=True):
+        if entry is not own:
+            say(f"First the run to learn from: {job.config.method.name}, {job.config.model.name}, into {job.folder}.")
+        reporter = SilentReporter() if quiet or own.is_finished else make_reporter(sys.stdout)
+        result = execute(job, prepared, reporter).result
+    assert result is not None  # it is finished
+    return result
 
 
 def _sharing(config: "RunConfig", prepared: "Prepared", world: int) -> str:

@@ -19,7 +19,7 @@ from adaptive_labels.lab.config import ConfigError, RunConfig, TrainingConfig
 from adaptive_labels.lab.data import Dataset, Encoder, Pretrained
 from adaptive_labels.lab.data.encoders.embeddings import Vectors
 from adaptive_labels.lab.experiments import build, teachers
-from adaptive_labels.lab.experiments.plan import Plan, cost_key, name_of_run, plan_runs
+from adaptive_labels.lab.experiments.plan import Entry, Plan, plan_runs
 from adaptive_labels.lab.files import parse_json, write_json
 from adaptive_labels.lab.machine import usable_cores
 from adaptive_labels.lab.training.batches import batches, inputs_of, to_device
@@ -34,8 +34,8 @@ EPOCH_SECONDS = 0.02  # at the end of each epoch: its line of the history is wri
 
 def measured(plan: Plan) -> Plan:
     """The plan with its costs: seconds of each kind of run, and of the encoding before all of them."""
-    kinds = {build.reading(run): run for run in plan.jobs}
-    different = {cost_key(run): run for run in reversed(plan.jobs)}
+    kinds = {build.reading(entry.config): entry.config for entry in plan.todo}
+    different = {entry.kind: entry.config for entry in reversed(plan.todo)}
     threads = max(1, usable_cores() // plan.workers)
     return dataclasses.replace(
         plan,
@@ -50,9 +50,9 @@ def fit_into(plan: Plan) -> Plan:
     What an earlier call with this budget led to in this folder is taken again, so that it finds its own runs.
     """
     assert plan.budget is not None
-    asked = json.dumps([[name_of_run(config) for config in plan.configs], plan.budget.seconds])
+    asked = json.dumps([[entry.folder.name for entry in plan.own], plan.budget.seconds])
     budget = dataclasses.replace(plan.budget, key=hashlib.sha256(asked.encode()).hexdigest()[:16])
-    plan, epochs = dataclasses.replace(plan, budget=budget), plan.configs[0].training.epochs or 1
+    plan, epochs = dataclasses.replace(plan, budget=budget), plan.own[0].config.training.epochs or 1
     chosen = _chosen(plan.out).get(budget.key)
     if isinstance(chosen, int) and 0 < chosen <= epochs:
         return with_epochs(plan, chosen)
@@ -67,7 +67,7 @@ def fit_into(plan: Plan) -> Plan:
     return with_epochs(plan, epochs if first <= room else int(epochs * room / first))
 
 
-def fits(plan: Plan, stage: Sequence[RunConfig], slowness: float) -> bool:
+def fits(plan: Plan, stage: Sequence[Entry], slowness: float) -> bool:
     """Whether a stage ends within the budget, at a speed that was so many times lower than estimated until now."""
     if plan.budget is None:
         return True
@@ -79,7 +79,7 @@ def keep_choice(plan: Plan) -> None:
     """Keep what the plan's budget led to beside its runs."""
     if plan.budget is not None:
         plan.out.mkdir(parents=True, exist_ok=True)
-        write_json(plan.out / BUDGETS, {**_chosen(plan.out), plan.budget.key: plan.configs[0].training.epochs})
+        write_json(plan.out / BUDGETS, {**_chosen(plan.out), plan.budget.key: plan.own[0].config.training.epochs})
 
 
 def _chosen(out: Path) -> Mapping[str, Any]:
@@ -90,22 +90,24 @@ def _chosen(out: Path) -> Mapping[str, Any]:
     return kept if isinstance(kept, dict) else {}
 
 
-def _of_first_seed(plan: Plan) -> list[tuple[RunConfig, ...]]:
-    first = min(run.seed for run in plan.configs)
-    return [stage for stage in plan.stages if stage[0].seed <= first]
+def _of_first_seed(plan: Plan) -> list[tuple[Entry, ...]]:
+    first = min(entry.config.seed for entry in plan.own)
+    return [stage for stage in plan.stages if stage[0].config.seed <= first]
 
 
 def with_epochs(plan: Plan, epochs: int) -> Plan:
     """A plan with so many epochs in every run, and its costs and notes accordingly."""
-    before = plan.configs[0].training.epochs
+    before = plan.own[0].config.training.epochs
     assert before is not None
     if epochs == before:
         return plan
-    configs = [dataclasses.replace(c, training=shortened(c.training, epochs)) for c in plan.configs]
+    configs = [
+        dataclasses.replace(c, training=shortened(c.training, epochs)) for c in (entry.config for entry in plan.own)
+    ]
     costs = None if plan.costs is None else {key: cost * epochs / before for key, cost in plan.costs.items()}
     notes = (*plan.notes, f"To stay within the time budget, every run has {epochs} instead of {before} epochs.")
     again = plan_runs(plan.dataset, configs, plan.out)
-    return dataclasses.replace(plan, configs=again.configs, finished=again.finished, costs=costs, notes=notes)
+    return dataclasses.replace(plan, own=again.own, first=again.first, costs=costs, notes=notes)
 
 
 def shortened(training: TrainingConfig, epochs: int) -> TrainingConfig:

@@ -19,12 +19,7 @@ from adaptive_labels.lab.config import ConfigError, RunConfig, changed, from_dic
 from adaptive_labels.lab.data import Dataset
 from adaptive_labels.lab.experiments import budget as budgets, build, teachers
 from adaptive_labels.lab.experiments.loggers import check_loggers
-from adaptive_labels.lab.experiments.plan import (
-    Budget,
-    Plan as Plan,
-    is_finished,
-    plan_runs as plan_runs,
-)
+from adaptive_labels.lab.experiments.plan import Budget, Plan as Plan, plan_runs as plan_runs
 from adaptive_labels.lab.experiments.reference import ensure_reference, seconds_for
 from adaptive_labels.lab.experiments.run import execute, execute_job
 from adaptive_labels.lab.jobs import (
@@ -40,8 +35,7 @@ from adaptive_labels.lab.jobs import (
 from adaptive_labels.lab.jobs.processes import LocalExecutor
 from adaptive_labels.lab.jobs.queue import run_jobs
 from adaptive_labels.lab.machine import usable_cores
-from adaptive_labels.lab.runs import RunError, RunFolder, run_path, tidy
-from adaptive_labels.lab.training.progress import SilentReporter
+from adaptive_labels.lab.runs import RunError, RunFolder, tidy
 
 DEFAULT_METHODS = ("baseline", "slr", "alr", "alr-s")
 DEFAULT_SEEDS = 3
@@ -118,7 +112,7 @@ def _resolved(
 
 def with_workers(plan: Plan, workers: int | None) -> Plan:
     """The plan with so many runs at a time, or one per GPU, or else per core; no more than can be done at once."""
-    places = len(_gpus(plan.configs[0].training.device)) or usable_cores()
+    places = len(_gpus(plan.own[0].config.training.device)) or usable_cores()
     return dataclasses.replace(plan, workers=min(workers or places, max([1, *map(len, plan.stages)])))
 
 
@@ -131,18 +125,17 @@ def run_plan(
     every run. Without an executor the runs are done in local processes if the plan has several workers, or else in this
     process.
     """
-    if not plan.configs:
+    if not plan.own:
         return [], []
     if plan.workers > 1 or executor is not None:
-        teachers.check_reachable(plan.configs)
+        teachers.check_reachable(entry.config for entry in plan.own)
     budgets.keep_choice(plan)
     with _place(plan, executor) as place:
-        if plan.jobs:
+        if plan.todo:
             place.prepare(plan.out)
-        listener(Event(0, "plan", [plan.name_of(run) for run in plan.jobs]))
+        listener(Event(0, "plan", [plan.name_of(entry.config) for stage in plan.stages for entry in stage]))
         outcomes = _run_stages(plan, listener, command, place)
-    finished = [config for config in plan.configs if is_finished(plan.out, config)]
-    runs = [RunFolder(run_path(plan.out, config)) for config in finished]
+    runs = [RunFolder(entry.folder) for entry in plan.own if (entry.folder / "result.json").exists()]
     for done in runs:  # a process that was ended just after the result may have left something in the folder
         with suppress(RunError):  # such a run is whole, also where it cannot be written to
             tidy(done)
@@ -154,8 +147,8 @@ def _place(plan: Plan, executor: futures.Executor | None) -> Iterator[JobExecuto
     """Where a plan's runs are done; what is made here ends here, and somebody else's executor does not."""
     if executor is not None:
         yield as_job_executor(executor)
-    elif plan.workers > 1 and plan.jobs:
-        with LocalExecutor(plan.workers, gpus=_gpus(plan.configs[0].training.device)) as local:
+    elif plan.workers > 1 and plan.todo:
+        with LocalExecutor(plan.workers, gpus=_gpus(plan.own[0].config.training.device)) as local:
             yield local
     else:
         yield Here()
@@ -167,13 +160,12 @@ def _encoded_data(plan: Plan, place: JobExecutor) -> Iterator[tuple[Do, Mapping[
 
     The files are for other processes. Those on other machines find them beside the runs, which all machines share.
     """
-    kinds = {build.reading(config): config for config in plan.jobs}
+    kinds = {build.reading(entry.config): entry.config for entry in plan.todo}
     if isinstance(place, Here):
         prepared = {kind: build.prepare(config, plan.dataset) for kind, config in kinds.items()}
 
         def here(job: Job) -> str:
-            data = prepared[build.reading(job.config)]
-            return str(execute(job.config, data, job.folder.parent, SilentReporter(), job.command).path)
+            return str(execute(job, prepared[build.reading(job.config)]).path)
 
         yield here, {}, None
         return
@@ -192,28 +184,25 @@ def _encoded_data(plan: Plan, place: JobExecutor) -> Iterator[tuple[Do, Mapping[
 def _run_stages(plan: Plan, listener: Listener, command: Sequence[str], place: JobExecutor) -> list[Outcome]:
     """Do the stages of a plan; within a budget, those that can end in time."""
     outcomes: list[Outcome] = []
-    out = plan.out.absolute() if place.elsewhere else plan.out  # other machines have other working folders
     slowness = 1.0
     with _encoded_data(plan, place) as (do, data, shared):
         for stage in plan.stages:
             if not budgets.fits(plan, stage, slowness):
                 break
-            jobs = [
-                Job(
-                    plan.name_of(run),
-                    run,
-                    run_path(out, run),
-                    tuple(command),
-                    data.get(build.reading(run)),
-                    shared,
-                )
-                for run in stage
-            ]
+            jobs = [plan.job(entry, command) for entry in stage]
+            jobs = [dataclasses.replace(j, data=data.get(build.reading(j.config)), shared=shared) for j in jobs]
+            if place.elsewhere:  # other machines have other working folders
+                jobs = [_absolute(job) for job in jobs]
             began = time.monotonic()
             outcomes += run_jobs(jobs, do, _from(len(outcomes), listener), place)
             if plan.costs is not None:
                 slowness = max(slowness, (time.monotonic() - began) / max(plan.stage_seconds(stage), 1e-9))
     return outcomes
+
+
+def _absolute(job: Job) -> Job:
+    teacher = None if job.teacher is None else job.teacher.absolute()
+    return dataclasses.replace(job, folder=job.folder.absolute(), teacher=teacher)
 
 
 def _gpus(device: str) -> tuple[str, ...]:
@@ -293,11 +282,11 @@ def compare(
     which = range(seeds) if isinstance(seeds, int) else seeds
     plan = make_plan(config, chosen, which, Path(out), workers, time_budget, estimate=time_budget is not None)
     if reference:
-        ensure_reference(plan.configs[0], plan.dataset, plan.out, seconds_for(plan.budget))
+        ensure_reference(plan.own[0].config, plan.dataset, plan.out, seconds_for(plan.budget))
     runs, failed = run_plan(plan, lambda event: None, sys.argv, executor)
     if failed:
         reasons = "; ".join(f"{outcome.job.name}: {outcome.error}" for outcome in failed)
-        raise RuntimeError(f"{len(failed)} of {len(plan.configs)} runs failed: {reasons}")
+        raise RuntimeError(f"{len(failed)} of {len(plan.own)} runs failed: {reasons}")
     if not runs:
         raise RuntimeError(f"no run was finished in {time_budget:g} s; the same call goes on, or give more time")
     return Compared(runs, references=reference)

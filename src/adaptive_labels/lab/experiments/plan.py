@@ -1,4 +1,4 @@
-"""The plan of a comparison, as plain data, with an estimate of its cost."""
+"""The plan of a comparison: which runs there are, in which folders, what each learns from, and what they may cost."""
 
 import json
 import time
@@ -9,8 +9,9 @@ from typing import Any
 
 from adaptive_labels.lab.config import RunConfig, to_dict
 from adaptive_labels.lab.data import Dataset
-from adaptive_labels.lab.experiments import teachers
-from adaptive_labels.lab.runs import run_id, run_path
+from adaptive_labels.lab.experiments import build, teachers
+from adaptive_labels.lab.jobs import Job
+from adaptive_labels.lab.runs import run_path
 
 IMPORT_SECONDS = 3.0  # what a new process takes to start and to import torch
 
@@ -34,54 +35,70 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a comparison will do, as plain data: `plan_runs` makes one, and looks once at which runs are finished.
+class Entry:
+    """A run of a plan.
 
-    finished: the names of the runs that were finished then, and need not be done.
-    costs: seconds of a run by `cost_key`, None if they were not measured.
+    folder: of the run; its name says which run it is.
+    teacher: the folder of the run that it learns from, or None.
+    depth: how many runs must be finished before it, one after the other.
+    kind: what its cost depends on within one comparison: the networks that are trained, and the one that teaches.
+    is_finished: whether its run was finished when the plan was made.
+    """
+
+    config: RunConfig
+    folder: Path
+    teacher: Path | None
+    depth: int
+    kind: str
+    is_finished: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a comparison will do: `plan_runs` makes one, and looks once at which runs are finished.
+
+    own: the runs that were asked for; first: those that they learn from and that are not among them.
+    costs: seconds of a run by its kind, None if they were not measured.
     encoding: seconds that a pretrained encoder may take before all runs.
     notes: why the recipe is as it is, in sentences.
     budget: the time that it may take, if that is limited.
     """
 
     dataset: Dataset
-    configs: tuple[RunConfig, ...]
     out: Path
+    own: tuple[Entry, ...]
+    first: tuple[Entry, ...] = ()
     workers: int = 1
-    finished: frozenset[str] = frozenset()
     costs: Mapping[str, float] | None = None
     encoding: float = 0.0
     notes: tuple[str, ...] = ()
     budget: Budget | None = None
 
     @property
-    def todo(self) -> tuple[RunConfig, ...]:
-        """The configurations whose runs are not finished yet."""
-        return tuple(config for config in self.configs if name_of_run(config) not in self.finished)
+    def todo(self) -> tuple[Entry, ...]:
+        """What is left to do, each run after the one that it learns from."""
+        by_folder = {entry.folder: entry for entry in (*self.first, *self.own)}
+        found: dict[Path, Entry] = {}
+        for own in self.own:
+            chain: list[Entry] = []
+            entry: Entry | None = own
+            while entry is not None and not entry.is_finished and entry.folder not in found:
+                chain.append(entry)
+                entry = None if entry.teacher is None else by_folder.get(entry.teacher)
+            found |= {entry.folder: entry for entry in reversed(chain)}
+        return tuple(found.values())
 
     @property
-    def first(self) -> tuple[RunConfig, ...]:
-        """The runs that the comparison's own learn from and that are not among them: teachers, earlier generations."""
-        own = {name_of_run(config) for config in self.configs}
-        return tuple(run for name, run in with_needed(self.configs).items() if name not in own)
-
-    @property
-    def stages(self) -> tuple[tuple[RunConfig, ...], ...]:
+    def stages(self) -> tuple[tuple[Entry, ...], ...]:
         """All that is left to do, in the order in which it can be done: no run needs one of its own stage.
 
         Where time is limited, every method has its first seed before any has its second.
         """
-        stages: dict[tuple[int, int], list[RunConfig]] = {}
-        for name, run in with_needed(self.todo).items():
-            if name not in self.finished:
-                seed = 0 if self.budget is None else run.seed
-                stages.setdefault((seed, len(teachers.needed_runs(run))), []).append(run)
-        return tuple(tuple(stages[depth]) for depth in sorted(stages))
-
-    @property
-    def jobs(self) -> tuple[RunConfig, ...]:
-        """The runs of all stages in turn."""
-        return tuple(run for stage in self.stages for run in stage)
+        stages: dict[tuple[int, int], list[Entry]] = {}
+        for entry in self.todo:
+            seed = 0 if self.budget is None else entry.config.seed
+            stages.setdefault((seed, entry.depth), []).append(entry)
+        return tuple(tuple(stages[place]) for place in sorted(stages))
 
     @property
     def starting(self) -> float:
@@ -90,58 +107,58 @@ class Plan:
 
     @property
     def seconds(self) -> float | None:
-        """The estimate for all that is left to do."""
-        return None if self.costs is None else self.starting + self.training_seconds
+        """The estimate for all that is left to do: each stage takes as long as its busiest worker."""
+        return None if self.costs is None else self.starting + sum(map(self.stage_seconds, self.stages))
 
-    @property
-    def training_seconds(self) -> float:
-        """The part of the estimate that grows with the epochs: each stage as long as its busiest worker."""
-        return sum(map(self.stage_seconds, self.stages))
-
-    def stage_seconds(self, stage: Iterable[RunConfig]) -> float:
+    def stage_seconds(self, stage: Iterable[Entry]) -> float:
         """The estimate for one stage: that of its busiest worker."""
         assert self.costs is not None
         busy = [0.0] * self.workers
-        for run in stage:
-            busy[busy.index(min(busy))] += self.costs[cost_key(run)]
+        for entry in stage:
+            busy[busy.index(min(busy))] += self.costs[entry.kind]
         return max(busy)
 
     def name_of(self, config: RunConfig) -> str:
         """A run in words: method, what sets it apart from others (a model, options of the method), and its seed."""
-        model = [] if config.model.name == self.configs[0].model.name else [str(config.model.name)]
-        others = [other.method.options for other in self.configs if other.method.name == config.method.name]
+        configs = [entry.config for entry in self.own]
+        model = [] if config.model.name == configs[0].model.name else [str(config.model.name)]
+        others = [other.method.options for other in configs if other.method.name == config.method.name]
         own = config.method.options
         varied = [f"{key} {value}" for key, value in own.items() if any(o.get(key) != value for o in others)]
         return " ".join([config.method.name, *model, *varied, f"seed {config.seed}"])
 
+    def job(self, entry: Entry, command: Iterable[str]) -> Job:
+        """A run of the plan as a job."""
+        return Job(self.name_of(entry.config), entry.config, entry.folder, tuple(command), entry.teacher)
+
 
 def plan_runs(dataset: Dataset, configs: Iterable[RunConfig], out: Path, **more: Any) -> Plan:
-    """A plan for resolved configurations; which of them are finished is read from ``out`` here, and nowhere later.
+    """A plan for resolved configurations: only here runs are named, ordered, and looked up in ``out``.
 
     Two that are the same run, such as one with an option at its default and one without it, are planned once.
     """
-    configs = tuple({name_of_run(config): config for config in configs}.values())
-    needed = with_needed(configs).items()
-    finished = frozenset(name for name, run in needed if is_finished(out, run))
-    return Plan(dataset, configs, out, finished=finished, **more)
+    entries: dict[Path, Entry] = {}
+    own: list[Path] = []
+    for asked in configs:
+        before: Entry | None = None
+        for config in (*teachers.needed_runs(asked), asked):
+            folder = run_path(out, config)
+            if folder not in entries:
+                teacher = teachers.given_teacher(config) if before is None else before.folder
+                depth, taught_by = (0 if before is None else before.depth + 1), teachers.teacher_model(config)
+                networks = [to_dict(model) for model in (*teachers.networks(config), taught_by) if model is not None]
+                is_finished = (folder / "result.json").exists()
+                kind = json.dumps(networks, sort_keys=True)
+                entries[folder] = Entry(config, folder, teacher, depth, kind, is_finished)
+            before = entries[folder]
+        assert before is not None
+        own.append(before.folder)
+    first = tuple(entry for folder, entry in entries.items() if folder not in own)
+    return Plan(dataset, out, tuple(entries[folder] for folder in dict.fromkeys(own)), first, **more)
 
 
-def with_needed(configs: Iterable[RunConfig]) -> dict[str, RunConfig]:
-    """Runs by name, each after those that it learns from."""
-    return {name_of_run(run): run for config in configs for run in (*teachers.needed_runs(config), config)}
-
-
-def name_of_run(config: RunConfig) -> str:
-    """The name of a configuration's run."""
-    return run_id(config)
-
-
-def is_finished(out: Path, config: RunConfig) -> bool:
-    """Whether a configuration's run is there, whole."""
-    return (run_path(out, config) / "result.json").exists()
-
-
-def cost_key(config: RunConfig) -> str:
-    """What a run's cost depends on within one comparison: the networks that are trained, and the one that teaches."""
-    networks = (*teachers.networks(config), teachers.teacher_model(config))
-    return json.dumps([None if model is None else to_dict(model) for model in networks], sort_keys=True)
+def plan_one(config: RunConfig, out: Path) -> Plan:
+    """The plan of one run, with those that it learns from: read the data, and choose what is left open."""
+    dataset = build.load_data(config.data, config.model)
+    config, reasons = build.resolve_for(config, dataset)
+    return plan_runs(dataset, [config], out, notes=reasons)

@@ -1,6 +1,5 @@
 """One run, from its configuration to its result: trains, tests once, and leaves a folder that never changes again."""
 
-import functools
 import json
 import multiprocessing
 import os
@@ -16,7 +15,7 @@ import torch
 from safetensors.torch import save as safetensors_bytes
 from torch import Tensor
 
-from adaptive_labels.lab.config import ConfigError, RunConfig, from_dict, to_dict
+from adaptive_labels.lab.config import ConfigError, RunConfig, to_dict
 from adaptive_labels.lab.data import pretraining_notes
 from adaptive_labels.lab.experiments import build, teachers
 from adaptive_labels.lab.experiments.loggers import log_result, with_loggers
@@ -24,7 +23,7 @@ from adaptive_labels.lab.experiments.mistakes import example_mistakes
 from adaptive_labels.lab.jobs import Job
 from adaptive_labels.lab.models import file_hash
 from adaptive_labels.lab.objectives import Objective
-from adaptive_labels.lab.runs import RunFolder, RunRecorder, run_id, run_path, tidy
+from adaptive_labels.lab.runs import RunFolder, RunRecorder, run_id, tidy
 from adaptive_labels.lab.training import processes
 from adaptive_labels.lab.training.evaluation import predict_logits, predicted_batches
 from adaptive_labels.lab.training.loop import FitResult, Interrupted, fit
@@ -40,33 +39,27 @@ _ONE_AT_A_TIME = threading.Lock()
 
 
 def execute(
-    config: RunConfig,
+    job: Job,
     prepared: build.Prepared,
-    out: Path,
-    reporter: Reporter,
-    command: Sequence[str],
+    reporter: Reporter | None = None,
     should_stop: Callable[[], int] = lambda: 0,
 ) -> RunFolder:
-    """Run a resolved configuration into its folder under ``out``; go on where it stopped, do nothing if finished.
+    """Do a run in its folder; go on where it stopped, do nothing if it is finished.
 
-    A run that this one learns from is done first, in silence, unless it is finished; so is what that one needs.
-    ``should_stop`` is asked after each step, see `fit`.
-
-    Where several processes train, all of them call this, and the first one reads and writes the folder.
+    ``should_stop`` is asked after each step, see `fit`. Where several processes train, all of them call this, and the
+    first one reads and writes the folder.
     """
-    if (done := processes.from_first(lambda: _finished(config, out))) is not None:
+    config, reporter = job.config, reporter or SilentReporter()
+    if (done := processes.from_first(lambda: _finished(job))) is not None:
         reporter.close()
         return done
-    needed = teachers.needed_run(config)
-    if needed is not None:
-        execute(needed, prepared, out, SilentReporter(), command, should_stop)
-    taught_by, teacher = processes.from_first(lambda: _open_teacher(config, out))
-    run = processes.from_first(lambda: RunFolder.create(run_path(out, config), config))
+    taught_by, teacher = processes.from_first(lambda: _open_teacher(job))
+    run = processes.from_first(lambda: RunFolder.create(job.folder, config))
     lock = run.lock()
     with _ONE_AT_A_TIME:
         processes.from_first(lock.acquire)
         try:
-            recorder = _begin(run, config, prepared, command) if processes.rank() == 0 else SilentRecorder()
+            recorder = _begin(run, config, prepared, job.command) if processes.rank() == 0 else SilentRecorder()
             objective = build.make_objective(config, prepared.dataset, prepared.encoder, teacher)
             fitted = fit(
                 objective,
@@ -99,19 +92,21 @@ def execute(
     return run
 
 
-def _finished(config: RunConfig, out: Path) -> RunFolder | None:
-    """The run of a configuration, tidied, if it is finished."""
-    if not (run_path(out, config) / "result.json").exists():
+def _finished(job: Job) -> RunFolder | None:
+    """The run of a job, tidied, if it is finished."""
+    if not (job.folder / "result.json").exists():
         return None
-    run = RunFolder.create(run_path(out, config), config)
+    run = RunFolder.create(job.folder, job.config)
     tidy(run)
     return run
 
 
-def _open_teacher(config: RunConfig, out: Path) -> tuple[RunFolder | None, torch.nn.Module | None]:
-    """The run that a configuration learns from, and its network; None if it learns from none."""
-    taught_by = teachers.teacher_run(config, out)
-    return taught_by, None if taught_by is None else build.load_network(taught_by)[0]
+def _open_teacher(job: Job) -> tuple[RunFolder | None, torch.nn.Module | None]:
+    """The run that a job learns from, and its network; None if it learns from none."""
+    if job.teacher is None:
+        return None, None
+    taught_by = teachers.open_teacher(job.config, job.teacher)
+    return taught_by, build.load_network(taught_by)[0]
 
 
 def _begin(run: RunFolder, config: RunConfig, prepared: build.Prepared, command: Sequence[str]) -> Recorder:
@@ -135,7 +130,7 @@ def execute_job(job: Job) -> str:
     prepared = open_prepared(job.config, job.data)
     should_stop = (lambda: 0) if job.shared is None else _WhenGone(job.shared)
     try:
-        return str(execute(job.config, prepared, job.folder.parent, SilentReporter(), job.command, should_stop).path)
+        return str(execute(job, prepared, should_stop=should_stop).path)
     except Interrupted as stop:
         # A pool would give a worker that was told to end another job.
         if multiprocessing.parent_process() is not None and (job.shared is None or job.shared.is_dir()):
@@ -157,14 +152,19 @@ class _WhenGone:
 
 def open_prepared(config: RunConfig, file: Path | None = None) -> build.Prepared:
     """The data of a resolved configuration, from a file if it is there; a `ConfigError` if it has changed since."""
-    return _prepared(file, json.dumps(to_dict(config.data)), json.dumps(to_dict(config.model)))
+    key = json.dumps([str(file), to_dict(config.data), build.reading(config)])
+    if key not in _OPENED:
+        _OPENED.clear()
+        _OPENED[key] = _prepare(config, file)
+    return _OPENED[key]
 
 
-@functools.lru_cache(maxsize=1)
-def _prepared(file: Path | None, data: str, model: str) -> build.Prepared:
+_OPENED: dict[str, build.Prepared] = {}  # a worker does many runs on the same data
+
+
+def _prepare(config: RunConfig, file: Path | None) -> build.Prepared:
     if file is not None and file.exists():  # another machine does not have it
         return build.load_prepared(file)
-    config = from_dict({"data": json.loads(data), "model": json.loads(model)})
     dataset = build.load_data(config.data, config.model)
     if config.data.fingerprint not in (None, dataset.fingerprint):
         raise ConfigError(f"data: {config.data.name} has changed since the comparison began; start it again")

@@ -17,7 +17,7 @@ from adaptive_labels.lab.data import Dataset, encoder_options
 from adaptive_labels.lab.files import plain, read_json
 from adaptive_labels.lab.models import find_model
 from adaptive_labels.lab.models.weights import file_hash
-from adaptive_labels.lab.runs import RunError, RunFolder, run_path
+from adaptive_labels.lab.runs import RunError, RunFolder
 from adaptive_labels.lab.words import few
 from adaptive_labels.losses.registry import METHODS, find_method
 from adaptive_labels.plugins import in_session_only
@@ -156,22 +156,19 @@ def check_reachable(configs: Iterable[RunConfig]) -> None:
 
 def teacher_model(config: RunConfig) -> ModelConfig | None:
     """The network that a settled configuration learns from, or None."""
-    if (given := _given_teacher(config)) is not None:
+    if (given := given_teacher(config)) is not None:
         return RunFolder(given).config.model
     needed = needed_run(config)
     return None if needed is None else needed.model
 
 
-def teacher_run(config: RunConfig, out: Path) -> RunFolder | None:
-    """The finished run that a settled configuration learns from, or None."""
-    if (given := _given_teacher(config)) is not None:
-        run = _finished_teacher(given, f"{_TEACHER}: ")
-        _teacher_hash(run, config)
-        return run
-    needed = needed_run(config)
-    if needed is None:
-        return None
-    return _finished_teacher(run_path(out, needed), f"{config.method.name} learns from another run: ")
+def open_teacher(config: RunConfig, folder: Path) -> RunFolder:
+    """The finished run in ``folder``, which a configuration learns from; a ConfigError if it is not what it was."""
+    if given_teacher(config) is None:
+        return _finished_teacher(folder, f"{config.method.name} learns from another run: ")
+    run = _finished_teacher(folder, f"{_TEACHER}: ")
+    _teacher_hash(run, config)
+    return run
 
 
 def describe(config: RunConfig) -> str | None:
@@ -198,7 +195,7 @@ def check_teacher(config: RunConfig, dataset: Dataset, encoder: Mapping[str, Any
 
     ``encoder`` is how the student reads its inputs, as plain data: a teacher must read them the same way.
     """
-    path = _given_teacher(config)
+    path = given_teacher(config)
     if path is None:
         return config
     run = _finished_teacher(path, f"{_TEACHER}: ")
@@ -249,7 +246,7 @@ def with_method(config: RunConfig, name: str, options: Mapping[str, Any]) -> Run
     return dataclasses.replace(config, method=MethodConfig(name, dict(options)))
 
 
-def _given_teacher(config: RunConfig) -> Path | None:
+def given_teacher(config: RunConfig) -> Path | None:
     """The folder of the teacher, if the user named one."""
     options = config.method.options
     return Path(options["teacher"]) if guide_of(config) == "teacher" and "teacher" in options else None

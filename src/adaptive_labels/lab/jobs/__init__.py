@@ -27,6 +27,7 @@ from adaptive_labels.plugins import loaded_plugins
 class Job:
     """A run to do: its configuration, the folder of the run, and the command to record.
 
+    teacher: the folder of the finished run that it learns from, if there is one.
     data: a file with the encoded data, so that workers need not read it again; None if there is none.
     shared: a folder that other machines must see, too; when it is gone, nobody waits for the run any more.
     plugins: the files that register its method and networks, if these are the user's own.
@@ -36,6 +37,7 @@ class Job:
     config: RunConfig
     folder: Path
     command: tuple[str, ...]
+    teacher: Path | None = None
     data: Path | None = None
     shared: Path | None = None
     plugins: tuple[str, ...] = field(default_factory=loaded_plugins)

@@ -17,7 +17,6 @@ from adaptive_labels.lab.data import Dataset
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.comparison import plan_runs, run_plan, with_workers
 from adaptive_labels.lab.experiments.loggers import check_loggers
-from adaptive_labels.lab.experiments.plan import name_of_run
 from adaptive_labels.lab.jobs import Event, Listener, Outcome
 from adaptive_labels.lab.paper.records import (
     Records,
@@ -155,7 +154,7 @@ def _run(
         if variant.key not in resolved:
             resolved[variant.key], _ = build.resolve_for(with_variant(task, variant, labels), dataset)
         configs.append(dataclasses.replace(resolved[variant.key], seed=seed))
-        variants.setdefault(name_of_run(configs[-1]), []).append(variant)
+        variants.setdefault(run_id(configs[-1]), []).append(variant)
     plan = with_workers(plan_runs(dataset, configs, options.out), options.workers)
 
     def record(run: RunFolder) -> None:
