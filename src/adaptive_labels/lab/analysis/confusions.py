@@ -26,7 +26,7 @@ from adaptive_labels.lab.analysis.format import p_value, percent
 from adaptive_labels.lab.analysis.residual_labels import Agreement, agreement, row_entropy
 from adaptive_labels.lab.analysis.statistics import SIGNIFICANCE
 from adaptive_labels.lab.runs import Predictions, RunError, RunFolder
-from adaptive_labels.lab.words import counted
+from adaptive_labels.lab.words import plural
 from adaptive_labels.metrics import confusion_matrix
 
 FORMATS = ("text", "json", "csv")
@@ -73,9 +73,9 @@ class Confusions:
     def averaged(self) -> str:
         """How many runs the figures are means of, in words."""
         if self.residual_runs and self.test_runs and self.residual_runs != self.test_runs:
-            residual, test = counted(self.residual_runs, "run"), counted(self.test_runs, "run")
+            residual, test = plural(self.residual_runs, "run"), plural(self.test_runs, "run")
             return f"mean over {residual} of the residual labels, over {test} of the test figures"
-        return f"mean over {counted(max(self.residual_runs, self.test_runs), 'run')}"
+        return f"mean over {plural(max(self.residual_runs, self.test_runs), 'run')}"
 
     def ranking(self, by: str | None = None) -> Matrix:
         """(K, K) residual labels or test rates, as ``by`` says; without it, residual labels that are not flat."""

@@ -15,7 +15,7 @@ from adaptive_labels.lab.analysis.residual_labels import row_entropy
 from adaptive_labels.lab.analysis.statistics import SIGNIFICANCE, Bootstrap, PairedDifference, bootstrap_difference
 from adaptive_labels.lab.analysis.table import TableRow, best_rows, group_rows
 from adaptive_labels.lab.runs import RunError
-from adaptive_labels.lab.words import counted, joined
+from adaptive_labels.lab.words import joined, plural
 
 _ENOUGH_SEEDS = 6  # from which a sign-flip test can fall below p = 0.05
 
@@ -58,12 +58,12 @@ def verdict(group: RunGroup) -> Verdict:
 def _headline(rows: Sequence[TableRow], best: TableRow) -> str:
     reached = f"{_top1(best)}% on test"
     if len(rows) == 1:
-        return f"{best.label} reaches {reached} ({counted(best.n, 'seed')}); there is no other method to compare with."
+        return f"{best.label} reaches {reached} ({plural(best.n, 'seed')}); there is no other method to compare with."
     if best.versus is not None:
         where, found = _where(best.versus, "baseline"), best.versus
         if found.p is None:
             return f"{best.label} is best on validation: {reached}{where} ({found.note})."
-        tested = f"{p_phrase(found.p if found.p_holm is None else found.p_holm)}, {counted(found.n, 'seed')}"
+        tested = f"{p_phrase(found.p if found.p_holm is None else found.p_holm)}, {plural(found.n, 'seed')}"
         return f"{best.label} is best on validation: {reached}{where}, {_noise(found)} ({tested})."
     if best.method != "baseline":
         return (
@@ -136,7 +136,7 @@ def _limits(group: RunGroup, best: Sequence[TableRow]) -> str:
     seeds = max((0 if row.versus is None else row.versus.n) for row in best)  # without a test there is no p to doubt
     if 2 <= seeds < _ENOUGH_SEEDS:
         found.append(
-            f"{counted(seeds, 'seed')} are few: a sign-flip test could not give less than p = {2 / 2**seeds:.4g}"
+            f"{plural(seeds, 'seed')} are few: a sign-flip test could not give less than p = {2 / 2**seeds:.4g}"
         )
     return f"Limits: {'; '.join(dict.fromkeys(found))}." if found else ""
 

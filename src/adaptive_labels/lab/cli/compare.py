@@ -25,7 +25,7 @@ from adaptive_labels.lab.cli.options import (
 )
 from adaptive_labels.lab.cli.output import block, check_output, clock, open_output, prose, show_data, show_json
 from adaptive_labels.lab.cli.progress import show_encoding
-from adaptive_labels.lab.words import counted
+from adaptive_labels.lab.words import plural
 
 if TYPE_CHECKING:
     from adaptive_labels.lab.config import RunConfig
@@ -76,7 +76,7 @@ def compare(
         with show_encoding():
             plan = make_plan(one, chosen, range(seeds), out, *at_a_time(workers, budget, executor))
         trained = {entry.config.seed for entry in plan.own}  # a time budget may have left some out
-        what = f"{counted(len(chosen), 'method')} × {counted(len(trained), 'seed')}"
+        what = f"{plural(len(chosen), 'method')} × {plural(len(trained), 'seed')}"
         carry_out(plan, what, dry_run, as_json, show, executor, reference=not no_reference)
     if not dry_run and not as_json:
         for words, runs in list(zip(variants, finished, strict=True))[1:]:
@@ -173,7 +173,7 @@ def carry_out(
     with show_encoding(), make_listener(quiet=as_json) as listener:
         runs, failed = run_plan(plan, listener, sys.argv, executor)
     show(runs)
-    in_all = counted(len(plan.own) + len(plan.first), "run")
+    in_all = plural(len(plan.own) + len(plan.first), "run")
     diverged = sum((run.result or {}).get("status") == "diverged" for run in runs)
     if failed:
         first = f"{failed[0].job.name}: {failed[0].error}".rstrip(".")
@@ -195,7 +195,7 @@ def _show_plan(plan: "Plan", what: str) -> None:
     show_data(plan.dataset, plan.own[0].config, (*plan.notes, *learning))
     words = f"Runs: {what}, {len(plan.own)} in all"
     if plan.first:
-        words += f", and before them {counted(len(plan.first), 'run')} to learn from"
+        words += f", and before them {plural(len(plan.first), 'run')} to learn from"
     done = sum(entry.is_finished for entry in plan.own)
     if done:
         words += f", {done} of them finished already" if plan.todo else ", all finished already"

@@ -15,7 +15,7 @@ import typer
 
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab.tables import visible
-from adaptive_labels.lab.words import counted
+from adaptive_labels.lab.words import plural
 
 if TYPE_CHECKING:
     from adaptive_labels.lab.config import RunConfig
@@ -72,7 +72,7 @@ def show_data(dataset: Dataset, config: RunConfig, reasons: Iterable[str]) -> No
 def end_with_failures(failed: int) -> None:
     """Say that runs failed, if any did, and end with status 1."""
     if failed:
-        typer.echo(f"alr: {counted(failed, 'run')} failed; the same command does what is missing", err=True)
+        typer.echo(f"alr: {plural(failed, 'run')} failed; the same command does what is missing", err=True)
         raise typer.Exit(1)
 
 

@@ -11,7 +11,7 @@ from adaptive_labels.lab.cli.app import app
 from adaptive_labels.lab.cli.options import Json, Plugin, Run, argument, count, option
 from adaptive_labels.lab.cli.output import show_json
 from adaptive_labels.lab.cli.progress import show_encoding
-from adaptive_labels.lab.words import counted
+from adaptive_labels.lab.words import plural
 
 
 @app.command()
@@ -49,7 +49,7 @@ def predict(
         if as_json:
             show_json({"predictions": len(rows), "output": str(output)})
         else:
-            typer.echo(f"{counted(len(rows), 'prediction')} {'is' if len(rows) == 1 else 'are'} in {output}.")
+            typer.echo(f"{plural(len(rows), 'prediction')} {'is' if len(rows) == 1 else 'are'} in {output}.")
         return
     for name, ranking in zip(shown, rankings, strict=True):
         if as_json:

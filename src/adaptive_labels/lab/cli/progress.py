@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from adaptive_labels.lab.cli.output import clock
-from adaptive_labels.lab.words import counted
+from adaptive_labels.lab.words import plural
 
 if TYPE_CHECKING:
     from adaptive_labels.lab.jobs import Event
@@ -166,4 +166,4 @@ def _ending(event: Event) -> str:
         return f"diverged: {result['reason']}"
     if not last:
         return "done"
-    return f"validation accuracy {last[0]['validation_accuracy']:.2%} after {counted(last[0]['epoch'], 'epoch')}"
+    return f"validation accuracy {last[0]['validation_accuracy']:.2%} after {plural(last[0]['epoch'], 'epoch')}"

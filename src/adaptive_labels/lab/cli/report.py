@@ -7,7 +7,7 @@ import typer
 
 from adaptive_labels.lab.cli.app import app
 from adaptive_labels.lab.cli.options import Runs, find_runs, option
-from adaptive_labels.lab.words import counted
+from adaptive_labels.lab.words import plural
 
 
 @app.command()
@@ -28,6 +28,6 @@ def report(
     typer.echo(f"Report: {write_report(found, output, examples=not no_examples, suspects=ranked)}")
     if figures is not None:
         files, problem = write_figures(found, figures, suspects=ranked)
-        typer.echo(f"Figures: {counted(len(files), 'file')} in {figures}")
+        typer.echo(f"Figures: {plural(len(files), 'file')} in {figures}")
         if problem is not None:
             typer.echo(problem, err=True)

@@ -9,7 +9,7 @@ from adaptive_labels.lab.cli.app import add_group
 from adaptive_labels.lab.cli.options import Json, argument, find_runs, option
 from adaptive_labels.lab.cli.output import show_json
 from adaptive_labels.lab.tables import aligned
-from adaptive_labels.lab.words import counted
+from adaptive_labels.lab.words import plural
 
 if TYPE_CHECKING:
     from adaptive_labels.lab.runs import RunFolder
@@ -35,7 +35,7 @@ def _status(run: "RunFolder") -> tuple[str, float | None]:
     try:
         result = run.result
         if result is None:
-            return f"unfinished ({counted(len(run.history()), 'epoch')})", None
+            return f"unfinished ({plural(len(run.history()), 'epoch')})", None
     except RunError:
         return "damaged (see alr runs check)", None
     top1 = result["metrics"].get("test", {}).get("top1")
@@ -80,4 +80,4 @@ def rm(
         typer.confirm(f"Remove {'this run' if len(runs) == 1 else f'these {len(runs)} runs'}?", abort=True)
     for run in runs:
         remove(run)
-    typer.echo(f"Removed {counted(len(runs), 'run')}.")
+    typer.echo(f"Removed {plural(len(runs), 'run')}.")

@@ -22,7 +22,7 @@ from adaptive_labels.lab.cli.options import (
 )
 from adaptive_labels.lab.cli.output import end_with_failures, open_output, prose
 from adaptive_labels.lab.cli.progress import make_listener
-from adaptive_labels.lab.words import counted
+from adaptive_labels.lab.words import plural
 
 if TYPE_CHECKING:
     from adaptive_labels.lab.jobs import JobExecutor
@@ -74,7 +74,7 @@ def run_missing(
 
     wanted, done = count_runs(study, task, options)
     if not quiet:
-        prose(f"{heading}: {counted(wanted, 'run')}, {done} recorded already.")
+        prose(f"{heading}: {plural(wanted, 'run')}, {done} recorded already.")
     if dry_run or done >= wanted:
         return 0
     open_output(options.out)

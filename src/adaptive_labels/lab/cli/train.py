@@ -14,7 +14,7 @@ from adaptive_labels.lab.cli.options import Data, DryRun, Json, Out, Plugin, cou
 from adaptive_labels.lab.cli.output import check_output, clock, open_output, prose, show_data, show_json
 from adaptive_labels.lab.cli.progress import show_encoding
 from adaptive_labels.lab.machine import launched
-from adaptive_labels.lab.words import counted
+from adaptive_labels.lab.words import plural
 
 if TYPE_CHECKING:
     from adaptive_labels.lab.config import RunConfig
@@ -177,7 +177,7 @@ def _show_result(folder: Path, result: Mapping[str, Any]) -> None:
             f"parameters: {own:,} in the network that predicts, {needed:,} needed in training "
             f"({needed / own:.3g} times as many)"
         )
-    typer.echo(f"{counted(result['epochs'], 'epoch')} in {clock(result['seconds'])}. Run: {folder}")
+    typer.echo(f"{plural(result['epochs'], 'epoch')} in {clock(result['seconds'])}. Run: {folder}")
 
 
 def _accuracies(top1: Mapping[str, float]) -> str:

@@ -22,7 +22,7 @@ from adaptive_labels.lab.cli.options import (
 )
 from adaptive_labels.lab.cli.output import check_output, prose, show_json
 from adaptive_labels.lab.cli.progress import show_encoding
-from adaptive_labels.lab.words import counted
+from adaptive_labels.lab.words import plural
 
 if TYPE_CHECKING:
     from adaptive_labels.lab.analysis import Summary
@@ -60,7 +60,7 @@ def tune(
     with show_encoding():
         plan = make_plan(config, trial, range(seeds), out, *at_a_time(workers, budget, executor))
     shown = ", ".join(f"{value:g}" for value in values)
-    what = f"{method} with {option} = {shown}, {counted(seeds, 'seed')} each"
+    what = f"{method} with {option} = {shown}, {plural(seeds, 'seed')} each"
     carry_out(plan, what, dry_run, as_json, lambda runs: _show(runs, option, method, as_json), executor)
 
 

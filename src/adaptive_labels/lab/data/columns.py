@@ -10,7 +10,7 @@ from typing import NamedTuple
 from adaptive_labels.lab.data.dataset import DataError
 from adaptive_labels.lab.data.frames import LABEL_NAMES, Table, normalise_name
 from adaptive_labels.lab.data.rows import clean, holds_numbers, to_number
-from adaptive_labels.lab.words import counted, joined, listed
+from adaptive_labels.lab.words import joined, listed, plural
 
 MOST_CATEGORIES = 50  # distinct values of a column of categories, or a tenth of the rows if that is more
 _MOST_FRACTIONS = 10  # distinct values of a label that is written with fractions
@@ -51,7 +51,7 @@ def find_label(table: Table, taken: Sequence[str]) -> str:
             f"No column of {table.path} repeats its values as classes do; give label_column "
             f"(it has {columns_of(table)})."
         )
-    shown = listed(f"{name!r} ({counted(count, 'class', 'classes')})" for name, count in found.items())
+    shown = listed(f"{name!r} ({plural(count, 'class', 'classes')})" for name, count in found.items())
     raise LabelError(
         f"Several columns of {table.path} could be the label: {shown}; give label_column.",
         ["--label-column", list(found)[-1]],
@@ -154,5 +154,5 @@ def features_note(found: FeatureColumns) -> str:
     for wanted, thing, things in ((True, "number", "numbers"), (False, "category", "categories")):
         names = [name for name, numeric in zip(found.names, found.numeric, strict=True) if numeric is wanted]
         if names:
-            kinds.append(f"{counted(len(names), thing, things)} ({listed(map(repr, names), 5)})")
+            kinds.append(f"{plural(len(names), thing, things)} ({listed(map(repr, names), 5)})")
     return f"No text is read: each row is {joined(kinds)}."

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from adaptive_labels.lab.data.dataset import DataError, Dataset, Examples, Kind, SplitName, fingerprint
 from adaptive_labels.lab.data.rows import TableRows
-from adaptive_labels.lab.words import counted, few
+from adaptive_labels.lab.words import few, plural
 
 TEST_FRACTION = 0.2
 VALIDATION_FRACTION = 0.1
@@ -81,7 +81,7 @@ def assemble(raw: RawDataset, *, split_seed: int = 0, train_fraction: float = 1.
     def set_aside(split: str, fraction: float, whole: str) -> tuple[_Part, _Part]:
         kept, taken = split_off(train.examples.labels, train.digests, fraction=fraction, salt=f"{split} {split_seed}")
         notes.append(
-            f"There was no {split} split, so {fraction:.0%} of {whole} ({counted(len(taken), thing)}) is set aside "
+            f"There was no {split} split, so {fraction:.0%} of {whole} ({plural(len(taken), thing)}) is set aside "
             f"for it, stratified by class (split seed {split_seed})."
         )
         return train.subset(kept), train.subset(taken)
@@ -99,7 +99,7 @@ def assemble(raw: RawDataset, *, split_seed: int = 0, train_fraction: float = 1.
         whole = len(train.examples)
         train = train.subset(share(train.examples.labels, train.digests, train_fraction, f"share {split_seed}"))
         notes.append(
-            f"{counted(len(train.examples), f'training {thing}')} of {whole:,} are kept: "
+            f"{plural(len(train.examples), f'training {thing}')} of {whole:,} are kept: "
             f"{train_fraction:.4g} of each class, rounded, at least 1 (split seed {split_seed})."
         )
     complete = {"train": train, "validation": validation, "test": test}
@@ -142,8 +142,8 @@ def without_rare_classes(raw: RawDataset, least: int) -> RawDataset:
             digests[split] = raw.digests[split][rows]
     rare, classes = ([raw.classes[k] for k in np.flatnonzero(chosen).tolist()] for chosen in (~kept, kept))
     note = (
-        f"Left out {counted(len(rare), 'class', 'classes')} with fewer than {least} training examples "
-        f"({few(map(repr, rare))}): {counted(dropped, raw.kind)} in all."
+        f"Left out {plural(len(rare), 'class', 'classes')} with fewer than {least} training examples "
+        f"({few(map(repr, rare))}): {plural(dropped, raw.kind)} in all."
     )
     return replace(raw, classes=classes, splits=splits, digests=digests, notes=[*raw.notes, note])
 
@@ -169,7 +169,7 @@ def _refuse_single_examples(examples: Examples, classes: Sequence[str]) -> None:
     first = int(single[0])
     sources = examples.sources
     where = "" if sources is None else f" ({sources[int(np.flatnonzero(labels == first)[0])]})"
-    others = f", like {counted(len(single) - 1, 'other class', 'other classes')}" if len(single) > 1 else ""
+    others = f", like {plural(len(single) - 1, 'other class', 'other classes')}" if len(single) > 1 else ""
     raise DataError(
         f"The class {classes[first]!r} has one example only{where}{others}; "
         "to be split into train, validation and test a class needs at least 2, better 3. "

@@ -49,7 +49,7 @@ from adaptive_labels.lab.objectives import Distilled, Inputs, Mutual, Objective,
 from adaptive_labels.lab.runs import RunError, RunFolder
 from adaptive_labels.lab.runs.arrays import load_residual_labels
 from adaptive_labels.lab.training.batches import Augment, ProcessSlice
-from adaptive_labels.lab.words import counted
+from adaptive_labels.lab.words import plural
 from adaptive_labels.losses import Criterion, create_loss
 
 _LABELS, _WEIGHTS = "method.options.initial_labels", "model.weights"
@@ -437,7 +437,7 @@ def describe(config: RunConfig) -> str:
     """The resolved recipe in a line."""
     training = config.training
     shown = [
-        counted(training.epochs or 0, "epoch"),
+        plural(training.epochs or 0, "epoch"),
         f"batch {training.batch_size}",
         f"{training.optimizer} at {training.lr:g}",
         str(training.schedule),

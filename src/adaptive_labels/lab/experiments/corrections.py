@@ -8,7 +8,7 @@ import torch
 from adaptive_labels.lab.analysis.suspects import Correction, read_corrections
 from adaptive_labels.lab.data import DataError, Dataset, Examples, fingerprint
 from adaptive_labels.lab.data.dataset import SplitName
-from adaptive_labels.lab.words import counted
+from adaptive_labels.lab.words import plural
 
 CLEANED: tuple[SplitName, ...] = ("train", "validation")
 
@@ -40,7 +40,7 @@ def _changed(dataset: Dataset, path: str, change: Callable[[Examples, dict[int, 
         dataset,
         train=splits["train"],
         validation=splits["validation"],
-        notes=(*dataset.notes, f"{counted(count, 'example')} of training and validation {what}, by {path}{left}."),
+        notes=(*dataset.notes, f"{plural(count, 'example')} of training and validation {what}, by {path}{left}."),
         fingerprint=fingerprint(dataset.classes, splits.items()),
     )
 

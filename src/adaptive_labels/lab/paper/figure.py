@@ -23,7 +23,7 @@ from adaptive_labels.lab.report.figures import Figures, standalone
 from adaptive_labels.lab.report.heatmap import heat_map
 from adaptive_labels.lab.runs import RunFolder
 from adaptive_labels.lab.runs.arrays import ResidualLabels, load_residual_labels
-from adaptive_labels.lab.words import counted
+from adaptive_labels.lab.words import plural
 
 NETWORK = "preact-resnet18"  # ours: the paper does not say which network its heat maps are of
 METHOD = "alr"  # ours as well: ALR or ALR-S
@@ -157,7 +157,7 @@ def draw(maps: HeatMaps) -> str:
     """All maps in one picture, each with its own scale of colours as in the paper, the epoch and μ under each."""
     captions = []
     for letter, epoch, accuracy in zip("abcdef", maps.epochs, maps.train_accuracy, strict=False):
-        captions.append(f"({letter}) {counted(epoch, 'epoch')} (μ = {100 * accuracy:.2f}%)")
+        captions.append(f"({letter}) {plural(epoch, 'epoch')} (μ = {100 * accuracy:.2f}%)")
     drawn = [
         heat_map(labels, maps.classes, words, "Rows are the true class.")
         for labels, words in zip(maps.labels, captions, strict=True)

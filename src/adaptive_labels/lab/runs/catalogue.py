@@ -11,7 +11,7 @@ from adaptive_labels.errors import UserError
 from adaptive_labels.lab.files import RunError
 from adaptive_labels.lab.runs import integrity
 from adaptive_labels.lab.runs.folder import RunFolder
-from adaptive_labels.lab.words import counted
+from adaptive_labels.lab.words import plural
 
 
 def list_runs(dirs: str | Path | Iterable[str | Path]) -> list[RunFolder]:
@@ -97,7 +97,7 @@ def _unfinished(run: RunFolder, epochs: int) -> str:
     holder, kept = run.lock().holder(), integrity.checkpoint_manifests(run.path / "checkpoint")
     again = f"the same command {'goes on from its checkpoint' if kept else 'starts it again'}"
     state = f"it is being written by {holder}" if holder else again
-    return f"unfinished after {counted(epochs, 'epoch')}: {state}."
+    return f"unfinished after {plural(epochs, 'epoch')}: {state}."
 
 
 def _result_problems(

@@ -20,7 +20,7 @@ from adaptive_labels.lab.data.split_files import tables_of
 from adaptive_labels.lab.data.splits import RawDataset, content_digest, content_digests, digest_array
 from adaptive_labels.lab.files import open_regular, read_bytes
 from adaptive_labels.lab.machine import usable_cores
-from adaptive_labels.lab.words import counted, few, listed
+from adaptive_labels.lab.words import few, listed, plural
 
 KEPT_SIZE = 96  # images that all have one size, up to so many pixels, keep it
 USUAL_SIZE = 64  # others get the size of most of them, up to this, or for a pretrained network up to `largest_size`
@@ -56,7 +56,7 @@ def read_images(
     for split, files in splits.items():
         for name, count in Counter(file.label for file in files if file.label not in classes).items():
             raise DataError(
-                f"The class {name!r} in the {split} split of {folder} ({counted(count, 'image')}) is not in train."
+                f"The class {name!r} in the {split} split of {folder} ({plural(count, 'image')}) is not in train."
             )
     flat = [folder / file.name for files in splits.values() for file in files]
     sizes = _sizes(flat)
@@ -68,7 +68,7 @@ def read_images(
     # All splits are decoded in one go, so that they come out in one number of channels.
     decoded, digests, bad = decode_files(flat, size, many_pixels=_are_large(sizes))
     if bad and not skip_unreadable:
-        others = f", nor can {counted(len(bad) - 1, 'other')}" if len(bad) > 1 else ""
+        others = f", nor can {plural(len(bad) - 1, 'other')}" if len(bad) > 1 else ""
         first = min(bad)
         raise DataError(
             f"The image {flat[first]} cannot be read ({bad[first]}){others}; "
@@ -86,7 +86,7 @@ def read_images(
         begin += len(files)
     if bad:
         skipped = [f"{flat[i].parent.name}/{flat[i].name}" for i in sorted(bad)]
-        notes.append(f"Skipped {counted(len(bad), 'unreadable image')}: {few(skipped, 3)}.")
+        notes.append(f"Skipped {plural(len(bad), 'unreadable image')}: {few(skipped, 3)}.")
     return RawDataset(folder.resolve().name, "image", classes, examples, notes, split_digests)
 
 
@@ -155,7 +155,7 @@ def _find_images(folder: Path) -> tuple[dict[SplitName, list[ImageFile]], list[s
         if not files:
             raise DataError(f"{root} has no class folders with images in them.")
     sentences = {
-        f"Ignored {counted(others, 'file')} of other kinds than images.": others,
+        f"Ignored {plural(others, 'file')} of other kinds than images.": others,
         f"Class folders without images were ignored: {listed(sorted(empty))}.": empty,
         f"Folders beside train/ that are no split were ignored: {listed(unused)}.": unused,
     }

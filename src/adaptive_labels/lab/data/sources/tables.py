@@ -26,7 +26,7 @@ from adaptive_labels.lab.data.split_files import find_files, tables_of
 from adaptive_labels.lab.data.splits import RawDataset
 from adaptive_labels.lab.data.stored_texts import LineSources
 from adaptive_labels.lab.files import read_text
-from adaptive_labels.lab.words import counted, listed
+from adaptive_labels.lab.words import listed, plural
 
 _WHOLE_NUMBER = re.compile(r"-?\d+(\.0+)?")
 _PART = re.compile(r"-\d+-of-\d+")
@@ -148,10 +148,10 @@ def _read_splits(
         notes += _missing_note(splits["train"].inputs)
     for rows in splits.values():
         if rows.unlabelled:
-            notes.append(f"Left out {counted(rows.unlabelled, 'row')} of {rows.table.path.name} without a label.")
+            notes.append(f"Left out {plural(rows.unlabelled, 'row')} of {rows.table.path.name} without a label.")
         empty = len(rows.table) - len(rows.inputs) - rows.unlabelled
         thing = "empty text" if features is None else "empty row"
-        notes += [f"Left out {counted(empty, thing)} of {rows.table.path.name}."] if empty else []
+        notes += [f"Left out {plural(empty, thing)} of {rows.table.path.name}."] if empty else []
     return splits, texts if train.has_header else ()
 
 
@@ -168,7 +168,7 @@ def _rows(
     labels = table.texts(label)
     if "" in labels and not drop_unlabelled:
         many = labels.count("")
-        others = f" and {counted(many - 1, 'other place')}" if many > 1 else ""
+        others = f" and {plural(many - 1, 'other place')}" if many > 1 else ""
         raise DataError(
             f"The label column {label!r} is empty at {table.where(labels.index(''))}{others}; "
             "--drop-unlabelled leaves such rows out."
@@ -215,7 +215,7 @@ def _to_examples(rows: _Rows, keys: Sequence[str], train_path: Path) -> Examples
     if unseen:
         label = next(iter(unseen))
         place = rows.table.where(rows.kept[rows.labels.index(label)])
-        others = f", nor {counted(len(unseen) - 1, 'other label')}" if len(unseen) > 1 else ""
+        others = f", nor {plural(len(unseen) - 1, 'other label')}" if len(unseen) > 1 else ""
         raise DataError(
             f"The label {label!r} at {place} ({unseen[label]:,} in the file) never occurs in {train_path.name}{others}."
         )

@@ -28,7 +28,7 @@ from adaptive_labels.lab.data.sources import register_dataset
 from adaptive_labels.lab.data.splits import RawDataset, text_digest
 from adaptive_labels.lab.data.stored_texts import LineSources, StoredTexts
 from adaptive_labels.lab.files import open_regular
-from adaptive_labels.lab.words import counted
+from adaptive_labels.lab.words import plural
 
 # A mirror: the makers' own archives are on Google Drive, which asks a question before it gives out a large file.
 _MIRROR = "https://s3.amazonaws.com/fast-ai-nlp/"
@@ -133,7 +133,7 @@ class ZhangTexts:
             empty = int((found.texts.lengths == 0).sum())
             if empty:
                 verb = "is" if empty == 1 else "are"
-                notes.append(f"{counted(empty, 'text')} of {split}.csv {verb} empty, and kept.")
+                notes.append(f"{plural(empty, 'text')} of {split}.csv {verb} empty, and kept.")
         return notes
 
 
