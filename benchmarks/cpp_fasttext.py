@@ -28,6 +28,7 @@ from adaptive_labels.lab.config import RunConfig
 from adaptive_labels.lab.data import Dataset, Examples
 from adaptive_labels.lab.data.encoders.hashes import Words
 from adaptive_labels.lab.experiments import build
+from adaptive_labels.lab.experiments.resolve import resolve_for
 from adaptive_labels.lab.paper.recipes import load_reproduction
 from adaptive_labels.lab.training.evaluation import predict_logits
 from adaptive_labels.lab.training.loop import fit
@@ -67,7 +68,7 @@ def ours(folder: Path, seed: int) -> tuple[float, float, float]:
 
 def _load(config: RunConfig) -> tuple[Dataset, RunConfig]:
     dataset = build.load_data(config.data)
-    return dataset, build.resolve_for(config, dataset)[0]
+    return dataset, resolve_for(config, dataset)[0]
 
 
 def cpp(file: Path, test: list[tuple[str, str]], seed: int, threads: int) -> tuple[float, float]:

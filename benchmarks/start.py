@@ -17,6 +17,7 @@ FIRST_STEP = """
 import tempfile, sys
 from pathlib import Path
 from adaptive_labels.lab.experiments import build
+from adaptive_labels.lab.experiments.resolve import resolve_for
 from adaptive_labels.lab.config import RunConfig
 from adaptive_labels.lab.experiments.run import execute
 class Stop:
@@ -24,7 +25,7 @@ class Stop:
     def epoch(self, record, epochs): sys.exit("an epoch passed without a word")
     def close(self): pass
 dataset = build.load_data(RunConfig().data)
-config, _ = build.resolve_for(RunConfig(), dataset)
+config, _ = resolve_for(RunConfig(), dataset)
 with tempfile.TemporaryDirectory() as folder:
     execute(config, build.prepare(config, dataset), Path(folder), Stop(), [])
 """

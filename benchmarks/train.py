@@ -24,6 +24,7 @@ from adaptive_labels.lab.data.augment import random_crop, random_flip
 from adaptive_labels.lab.data.encoders.embeddings import Vectors
 from adaptive_labels.lab.data.encoders.images import ImageEncoder
 from adaptive_labels.lab.experiments import build
+from adaptive_labels.lab.experiments.resolve import resolve_for
 from adaptive_labels.lab.machine import usable_cores
 from adaptive_labels.lab.models import create_model, find_model
 from adaptive_labels.lab.objectives import Inputs, Supervised
@@ -140,7 +141,7 @@ def _images(name: str, examples: int | None, batch: int | None) -> Task:
 def _texts(name: str, examples: int | None, batch: int | None) -> Task:
     given = RunConfig(data=DataConfig("towns"), model=ModelConfig(name))
     dataset = build.load_data(given.data, given.model)
-    config, _ = build.resolve_for(given, dataset)
+    config, _ = resolve_for(given, dataset)
     encoder = build.make_encoder(config, dataset)
     # Setting up takes as long as a step of so small a network, and is done once per run.
     training = replace(config.training, epochs=1 if examples else TEXT_EPOCHS, device="cpu")

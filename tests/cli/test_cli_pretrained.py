@@ -9,6 +9,7 @@ import pytest
 
 from adaptive_labels.lab.config import RunConfig, with_settings
 from adaptive_labels.lab.experiments import build
+from adaptive_labels.lab.experiments.resolve import resolve_for
 from adaptive_labels.lab.models.pretrained import PackageError, efficientnet_lite, minilm
 
 SECONDS = "adaptive_labels.lab.experiments.budget.seconds_of_encoding"
@@ -61,7 +62,7 @@ def test_a_missing_package_is_said_with_the_extra(module, model, texts, images, 
     data = texts if model == "minilm" else images
     config = with_settings(RunConfig(), [f"data.name={data}", f"model.name={model}"])
     with pytest.raises(PackageError, match=r"needs not-installed-here, .*: pip install 'adaptive-labels\[encoders\]'"):
-        build.resolve_for(config, build.load_data(config.data, config.model))
+        resolve_for(config, build.load_data(config.data, config.model))
 
 
 @pytest.mark.slow

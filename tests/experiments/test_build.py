@@ -10,6 +10,7 @@ import pytest
 
 from adaptive_labels.lab.config import ConfigError, RunConfig, from_dict
 from adaptive_labels.lab.experiments import build
+from adaptive_labels.lab.experiments.resolve import resolve_for
 from adaptive_labels.lab.files import write_npz
 from adaptive_labels.lab.runs import run_id
 from adaptive_labels.lab.runs.arrays import save_residual_labels
@@ -34,7 +35,7 @@ def resolved(path: str | Path, **sections: Any) -> RunConfig:
     values = {"data": {"name": str(path), **sections.pop("data", {})}, **sections}
     values.setdefault("model", {"options": {"buckets": 64, "dim": 4}})
     config = from_dict(values)
-    return build.resolve_for(config, build.load_data(config.data))[0]
+    return resolve_for(config, build.load_data(config.data))[0]
 
 
 def test_every_spelling_of_a_path_is_the_same_run(table: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.budget import shortened
 from adaptive_labels.lab.experiments.comparison import make_plan, parse_methods, run_plan
 from adaptive_labels.lab.experiments.plan import Plan
+from adaptive_labels.lab.experiments.resolve import resolve_for
 from adaptive_labels.lab.experiments.run import execute
 from adaptive_labels.lab.runs import RunFolder
 from adaptive_labels.lab.training.schedules import make_schedule
@@ -150,7 +151,7 @@ def test_the_encoder_is_fitted_once_for_all_methods(
 def test_prepared_data_is_shared_as_a_memory_map(table: Path, tmp_path: Path) -> None:
     config = from_dict({**QUICK, "data": {"name": str(table)}})
     dataset = build.load_data(config.data)
-    resolved, _ = build.resolve_for(config, dataset)
+    resolved, _ = resolve_for(config, dataset)
     prepared = build.prepare(resolved, dataset)
     assert build.save_prepared(prepared, tmp_path / "data.pt")
     loaded = build.load_prepared(str(tmp_path / "data.pt"))

@@ -18,6 +18,7 @@ from adaptive_labels.lab.config import from_dict
 from adaptive_labels.lab.experiments import build, reference
 from adaptive_labels.lab.experiments.comparison import make_plan
 from adaptive_labels.lab.experiments.plan import Budget
+from adaptive_labels.lab.experiments.resolve import resolve_for
 from adaptive_labels.lab.report import write_report
 from adaptive_labels.lab.runs import list_runs, read_reference
 
@@ -98,7 +99,7 @@ def test_images_are_read_as_small_pictures(tmp_path: Path) -> None:
             Image.fromarray(pixels).save(tmp_path / "data" / name / f"{number}.png")
     config = from_dict({"data": {"name": str(tmp_path / "data"), "image_size": 20}})
     dataset = build.load_data(config.data)
-    config, _ = build.resolve_for(config, dataset)
+    config, _ = resolve_for(config, dataset)
     assert reference.ensure_reference(config, dataset, tmp_path) is None
     found = found_in(tmp_path)
     assert found["name"] == "logistic regression"
@@ -110,7 +111,7 @@ def test_large_data_is_cut_and_said_to_be(texts: Path, tmp_path: Path, monkeypat
     monkeypatch.setattr(reference, "SPARSE", 120)
     config = from_dict({"data": {"name": str(texts)}})
     dataset = build.load_data(config.data)
-    config, _ = build.resolve_for(config, dataset)
+    config, _ = resolve_for(config, dataset)
     reference.ensure_reference(config, dataset, tmp_path)
     found = found_in(tmp_path)
     assert found["examples"] < len(dataset.train)

@@ -13,7 +13,7 @@ from adaptive_labels.lab.experiments.teachers import (
     needed_run,
     needed_runs,
     networks,
-    settle,
+    resolve_networks,
     teacher_model,
 )
 from adaptive_labels.lab.runs import run_id
@@ -27,7 +27,7 @@ def config(method: str, model: ModelConfig = TEXTS, **options) -> RunConfig:
 
 def test_most_methods_need_nothing():
     plain = config("alr", attraction=-2.0)
-    assert settle(plain) == plain
+    assert resolve_networks(plain) == plain
     assert (networks(plain), needed_runs(plain), teacher_model(plain), describe(plain)) == ((TEXTS,), (), None, None)
     assert criterion_options(plain) == {"attraction": -2.0}
 
@@ -39,33 +39,35 @@ def test_there_may_be_more_generations_than_python_has_frames():
 
 
 def test_a_teacher_is_the_baseline_of_the_same_seed_and_recipe():
-    student = settle(config("kd", alpha=0.9))
+    student = resolve_networks(config("kd", alpha=0.9))
     assert student.method.options == {"alpha": 0.9, "teacher_model": "fasttext", "teacher_options": TEXTS.options}
     assert needed_run(student) == config("baseline")
     assert criterion_options(student) == {"alpha": 0.9}
-    assert settle(student) == student
+    assert resolve_networks(student) == student
 
 
 def test_another_network_may_teach_that_reads_the_same_inputs():
-    larger = settle(config("kd", teacher_options={"dim": 64}))
+    larger = resolve_networks(config("kd", teacher_options={"dim": 64}))
     assert teacher_model(larger) == ModelConfig("fasttext", {**TEXTS.options, "dim": 64})
     images = ModelConfig("preact-resnet18-w4", {"stem_stride": 2})
-    other = settle(config("kd", images, teacher_model="preact-resnet18-w16", teacher_options={"dropout": 0.1}))
+    other = resolve_networks(
+        config("kd", images, teacher_model="preact-resnet18-w16", teacher_options={"dropout": 0.1})
+    )
     assert teacher_model(other) == ModelConfig("preact-resnet18-w16", {"stem_stride": 2, "dropout": 0.1})
-    stranger = settle(config("kd", images, teacher_model="wide-resnet-28-10"))
+    stranger = resolve_networks(config("kd", images, teacher_model="wide-resnet-28-10"))
     assert teacher_model(stranger) == ModelConfig("wide-resnet-28-10", {})
     narrow = ModelConfig("preact-resnet18", {"width": 4, "stem_stride": 2})
-    wider = settle(config("kd", narrow, teacher_model="preact-resnet18-w16"))
+    wider = resolve_networks(config("kd", narrow, teacher_model="preact-resnet18-w16"))
     assert teacher_model(wider) == ModelConfig("preact-resnet18-w16", {"stem_stride": 2})
-    assert teacher_model(settle(config("kd", narrow, teacher_model="preact-resnet18"))) == narrow
+    assert teacher_model(resolve_networks(config("kd", narrow, teacher_model="preact-resnet18"))) == narrow
     with pytest.raises(
         ConfigError, match=r"teacher_options\.buckets is how inputs are read, which teacher and student"
     ):
-        settle(config("kd", teacher_options={"buckets": 64}))
+        resolve_networks(config("kd", teacher_options={"buckets": 64}))
 
 
 def test_generations_follow_each_other_from_the_baseline_on():
-    last = settle(config("label-refinery"))
+    last = resolve_networks(config("label-refinery"))
     runs = needed_runs(last)
     assert [(run.method.name, run.method.options) for run in runs] == [
         ("baseline", {}),
@@ -73,14 +75,14 @@ def test_generations_follow_each_other_from_the_baseline_on():
     ]
     assert last.method.options == {"generations": 2}
     assert {run.seed for run in runs} == {3}
-    assert len(needed_runs(settle(config("label-refinery", generations=4)))) == 4
+    assert len(needed_runs(resolve_networks(config("label-refinery", generations=4)))) == 4
 
 
 def test_peers_are_of_the_same_kind_unless_named():
-    assert networks(settle(config("dml"))) == (TEXTS, TEXTS)
-    assert len(networks(settle(config("dml", peers=4)))) == 4
+    assert networks(resolve_networks(config("dml"))) == (TEXTS, TEXTS)
+    assert len(networks(resolve_networks(config("dml", peers=4)))) == 4
     images = ModelConfig("preact-resnet18-w4", {"stem_stride": 2})
-    pair = settle(config("dml", images, peer_models=["preact-resnet18-w8"]))
+    pair = resolve_networks(config("dml", images, peer_models=["preact-resnet18-w8"]))
     assert networks(pair) == (images, ModelConfig("preact-resnet18-w8", {"stem_stride": 2}))
     assert pair.method.options["peers"] == 2
     assert needed_runs(pair) == ()
@@ -110,7 +112,7 @@ def test_peers_are_of_the_same_kind_unless_named():
 )
 def test_what_makes_no_sense_is_refused(method, options, words):
     with pytest.raises(ConfigError, match=words):
-        settle(config(method, **options))
+        resolve_networks(config(method, **options))
 
 
 def test_a_run_is_known_by_its_teacher_and_not_by_where_that_lies():
@@ -130,6 +132,6 @@ def test_options_of_the_teacher_can_be_set_from_a_shell():
 
 
 def test_seeds_have_teachers_of_their_own():
-    student = settle(config("kd"))
+    student = resolve_networks(config("kd"))
     other = dataclasses.replace(student, seed=4)
     assert needed_run(other).seed == 4

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from adaptive_labels.lab.config import RunConfig, changed, with_settings
 from adaptive_labels.lab.data import load_dataset
 from adaptive_labels.lab.experiments import build
+from adaptive_labels.lab.experiments.resolve import resolve_for
 from adaptive_labels.lab.experiments.run import execute
 from adaptive_labels.lab.jobs import Job
 from adaptive_labels.lab.models import create_model
@@ -136,7 +137,7 @@ def digits() -> tuple[RunConfig, build.Prepared]:
         replace(part, inputs=part.inputs.expand(-1, 3, -1, -1)) for part in (few, dataset.validation, dataset.test)
     ]
     dataset = replace(dataset, train=parts[0], validation=parts[1], test=parts[2])
-    config, _ = build.resolve_for(with_settings(RunConfig(), ["data.name=digits", *RECIPE]), dataset)
+    config, _ = resolve_for(with_settings(RunConfig(), ["data.name=digits", *RECIPE]), dataset)
     return config, build.prepare(config, dataset)
 
 

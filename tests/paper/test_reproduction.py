@@ -18,6 +18,7 @@ from adaptive_labels.lab.analysis.residual_labels import consistency
 from adaptive_labels.lab.config import RunConfig, from_dict, to_dict
 from adaptive_labels.lab.data import Dataset, Examples
 from adaptive_labels.lab.experiments import build
+from adaptive_labels.lab.experiments.resolve import resolve_for
 from adaptive_labels.lab.paper.comparison import compare_with_paper, printed_gains, render, to_plain
 from adaptive_labels.lab.paper.figure import (
     HeatMaps,
@@ -162,7 +163,7 @@ def test_a_study_covers_the_rows_of_the_paper(reproduction: Reproduction) -> Non
 @pytest.mark.parametrize(("reproduction", "task", "variant"), networks())
 def test_every_network_of_the_recipes_builds(reproduction: Reproduction, task: str, variant: Variant) -> None:
     dataset = blank_data(reproduction.study.config(task).data.name)
-    resolved, _ = build.resolve_for(with_variant(reproduction.study.config(task), variant), dataset)
+    resolved, _ = resolve_for(with_variant(reproduction.study.config(task), variant), dataset)
     printed = reproduction.column(task).rows.get(variant.method)
     if printed is not None and reproduction.study.name == "cifar-paper":
         assert sizes(resolved, dataset) == printed.parameters

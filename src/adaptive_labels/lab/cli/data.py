@@ -56,12 +56,13 @@ def prepare(data: Data, config: "RunConfig") -> None:
     import torch
 
     from adaptive_labels.lab.experiments import build
+    from adaptive_labels.lab.experiments.resolve import resolve_for
 
     _fetch(config)
     began = time.perf_counter()
     dataset = build.load_data(config.data, config.model)
     read = time.perf_counter()
-    config, reasons = build.resolve_for(config, dataset)
+    config, reasons = resolve_for(config, dataset)
     with show_encoding():
         prepared = build.prepare(config, dataset)
     encoded = time.perf_counter()

@@ -17,15 +17,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from adaptive_labels.errors import UserError, did_you_mean
-from adaptive_labels.lab.config import ConfigError, DataConfig, ModelConfig, RunConfig, changed, resolve
+from adaptive_labels.errors import UserError
+from adaptive_labels.lab.config import ConfigError, DataConfig, ModelConfig, RunConfig
 from adaptive_labels.lab.data import (
-    DATASETS,
     DataError,
     Dataset,
     EncodedExamples,
     Encoder as Encoder,
-    Pretrained,
     TableRows,
     encode as encode,
     encoder_from_dict,
@@ -33,16 +31,14 @@ from adaptive_labels.lab.data import (
     encoder_to_dict as encoder_to_dict,
     fit_encoder,
     inject_noise,
-    length_notes,
     load_dataset,
-    pretraining_notes,
 )
 from adaptive_labels.lab.data.augment import alternating_flip, random_crop, random_cutout, random_flip
 from adaptive_labels.lab.experiments import teachers
 from adaptive_labels.lab.experiments.corrections import correct
-from adaptive_labels.lab.experiments.defaults import choose, has_needless_pixels, largest_size
-from adaptive_labels.lab.files import expanded, read_json, read_npz, refuse_special
-from adaptive_labels.lab.models import create_model, file_hash, find_model, load_weights, match_weights
+from adaptive_labels.lab.experiments.defaults import has_needless_pixels, largest_size
+from adaptive_labels.lab.files import read_json, read_npz, refuse_special
+from adaptive_labels.lab.models import create_model, file_hash, find_model, load_weights
 from adaptive_labels.lab.models.pretrained import PackageError
 from adaptive_labels.lab.models.registry import ModelEntry, shapes_only as shapes_only
 from adaptive_labels.lab.objectives import Distilled, Inputs, Mutual, Objective, Refined, Supervised
@@ -52,7 +48,7 @@ from adaptive_labels.lab.training.batches import Augment, ProcessSlice
 from adaptive_labels.lab.words import plural
 from adaptive_labels.losses import Criterion, create_loss
 
-_LABELS, _WEIGHTS = "method.options.initial_labels", "model.weights"
+LABELS, WEIGHTS = "method.options.initial_labels", "model.weights"
 _READING = inspect.signature(load_dataset).parameters  # the settings of data that say how it is read and split
 FITTED_EXAMPLES = 5_000  # what a network with `fit_inputs` is shown
 
@@ -95,87 +91,15 @@ def data_of_run(run: RunFolder) -> Dataset:
     return dataset
 
 
-def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, tuple[str, ...]]:
-    """Choose what the user left open: the whole configuration, and why, in sentences.
-
-    The data set's fingerprint becomes part of it, so that changed data is a new run. What is misspelt or impossible is
-    refused here, before anything is trained.
-    """
-    choice = choose(dataset, config.model.name, config.model.options)
-    config = resolve(config, {**choice.settings, "data.fingerprint": dataset.fingerprint})
-    config = changed(config, "data", name=_place_of(config.data))
-    config = changed(config, "model", options={**choice.model_options, **config.model.options})
-    _check_options(config, dataset)
-    encoder = make_encoder(config, dataset)
-    outline = _outline(config, dataset, encoder)
-    with _from_user("method"):
-        config = teachers.with_plugin_hash(teachers.settle(config))
-    options = config.method.options
-    if isinstance(options.get("initial_labels"), str):
-        found = _checked_hash(_LABELS, options["initial_labels"], options.get("initial_labels_hash"))
-        config = changed(config, "method", options={**options, "initial_labels_hash": found})
-    make_criterion(config, dataset)
-    make_augment(config, dataset)
-    _check_other_networks(config, dataset, encoder)
-    config = teachers.check_teacher(config, dataset, encoder_to_dict(encoder))
-    notes = (*length_notes(encoder, dataset.splits()), *pretraining_notes(encoder, dataset.name))
-    reasons = (choice.reason, *notes)
-    if isinstance(encoder, Pretrained) and encoder.name:  # what is in the folder of that name may change
-        config = changed(config, "model", weights_hash=encoder.weights)
-    if config.model.weights is not None:
-        with _from_user(_WEIGHTS):
-            reasons += (match_weights(outline, config.model.weights).note,)
-        found = _checked_hash(_WEIGHTS, config.model.weights, config.model.weights_hash)
-        config = changed(config, "model", weights_hash=found)
-    return config, reasons
-
-
-def _place_of(data: DataConfig) -> str:
-    """The data set's name; of the user's own data the whole path, so that every spelling of it is the same run."""
-    if data.name not in DATASETS:
-        for path in (expanded(data.name), Path(data.data_dir or ".") / data.name):
-            if path.exists():
-                return str(path.resolve())
-    return data.name
-
-
-def _check_options(config: RunConfig, dataset: Dataset) -> None:
-    """Refuse a network that reads something else, and an option that neither it nor its encoder has."""
-    with _from_user("model"):
-        entry = _entry(config)
-    if entry.kind != dataset.kind:
-        raise ConfigError(f"model: {config.model.name!r} reads {entry.kind}s, but {dataset.name} holds {dataset.kind}s")
-    known = sorted({*entry.options, *encoder_options(reads(config))})
-    for option in config.model.options:
-        if option not in known:
-            raise ConfigError(
-                f"model.options.{option}: {entry.name!r} has {', '.join(known)}{did_you_mean(option, known)}"
-            )
-
-
-def _check_other_networks(config: RunConfig, dataset: Dataset, encoder: Encoder) -> None:
-    own = reads(config)
-    for other in (*teachers.networks(config)[1:], *(needed.model for needed in teachers.needed_runs(config))):
-        if other != config.model:
-            beside = dataclasses.replace(config, model=other)
-            _check_options(beside, dataset)
-            if reads(beside) != own:
-                raise ConfigError(
-                    f"method: {config.model.name!r} reads {own} and {other.name!r} reads {reads(beside)}: "
-                    "networks that learn from one another must read the same inputs"
-                )
-            _outline(beside, dataset, encoder)
-
-
-def _outline(config: RunConfig, dataset: Dataset, encoder: Encoder) -> nn.Module:
+def outline(config: RunConfig, dataset: Dataset, encoder: Encoder) -> nn.Module:
     """The network's shapes without numbers; options that make no network are refused."""
     with shapes_only():
         return make_model(config, dataset.num_classes, encoder.sizes)
 
 
-def _checked_hash(key: str, path: str, stated: str | None) -> str:
+def checked_hash(key: str, path: str, stated: str | None) -> str:
     """The hash of a file that a setting names; a ConfigError if it cannot be read or has changed."""
-    with _from_user(key):
+    with from_user(key):
         found = file_hash(path)
     if stated not in (None, found):
         raise ConfigError(f"{key}: {path} has changed: its content is not what {key}_hash says")
@@ -183,7 +107,7 @@ def _checked_hash(key: str, path: str, stated: str | None) -> str:
 
 
 @contextmanager
-def _from_user(key: str, options: Mapping[str, Any] | None = None) -> Iterator[None]:
+def from_user(key: str, options: Mapping[str, Any] | None = None) -> Iterator[None]:
     """A context for calls with the user's values: what they refuse becomes a ConfigError that names the setting.
 
     Python's own words for a text where a number belongs name no setting: then ``options`` are searched for it.
@@ -245,7 +169,7 @@ def make_encoder(config: RunConfig, dataset: Dataset) -> Encoder:
     fitted, key = _ENCODERS.setdefault(dataset, {}), reading(config)
     if key not in fitted:
         reads, settings = json.loads(key)
-        with _from_user("model.options", settings):
+        with from_user("model.options", settings):
             fitted[key] = fit_encoder(reads, dataset.train, settings)
     return fitted[key]
 
@@ -285,26 +209,27 @@ def make_augment(config: RunConfig, dataset: Dataset) -> Augment | None:
 # -------------------------------------------------------------------------------------------- networks and criterion
 
 
-def _entry(config: RunConfig) -> ModelEntry:
+def entry_of(config: RunConfig) -> ModelEntry:
+    """What the network of a resolved configuration is registered as."""
     assert config.model.name is not None  # it is resolved
     return find_model(config.model.name)[0]
 
 
 def reads(config: RunConfig) -> str:
     """The name of the encoder that the network of a configuration reads through."""
-    return _entry(config).reads_with(config.model.options)
+    return entry_of(config).reads_with(config.model.options)
 
 
 def kind_of_inputs(config: RunConfig) -> str:
     """What the network of a configuration reads: ``"image"``, ``"text"`` or ``"row"``."""
-    return _entry(config).kind
+    return entry_of(config).kind
 
 
 def make_model(config: RunConfig, num_classes: int, sizes: Mapping[str, int]) -> nn.Module:
     """The network of a configuration; ``sizes`` are those that its encoder decides (see `Encoder.sizes`)."""
     others = encoder_options(reads(config))
     own = {name: value for name, value in config.model.options.items() if name not in others}
-    with _from_user("model", own):
+    with from_user("model", own):
         return create_model(str(config.model.name), num_classes, **{**sizes, **own})
 
 
@@ -316,9 +241,9 @@ def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:
         weight = len(dataset.train) / (dataset.num_classes * counts.float())
     options = {"weight": weight, **teachers.criterion_options(config)}
     if isinstance(path := options.get("initial_labels"), str):
-        _checked_hash(_LABELS, path, config.method.options.get("initial_labels_hash"))  # it may have changed meanwhile
+        checked_hash(LABELS, path, config.method.options.get("initial_labels_hash"))  # it may have changed meanwhile
         options["initial_labels"] = _read_labels(path)
-    with _from_user("method", options):
+    with from_user("method", options):
         criterion = create_loss(config.method.name, dataset.num_classes, **options)
     if criterion.reduction != "mean":
         raise ConfigError(f"method.options.reduction is {criterion.reduction!r}: a run trains the mean and records it")
@@ -333,7 +258,7 @@ def _read_labels(path: str) -> Tensor:
         labels = labels.astype(np.float32)
         return torch.from_numpy(labels if labels.ndim == 2 else labels[-1])
     except (RunError, ValueError, TypeError, IndexError) as error:
-        raise ConfigError(f"{_LABELS}: {path} cannot be read as labels: {error}") from error
+        raise ConfigError(f"{LABELS}: {path} cannot be read as labels: {error}") from error
 
 
 def make_objective(
@@ -353,18 +278,18 @@ def make_objective(
         for model in models:
             _fit_inputs(model, dataset, encoder)
         if config.model.weights is not None:
-            _checked_hash(_WEIGHTS, config.model.weights, config.model.weights_hash)
-            with _from_user(_WEIGHTS):
+            checked_hash(WEIGHTS, config.model.weights, config.model.weights_hash)
+            with from_user(WEIGHTS):
                 load_weights(models[0], config.model.weights)
         criterion = make_criterion(config, dataset)
-    guide = teachers.guide_of(config)
-    if guide is None:
+    source = teachers.learns_from(config)
+    if source is None:
         return Supervised(models[0], criterion)
-    if guide == "peers":
+    if source == "peers":
         return Mutual(models, criterion)
     if teacher is None:
         raise ValueError(f"teacher is None, but {config.method.name!r} learns from one")
-    return Distilled(models[0], criterion, teacher) if guide == "teacher" else Refined(models[0], criterion, teacher)
+    return Distilled(models[0], criterion, teacher) if source == "teacher" else Refined(models[0], criterion, teacher)
 
 
 def _fit_inputs(model: nn.Module, dataset: Dataset, encoder: Encoder) -> None:
@@ -392,7 +317,7 @@ def count_parameters(module: nn.Module) -> int:
 
 def has_batch_norm(config: RunConfig, prepared: Prepared) -> bool:
     """Whether the network of a configuration normalises by what a batch has in common."""
-    network = _outline(config, prepared.dataset, prepared.encoder)
+    network = outline(config, prepared.dataset, prepared.encoder)
     return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules())
 
 
@@ -425,7 +350,7 @@ def load_network(run: RunFolder) -> tuple[nn.Module, Encoder, tuple[str, ...]]:
 def _check_plugin(config: RunConfig, run: RunFolder) -> None:
     """Refuse a network of the user's own that is not loaded, or is another one than the run was trained with."""
     try:
-        if _entry(config).source_hash is not None and teachers.with_plugin_hash(config) != config:
+        if entry_of(config).source_hash is not None and teachers.with_plugin_hash(config) != config:
             raise RunError(f"{run.path} was trained with another version of the plugin than the one that is loaded")
     except UserError as error:
         if isinstance(error, RunError):

@@ -21,6 +21,7 @@ from adaptive_labels.lab.experiments import budget as budgets, build, teachers
 from adaptive_labels.lab.experiments.loggers import check_loggers
 from adaptive_labels.lab.experiments.plan import Budget, Plan as Plan, plan_runs as plan_runs
 from adaptive_labels.lab.experiments.reference import ensure_reference, seconds_for
+from adaptive_labels.lab.experiments.resolve import resolve_for
 from adaptive_labels.lab.experiments.run import execute, execute_job
 from adaptive_labels.lab.jobs import (
     Do,
@@ -106,7 +107,7 @@ def _resolved(
     for name, options in pairs:
         others = of_some - {*teachers.network_options(name)}
         shared = {key: value for key, value in config.method.options.items() if key not in others}
-        resolved.append(build.resolve_for(teachers.with_method(config, name, {**shared, **options}), dataset))
+        resolved.append(resolve_for(teachers.with_method(config, name, {**shared, **options}), dataset))
     return resolved
 
 

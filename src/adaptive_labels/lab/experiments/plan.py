@@ -10,6 +10,7 @@ from typing import Any
 from adaptive_labels.lab.config import RunConfig, to_dict
 from adaptive_labels.lab.data import Dataset
 from adaptive_labels.lab.experiments import build, teachers
+from adaptive_labels.lab.experiments.resolve import resolve_for
 from adaptive_labels.lab.jobs import Job
 from adaptive_labels.lab.runs import run_path
 
@@ -160,5 +161,5 @@ def plan_runs(dataset: Dataset, configs: Iterable[RunConfig], out: Path, **more:
 def plan_one(config: RunConfig, out: Path) -> Plan:
     """The plan of one run, with those that it learns from: read the data, and choose what is left open."""
     dataset = build.load_data(config.data, config.model)
-    config, reasons = build.resolve_for(config, dataset)
+    config, reasons = resolve_for(config, dataset)
     return plan_runs(dataset, [config], out, notes=reasons)

@@ -1,8 +1,7 @@
 """The other networks that a method needs: a teacher's run, peers that learn along, or earlier generations.
 
 All of it is read from the configuration, so the runs that must be finished first are known by name before anything is
-trained, and two runs that need the same one share it. A configuration is *settled* once `settle` has filled in what
-the user left open.
+trained, and two runs that need the same one share it. `resolve_networks` fills in what the user left open.
 """
 
 import dataclasses
@@ -29,8 +28,8 @@ _OPTIONS = "method.options."
 _TEACHER = f"{_OPTIONS}teacher"
 
 
-def guide_of(config: RunConfig) -> str | None:
-    """What the method follows beside the labels: ``"teacher"``, ``"peers"``, ``"generations"`` or None."""
+def learns_from(config: RunConfig) -> str | None:
+    """What the method learns from beside the labels: ``"teacher"``, ``"peers"``, ``"generations"`` or None."""
     return find_method(config.method.name).guide
 
 
@@ -45,12 +44,12 @@ def criterion_options(config: RunConfig) -> dict[str, Any]:
     return {name: value for name, value in config.method.options.items() if name not in other}
 
 
-def settle(config: RunConfig) -> RunConfig:
+def resolve_networks(config: RunConfig) -> RunConfig:
     """Fill in what the user left open about other networks, and refuse wrong options."""
-    guide, options = guide_of(config), dict(config.method.options)
-    if guide == "teacher":
-        options |= _settled_teacher(config)
-    elif guide == "peers":
+    source, options = learns_from(config), dict(config.method.options)
+    if source == "teacher":
+        options |= _resolved_teacher(config)
+    elif source == "peers":
         others = _peer_models(options)
         for i, model in enumerate(others):
             _check_model(model, f"peer_models[{i}]")
@@ -60,13 +59,13 @@ def settle(config: RunConfig) -> RunConfig:
             raise ConfigError(
                 f"{_OPTIONS}peers is {count}, but peer_models names {len(others)} beside the run's own network"
             )
-    elif guide == "generations":
+    elif source == "generations":
         count = options.setdefault("generations", DEFAULT_GENERATIONS)
         _check(type(count) is int and count >= 1, count, "generations", "a whole number of at least 1")
     return with_method(config, config.method.name, options)
 
 
-def _settled_teacher(config: RunConfig) -> dict[str, Any]:
+def _resolved_teacher(config: RunConfig) -> dict[str, Any]:
     options = config.method.options
     if "teacher" in options:
         _check_name(options["teacher"], "teacher")
@@ -91,25 +90,25 @@ def _settled_teacher(config: RunConfig) -> dict[str, Any]:
 
 
 def networks(config: RunConfig) -> tuple[ModelConfig, ...]:
-    """The networks that a settled configuration trains; the one that predicts first."""
-    if guide_of(config) != "peers":
+    """The networks that a resolved configuration trains; the one that predicts first."""
+    if learns_from(config) != "peers":
         return (config.model,)
     others = _peer_models(config.method.options) or [config.model.name] * (config.method.options["peers"] - 1)
     return (config.model, *(_beside(config.model, str(name), {}) for name in others))
 
 
 def needed_run(config: RunConfig) -> RunConfig | None:
-    """The run that must be finished before this settled one can begin, or None.
+    """The run that must be finished before this resolved one can begin, or None.
 
     It has the same data, recipe and seed. A teacher that is given by its folder is finished already.
     """
-    guide, options = guide_of(config), config.method.options
+    source, options = learns_from(config), config.method.options
     baseline = with_method(config, "baseline", {})
-    if guide == "generations":
+    if source == "generations":
         before = options["generations"] - 1
         again = with_method(config, config.method.name, {**options, "generations": before})
         return with_plugin_hash(again if before else baseline)
-    if guide == "teacher" and "teacher" not in options:
+    if source == "teacher" and "teacher" not in options:
         teacher = ModelConfig(options["teacher_model"], options["teacher_options"])
         return with_plugin_hash(dataclasses.replace(baseline, model=teacher))
     return None
@@ -124,7 +123,7 @@ def needed_runs(config: RunConfig) -> tuple[RunConfig, ...]:
 
 
 def with_plugin_hash(config: RunConfig) -> RunConfig:
-    """A settled configuration with the hash of the user's own code behind its method and its networks, if any."""
+    """A resolved configuration with the hash of the user's own code behind its method and its networks, if any."""
     networks_of = [model.name for model in networks(config)] + [config.method.options.get("teacher_model")]
     sources = {name: find_model(name)[0].source_hash for name in networks_of if name is not None}
     sources[config.method.name] = find_method(config.method.name).source_hash
@@ -155,7 +154,7 @@ def check_reachable(configs: Iterable[RunConfig]) -> None:
 
 
 def teacher_model(config: RunConfig) -> ModelConfig | None:
-    """The network that a settled configuration learns from, or None."""
+    """The network that a resolved configuration learns from, or None."""
     if (given := given_teacher(config)) is not None:
         return RunFolder(given).config.model
     needed = needed_run(config)
@@ -172,13 +171,13 @@ def open_teacher(config: RunConfig, folder: Path) -> RunFolder:
 
 
 def describe(config: RunConfig) -> str | None:
-    """What a settled configuration needs beside one network, in a sentence; None if nothing."""
-    guide, options = guide_of(config), config.method.options
-    if guide is None:
+    """What a resolved configuration needs beside one network, in a sentence; None if nothing."""
+    source, options = learns_from(config), config.method.options
+    if source is None:
         return None
-    if guide == "peers":
+    if source == "peers":
         words = f"{options['peers']} networks learn together, at {options['peers']} times the cost"
-    elif guide == "generations":
+    elif source == "generations":
         words = f"the last of {options['generations']} generations after the baseline; those before it are runs of "
         words += "their own, trained first"
     elif "teacher" in options:
@@ -249,7 +248,7 @@ def with_method(config: RunConfig, name: str, options: Mapping[str, Any]) -> Run
 def given_teacher(config: RunConfig) -> Path | None:
     """The folder of the teacher, if the user named one."""
     options = config.method.options
-    return Path(options["teacher"]) if guide_of(config) == "teacher" and "teacher" in options else None
+    return Path(options["teacher"]) if learns_from(config) == "teacher" and "teacher" in options else None
 
 
 def _finished_teacher(path: Path, prefix: str) -> RunFolder:

@@ -17,6 +17,7 @@ from adaptive_labels.lab.data import Dataset
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.comparison import plan_runs, run_plan, with_workers
 from adaptive_labels.lab.experiments.loggers import check_loggers
+from adaptive_labels.lab.experiments.resolve import resolve_for
 from adaptive_labels.lab.jobs import Event, Listener, Outcome
 from adaptive_labels.lab.paper.records import (
     Records,
@@ -116,7 +117,7 @@ def count_runs(study: Study, task: str, options: StudyOptions) -> tuple[int, int
 def run_variant(config: RunConfig, variant: Variant, out: Path, listener: Listener) -> RunFolder:
     """One run of a variant on a task's configuration, trained unless it is there already; nothing is recorded."""
     dataset = build.load_data(config.data, config.model)
-    resolved, _ = build.resolve_for(with_variant(config, variant), dataset)
+    resolved, _ = resolve_for(with_variant(config, variant), dataset)
     runs, failed = run_plan(plan_runs(dataset, [resolved], out), listener, sys.argv)
     if failed:
         raise StudyError(f"the run failed: {failed[0].error}")
@@ -152,7 +153,7 @@ def _run(
     configs = []
     for variant, seed in pairs:
         if variant.key not in resolved:
-            resolved[variant.key], _ = build.resolve_for(with_variant(task, variant, labels), dataset)
+            resolved[variant.key], _ = resolve_for(with_variant(task, variant, labels), dataset)
         configs.append(dataclasses.replace(resolved[variant.key], seed=seed))
         variants.setdefault(run_id(configs[-1]), []).append(variant)
     plan = with_workers(plan_runs(dataset, configs, options.out), options.workers)
