@@ -52,7 +52,7 @@ def test_table_for_papers(alr, compared, format, start, row):
     [
         (["table", "--format", "pdf"], "format is 'pdf'; it must be one of text, markdown, csv, latex, json."),
         (["confusions", "--format", "latex"], "format is 'latex'; it must be one of text, json, csv."),
-        (["confusions", "--only", "all"], "only is 'all'; it must be one of pairs, one-way, groups."),
+        (["confusions", "--only", "all"], "only is 'all'; it must be one of pairs, one-way, groups, advice."),
         (["confusions", "--by", "name"], "by is 'name'; it must be residual or test."),
         (["confusions", "--top", "none"], "invalid value for '--top': 'none' is not a whole number"),
     ],
@@ -98,7 +98,7 @@ def test_figures_where_a_file_is_in_the_way(alr, compared, tmp_path):
 
 def test_confusions(alr, compared):
     shown = alr("confusions", compared, "--top", 2).out.splitlines()
-    assert re.split("  +", shown[0]) == ["class", "taken for", "residual label", "test rate", "test examples"]
+    assert re.split("  +", shown[0]) == ["class", "taken for", "residual label %", "test rate %", "test examples"]
     assert all(line.startswith(("food", "music", "sport")) for line in shown[1:3])
     mean = "Mean over 2 runs of the residual labels, over 4 runs of the test figures; last stored epoch."
     assert shown[3] == mean  # only those of alr learn some
@@ -106,11 +106,11 @@ def test_confusions(alr, compared):
     rows = list(csv.DictReader(io.StringIO(alr("confusions", compared, "--top", 6, "--format", "csv").out)))
     assert len(pairs) == len(rows) == 6
     for pair, row in zip(pairs, rows, strict=True):
-        assert (pair["true"], pair["taken_for"]) == (row["class"], row["taken_for"])
-        assert pair["residual"] == float(row["residual_label"])
-    for only, columns in (("one-way", {"p_holm", "reverse_test_count"}), ("groups", {"group", "by", "within"})):
+        assert (pair["true"], pair["taken_for"]) == (row["true"], row["taken_for"])
+        assert pair["residual"] == float(row["residual"])
+    for only, columns in (("one-way", {"true", "p_holm"}), ("groups", {"group", "within"}), ("advice", {"kind"})):
         table = csv.DictReader(io.StringIO(alr("confusions", compared, "--only", only, "--format", "csv").out))
-        assert {"class", *columns} <= set(table.fieldnames)
+        assert columns <= set(table.fieldnames)
     by_class = {name: sum(pair["residual"] for pair in pairs if pair["true"] == name) for name in ("food", "music")}
     assert by_class == pytest.approx({"food": 1, "music": 1}, abs=1e-5)
 

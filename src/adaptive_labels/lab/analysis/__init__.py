@@ -1,13 +1,15 @@
 """Run folders → statistics, tables and confusions; torch is never needed."""
 
+from adaptive_labels.lab.analysis.advice import advice_frame
 from adaptive_labels.lab.analysis.confusion_matrix import asymmetric_pairs, confused_groups, order_by_similarity
 from adaptive_labels.lab.analysis.confusions import (
     Confusions,
     format_confusions,
-    named_groups,
+    group_frame,
     one_way_pairs,
     read_confusions,
     summarise_confusions,
+    top_pairs,
 )
 from adaptive_labels.lab.analysis.frames import (
     frame_of,
@@ -48,11 +50,11 @@ __all__ = [
     "Suspect",
     "Suspects",
     "Verdict",
+    "advice_frame",
     "agreement",
     "asymmetric_pairs",
     "average_precision",
     "bootstrap_difference",
-
     "compare_all",
     "compare_paired",
     "confidence_and_correct",
@@ -61,6 +63,7 @@ __all__ = [
     "format_confusions",
     "format_table",
     "frame_of",
+    "group_frame",
     "group_records",
     "group_rows",
     "histories_of",
@@ -68,7 +71,6 @@ __all__ = [
     "mean_residual_labels",
     "method_rows",
     "metrics_of",
-    "named_groups",
     "one_way_pairs",
     "open_runs",
     "order_by_similarity",
@@ -85,5 +87,6 @@ __all__ = [
     "summarise_confusions",
     "suspects_to_dict",
     "top_confusions",
+    "top_pairs",
     "verdict",
 ]  # fmt: skip

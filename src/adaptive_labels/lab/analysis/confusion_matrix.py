@@ -5,9 +5,9 @@ Shapes: K classes. Row k of a matrix is the true class k, column j what it is ta
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Generic, TypeVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 from scipy.cluster import hierarchy
@@ -16,7 +16,6 @@ from scipy.spatial.distance import squareform
 from adaptive_labels.lab.analysis.statistics import holm
 
 Matrix = NDArray[np.float64]
-Name = TypeVar("Name", int, str)
 
 OPTIMAL_UP_TO = 512  # classes whose leaves are ordered optimally: 0.9 s there, 9 s for 1,000 classes
 LEAST = 0.05  # the smallest threshold of a group
@@ -146,23 +145,7 @@ def confused_groups(matrix: ArrayLike, *, threshold: float | None = None, least:
     return sorted(groups, key=lambda group: (-group.mass, group.members))
 
 
-@dataclass(frozen=True)
-class AsymmetricPair(Generic[Name]):
-    """Class ``true`` is taken for ``taken_for`` at a higher rate than the reverse; both are indices or names."""
-
-    true: Name
-    taken_for: Name
-    count: int  # examples of ``true`` predicted as ``taken_for``
-    reverse_count: int
-    rate: float  # ``count`` as a share of the examples of ``true``
-    reverse_rate: float
-    p: float  # two-sided, of the binomial test that both rates are the same
-    p_holm: float  # after Holm's correction over all pairs with a confusion in either direction
-    residual: float | None = None  # the residual label of ``taken_for``, if it was asked for and there is one
-    reverse_residual: float | None = None
-
-
-def asymmetric_pairs(counts: ArrayLike, top: int | None = None) -> list[AsymmetricPair[int]]:
+def asymmetric_pairs(counts: ArrayLike) -> pd.DataFrame:
     """Pairs that are confused more in one direction than in the other, smallest p first.
 
     If i were taken for j at the same rate as j for i, then of the n = C_ij + C_ji confusions C_ij would be binomial
@@ -171,24 +154,28 @@ def asymmetric_pairs(counts: ArrayLike, top: int | None = None) -> list[Asymmetr
 
     ``counts`` (K, K) has the diagonal too; fractions, as in means over runs, are rounded.
 
-    >>> first = asymmetric_pairs([[20, 9, 1], [1, 29, 0], [1, 0, 29]])[0]
-    >>> (first.true, first.taken_for, first.count, first.reverse_count), round(first.p, 4), round(first.p_holm, 4)
-    ((0, 1, 9, 1), 0.0215, 0.043)
+    Returns:
+        ``true`` and ``taken_for`` (class indices), ``count`` and ``rate`` (share of the class's examples) with their
+        ``reverse_…``, and ``p`` with ``p_holm``, which is corrected over all pairs with a confusion.
+
+    >>> first = asymmetric_pairs([[20, 9, 1], [1, 29, 0], [1, 0, 29]]).iloc[0]
+    >>> int(first["count"]), int(first["reverse_count"]), round(float(first["p"]), 4), round(float(first["p_holm"]), 4)
+    (9, 1, 0.0215, 0.043)
     """
     values = np.rint(square(counts, "counts"))
     totals, errors = values.sum(axis=1), without_diagonal(values)
-    found, ps = [], []
     test = cache(stats.binomtest)  # many pairs of 1,000 classes have the same counts
+    rows = []
     for i, j in np.argwhere(np.triu(errors + errors.T, 1)).tolist():
         # A class without test examples cannot be taken for another, nor show that it is not.
         if totals[i] == 0 or totals[j] == 0:
             continue
-        rates = errors[i, j] / totals[i], errors[j, i] / totals[j]
-        a, b = (i, j) if rates[0] >= rates[1] else (j, i)
+        a, b = (i, j) if errors[i, j] / totals[i] >= errors[j, i] / totals[j] else (j, i)
         there, back = int(errors[a, b]), int(errors[b, a])
-        ps.append(float(test(there, there + back, float(totals[a] / (totals[a] + totals[b]))).pvalue))
-        found.append((a, b, there, back, float(max(rates)), float(min(rates)), ps[-1]))
-    pairs = [AsymmetricPair(*pair, p_holm=p or 0.0) for pair, p in zip(found, holm(ps), strict=True)]
-    uneven = [pair for pair in pairs if pair.rate > pair.reverse_rate]
-    uneven.sort(key=lambda pair: (pair.p, pair.reverse_rate - pair.rate, pair.true, pair.taken_for))
-    return uneven[:top]
+        p = float(test(there, there + back, float(totals[a] / (totals[a] + totals[b]))).pvalue)
+        rows.append((a, b, there, back, there / totals[a], back / totals[b], p))
+    columns = ["true", "taken_for", "count", "reverse_count", "rate", "reverse_rate", "p"]
+    found = pd.DataFrame(rows, columns=columns)
+    found["p_holm"] = holm(found["p"].tolist())
+    found["gap"] = found["reverse_rate"] - found["rate"]
+    return found[found["gap"] < 0].sort_values(["p", "gap", *columns[:2]]).drop(columns="gap").reset_index(drop=True)

@@ -1,4 +1,4 @@
-"""Which classes are taken for which, by the residual labels and by the test split, as data, text, JSON and CSV.
+"""Which classes are taken for which, by the residual labels and by the test split, as frames, text, JSON and CSV.
 
 Shapes: K classes. Row k of a matrix is the true class k. The residual label of a pair (k, j) is the learned share of j
 in the probability that k gives to other classes; the test rate is the share of k's test examples predicted as j.
@@ -6,16 +6,16 @@ in the probability that k gives to other classes; the test rate is the share of 
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab import tables
 from adaptive_labels.lab.analysis.confusion_matrix import (
-    AsymmetricPair,
     Matrix,
     asymmetric_pairs,
     confused_groups,
@@ -30,7 +30,7 @@ from adaptive_labels.lab.words import plural
 from adaptive_labels.metrics import confusion_matrix
 
 FORMATS = ("text", "json", "csv")
-LISTS = ("pairs", "one-way", "groups")
+LISTS = ("pairs", "one-way", "groups", "advice")
 NOTHING = "No class is taken for another.\n"
 NEARLY_EVEN, FLAT = 0.98, 0.9999  # shares of the largest entropy that residual labels can have
 
@@ -96,31 +96,6 @@ class Confusions:
         return agreement(self.residual, self.counts, pairs=pairs)
 
 
-@dataclass(frozen=True)
-class ConfusedPair:
-    """``true`` is taken for ``taken_for``: the figures of both directions, None for a view that is not there."""
-
-    true: str
-    taken_for: str
-    residual: float | None  # the residual label
-    rate: float | None  # the share of the test examples of ``true`` predicted as ``taken_for``
-    count: float | None  # the number of those examples, a mean over the runs
-    reverse_residual: float | None
-    reverse_rate: float | None
-    reverse_count: float | None
-
-
-@dataclass(frozen=True)
-class NamedGroup:
-    """A `ConfusedGroup` with class names; ``by`` is residual or test."""
-
-    by: str
-    classes: tuple[str, ...]
-    mass: float
-    within: float
-    weakest: float
-
-
 def read_confusions(runs: Sequence[RunFolder]) -> Confusions:
     """Average residual labels and test confusion matrices over ``runs``, usually the seeds of one method.
 
@@ -165,73 +140,6 @@ def count_confusions(run: RunFolder, predictions: Predictions) -> Matrix:
         raise RunError(f"{run.path / 'predictions.npz'} holds no usable predictions: {error}.") from None
 
 
-def top_pairs(confusions: Confusions, top: int = 10, by: str | None = None) -> list[ConfusedPair]:
-    """The pairs with most confusion by `Confusions.ranking`, largest first; pairs with none are left out."""
-    ranking = without_diagonal(confusions.ranking(by))
-    views = [confusions.residual, confusions.rates, confusions.counts]
-    pairs = []
-    for cell in np.argsort(-ranking, axis=None, kind="stable")[:top].tolist():
-        i, j = divmod(cell, len(ranking))
-        if ranking[i, j] > 0:
-            figures = [_cell(view, *place) for place in ((i, j), (j, i)) for view in views]
-            pairs.append(ConfusedPair(confusions.classes[i], confusions.classes[j], *figures))
-    return pairs
-
-
-def _cell(view: Matrix | None, i: int, j: int) -> float | None:
-    return None if view is None else float(view[i, j])
-
-
-def one_way_pairs(confusions: Confusions, top: int | None = None) -> list[AsymmetricPair[str]]:
-    """Pairs that the test split confuses more in one direction, smallest p first; empty without test predictions."""
-    if confusions.counts is None:
-        return []
-    names, pairs = confusions.classes, []
-    for pair in asymmetric_pairs(confusions.counts, top):
-        i, j, *figures = astuple(pair)[:-2]
-        learned = [_cell(confusions.residual, i, j), _cell(confusions.residual, j, i)]
-        pairs.append(AsymmetricPair(names[i], names[j], *figures, *learned))
-    return pairs
-
-
-def significant_pairs(confusions: Confusions) -> list[AsymmetricPair[str]]:
-    """The `one_way_pairs` whose two directions differ by more than chance."""
-    return [pair for pair in one_way_pairs(confusions) if pair.p_holm < SIGNIFICANCE]
-
-
-def _groups(confusions: Confusions, by: str | None) -> list[NamedGroup]:
-    """The groups of one view; the smallest threshold is a residual label of 0.1 or a test rate of 0.05."""
-    view, matrix, least = "residual", confusions.ranking(by), 0.1
-    if matrix is not confusions.residual:
-        assert confusions.counts is not None
-        view, matrix, least = "test", confusions.counts, 0.05
-    return [
-        NamedGroup(view, tuple(confusions.classes[i] for i in group.members), group.mass, group.within, group.weakest)
-        for group in confused_groups(matrix, least=least)
-    ]
-
-
-def named_groups(confusions: Confusions, by: str | None = None) -> list[NamedGroup]:
-    """Groups of classes that are confused with each other, by either view unless ``by`` names one."""
-    views = {"residual": confusions.residual, "test": confusions.counts}
-    chosen = [name for name, matrix in views.items() if matrix is not None] if by is None else [by]
-    return [group for view in chosen for group in _groups(confusions, view)]
-
-
-def mutual_groups(confusions: Confusions, by: str | None = None) -> list[list[str]]:
-    """The names of the classes in each group of one view, the largest group first."""
-    return sorted((list(group.classes) for group in _groups(confusions, by)), key=lambda names: (-len(names), names))
-
-
-def groups_sentence(confusions: Confusions, by: str | None = None, most: int = 8) -> str | None:
-    """The largest mutual groups in one sentence, or None where there is none."""
-    groups = mutual_groups(confusions, by)
-    if not groups:
-        return None
-    more = f"; and {len(groups) - most} more" if len(groups) > most else ""
-    return f"Confused with each other: {'; '.join(', '.join(members) for members in groups[:most])}{more}."
-
-
 def most_confused(matrix: Matrix, n: int) -> list[int]:
     """The n classes that take part in the strongest confusions, in their own order."""
     others = without_diagonal(matrix)
@@ -239,136 +147,72 @@ def most_confused(matrix: Matrix, n: int) -> list[int]:
     return sorted(np.argsort(-strength, kind="stable")[:n].tolist())
 
 
-def summarise_confusions(confusions: Confusions, top: int = 10, by: str | None = None) -> str:
-    """The most confused pairs as a table, the agreement of the two views and the groups as sentences."""
-    pairs = top_pairs(confusions, top, by)
-    groups = groups_sentence(confusions, by)
-    return "\n".join([*_pair_lines(confusions, pairs), *([groups] if groups else [])]) + "\n" if pairs else NOTHING
+def pair_frame(confusions: Confusions, cells: Sequence[tuple[int, int]]) -> pd.DataFrame:
+    """One row per pair of class indices: names, and of each view that is there the figure and that of the reverse."""
+    true, taken_for = np.array(cells, dtype=np.intp).reshape(-1, 2).T
+    # As objects: text of pandas cannot hold the names of files that are no UTF-8.
+    names = pd.Series(confusions.classes, dtype=object)
+    views = {"residual": confusions.residual, "rate": confusions.rates, "count": confusions.counts}
+    known = {name: view for name, view in views.items() if view is not None}
+    there = {name: view[true, taken_for] for name, view in known.items()}
+    back = {f"reverse_{name}": view[taken_for, true] for name, view in known.items()}
+    who = {"true": names[true].reset_index(drop=True), "taken_for": names[taken_for].reset_index(drop=True)}
+    return pd.DataFrame({**who, **there, **back})
 
 
-def format_confusions(
-    confusions: Confusions, top: int = 10, format: str = "text", by: str | None = None, only: str | None = None
-) -> str:
-    """Pairs, pairs confused one way more than the other, and groups: the ``top`` of each list, as one text.
+def top_pairs(confusions: Confusions, top: int = 10, by: str | None = None) -> pd.DataFrame:
+    """The pairs with most confusion by `Confusions.ranking`, largest first; pairs with none are left out."""
+    ranking = without_diagonal(confusions.ranking(by))
+    cells = [divmod(cell, len(ranking)) for cell in np.argsort(-ranking, axis=None, kind="stable")[:top].tolist()]
+    return pair_frame(confusions, [cell for cell in cells if ranking[cell] > 0])
 
-    Args:
-        format: text, json or csv. CSV holds one list, the pairs unless ``only`` says otherwise.
-        by: which view pairs are ranked and groups found by: residual or test; groups by both unless given.
-        only: pairs, one-way or groups, to leave the others out.
+
+def one_way_pairs(confusions: Confusions) -> pd.DataFrame:
+    """Pairs that the test split confuses more in one direction, smallest p first; empty without test predictions.
+
+    The columns of `asymmetric_pairs` with the names of the classes, and the residual labels of both directions.
     """
-    if format not in FORMATS:
-        raise UserError(f"format is {format!r}; it must be one of {', '.join(FORMATS)}.")
-    if only not in (None, *LISTS):
-        raise UserError(f"only is {only!r}; it must be one of {', '.join(LISTS)}.")
-    pairs = top_pairs(confusions, top, by)  # refuses a view that is not there, whatever is shown
-    if format == "json":
-        return json.dumps(_data(confusions, pairs, top, by, only), indent=2, ensure_ascii=False) + "\n"
-    if format == "csv":
-        return _csv(confusions, pairs, top, by, only or "pairs")
-    if not pairs:
-        return NOTHING
-    parts = {
-        "pairs": lambda: _pair_lines(confusions, pairs),
-        "one-way": lambda: _one_way_lines(confusions, top),
-        "groups": lambda: _group_lines(confusions, top, by),
-    }
-    texts = ["\n".join(parts[name]()) for name in ([only] if only else LISTS)]
-    return "\n\n".join(text for text in texts if text) + "\n"
+    found = asymmetric_pairs(np.zeros((0, 0)) if confusions.counts is None else confusions.counts)
+    pairs = pair_frame(confusions, list(zip(found["true"], found["taken_for"], strict=True)))
+    return found.assign(**pairs[[name for name in pairs if name not in found or name in ("true", "taken_for")]])
 
 
-def pair_cells(
-    confusions: Confusions, pairs: Sequence[ConfusedPair], *, for_terminal: bool = False
-) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells of the pairs; views that are not there have no column.
+def significant_pairs(confusions: Confusions) -> pd.DataFrame:
+    """The `one_way_pairs` whose two directions differ by more than chance."""
+    pairs = one_way_pairs(confusions)
+    return pairs[pairs["p_holm"] < SIGNIFICANCE]
 
-    A page has the unit in the heading; the terminal has residual labels as fractions, and rates with their sign.
+
+def group_frame(confusions: Confusions, by: str | None = None) -> pd.DataFrame:
+    """Groups of classes that are confused with each other, by either view unless ``by`` names one.
+
+    The smallest threshold is a residual label of 0.1 or a test rate of 0.05. ``within``: the share of the confusions of
+    these classes that are with each other; ``weakest``: the smallest share of one that is taken for another.
     """
-    unit, sign = ("", "%") if for_terminal else (" %", "")
-    columns: dict[str, list[str]] = {}
-    if confusions.residual is not None:
-        shares = [pair.residual or 0.0 for pair in pairs]
-        columns[f"residual label{unit}"] = [f"{share:.3f}" if for_terminal else percent(share) for share in shares]
-    if confusions.counts is not None:
-        columns[f"test rate{unit}"] = [f"{percent(pair.rate or 0)}{sign}" for pair in pairs]
-        columns["test examples"] = [f"{pair.count:.1f}".removesuffix(".0") for pair in pairs]
-    figures = zip(pairs, *columns.values(), strict=True)
-    return ["class", "taken for", *columns], [[pair.true, pair.taken_for, *cells] for pair, *cells in figures]
-
-
-def one_way_cells(
-    pairs: Sequence[AsymmetricPair[str]], *, for_terminal: bool = False
-) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells of pairs confused one way; a page has the unit in the heading, the terminal in the cells."""
-    unit, sign = ("", "%") if for_terminal else (" %", "")
-    p = "p (Holm)" if for_terminal else "p Holm"
-    rows = []
-    for pair in pairs:
-        rates = [f"{percent(rate)}{sign}" for rate in (pair.rate, pair.reverse_rate)]
-        counts = f"{pair.count} : {pair.reverse_count}"
-        rows.append([pair.true, pair.taken_for, *rates, counts, p_value(pair.p_holm)])
-    return ["class", "taken for", f"test rate{unit}", f"reverse{unit}", "test examples", p], rows
-
-
-def _data(
-    confusions: Confusions, pairs: Sequence[ConfusedPair], top: int, by: str | None, only: str | None
-) -> dict[str, Any]:
-    data: dict[str, Any] = {"residual_runs": confusions.residual_runs, "test_runs": confusions.test_runs}
-    if only in (None, "pairs"):
-        found, names = confusions.agreement(top), confusions.classes
-        data["pairs"] = [asdict(pair) for pair in pairs]
-        data["agreement"] = None if found is None else found.overall
-        data["agreement_details"] = None
-        if found is not None:
-            details = {"by_class_median": found.median, "same_top_confusion": found.top1, "classes": found.classes}
-            differences = [
-                {**asdict(pair), "true": names[pair.true], "taken_for": names[pair.taken_for]}
-                for pair in found.differences
-            ]
-            data["agreement_details"] = {**details, "differences": differences}
-    if only in (None, "one-way"):
-        data["one_way"] = [asdict(pair) for pair in one_way_pairs(confusions, top)]
-    if only in (None, "groups"):
-        data["groups"] = mutual_groups(confusions, by)[:top]
-        data["group_details"] = [asdict(group) for group in named_groups(confusions, by)[:top]]
-    return data
-
-
-def _csv(confusions: Confusions, pairs: Sequence[ConfusedPair], top: int, by: str | None, only: str) -> str:
-    if only == "pairs":
-        views = ["residual_label", "test_rate", "test_count"]
-        headings = ["class", "taken_for", *views, *(f"reverse_{view}" for view in views)]
-        return tables.as_csv(headings, [astuple(pair) for pair in pairs])
-    if only == "one-way":
-        figures = ["test_count", "reverse_test_count", "test_rate", "reverse_test_rate", "p", "p_holm"]
-        headings = ["class", "taken_for", *figures, "residual_label", "reverse_residual_label"]
-        return tables.as_csv(headings, [astuple(pair) for pair in one_way_pairs(confusions, top)])
-    # One line per class, so that names with any separator in them stay whole.
+    views = {"residual": (confusions.residual, 0.1), "test": (confusions.counts, 0.05)}
     rows = [
-        [number, group.by, name, group.mass, group.within, group.weakest]
-        for number, group in enumerate(named_groups(confusions, by)[:top], start=1)
-        for name in group.classes
+        (name, tuple(confusions.classes[i] for i in group.members), group.mass, group.within, group.weakest)
+        for name, (matrix, least) in views.items()
+        if matrix is not None and by in (None, name)
+        for group in confused_groups(matrix, least=least)
     ]
-    return tables.as_csv(["group", "by", "class", "mass", "within", "weakest"], rows)
+    return pd.DataFrame(rows, columns=["by", "classes", "mass", "within", "weakest"])
 
 
-def _pair_lines(confusions: Confusions, pairs: Sequence[ConfusedPair]) -> list[str]:
-    lines = tables.aligned(*pair_cells(confusions, pairs, for_terminal=True), left=(0, 1))
-    one = max(confusions.residual_runs, confusions.test_runs) == 1
-    lines.append(f"{'One run' if one else confusions.averaged.capitalize()}; last stored epoch.")
-    found = confusions.agreement()
-    if confusions.little_learned:
-        lines.append(confusions.little_learned)
-    elif sentence := agreement_sentence(found):
-        lines.append(sentence)
-    return lines
+def groups_sentence(confusions: Confusions, by: str | None = None, most: int = 8) -> str:
+    """The largest mutual groups of one view in one sentence; empty where there is none."""
+    view = by or ("residual" if confusions.ranking() is confusions.residual else "test")
+    groups = sorted(group_frame(confusions, view)["classes"], key=lambda names: (-len(names), names))
+    more = f"; and {len(groups) - most} more" if len(groups) > most else ""
+    listed = "; ".join(", ".join(members) for members in groups[:most])
+    return f"Confused with each other: {listed}{more}." if groups else ""
 
 
 def agreement_sentence(found: Agreement | None) -> str:
     """How well residual labels and test errors agree; empty where that is not known."""
     if found is None or found.overall is None:
         return ""
-    rho = f"{found.overall:.2f}".replace("-", "−")
-    order = f"with a Spearman correlation of {rho} (1 is the same order)"
+    order = f"with a Spearman correlation of {found.overall:.2f} (1 is the same order)".replace("-", "−")
     sentence = f"Residual labels and test errors rank the pairs {order}"
     if found.top1 is None:
         return f"{sentence}."
@@ -376,29 +220,131 @@ def agreement_sentence(found: Agreement | None) -> str:
     return f"{sentence}; for {share}, the largest residual label is the most frequent error."
 
 
-def _one_way_lines(confusions: Confusions, top: int) -> list[str]:
-    if confusions.counts is None:
-        return []
-    pairs = significant_pairs(confusions)
-    if not pairs:
-        return ["No pair is confused one way more than the other by more than chance (binomial test, Holm, p < 0.05)."]
-    more = f" {len(pairs)} such pairs, {top} shown." if len(pairs) > top else ""
-    table = tables.aligned(*one_way_cells(pairs[:top], for_terminal=True), left=(0, 1))
-    return ["One way more than the other:", *table, f"Binomial test on the test split, p < 0.05.{more}"]
+def pair_cells(pairs: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells of `top_pairs` for reading; views that are not there have no column."""
+    shown = {"class": pairs["true"].tolist(), "taken for": pairs["taken_for"].tolist()}
+    if "residual" in pairs:
+        shown["residual label %"] = [percent(share) for share in pairs["residual"]]
+    if "rate" in pairs:
+        shown["test rate %"] = [percent(rate) for rate in pairs["rate"]]
+        shown["test examples"] = [f"{count:.1f}".removesuffix(".0") for count in pairs["count"]]
+    return list(shown), [list(row) for row in zip(*shown.values(), strict=True)]
 
 
-def _group_lines(confusions: Confusions, top: int, by: str | None) -> list[str]:
-    groups = named_groups(confusions, by)
-    if not groups:
-        return ["No classes are confused with each other enough to form a group."]
+def one_way_cells(pairs: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells of pairs confused one way."""
     rows = [
-        [group.by, ", ".join(group.classes), f"{percent(group.within, 0)}%", f"{percent(group.weakest)}%"]
-        for group in groups[:top]
+        [
+            *(pair.true, pair.taken_for, percent(pair.rate), percent(pair.reverse_rate)),
+            *(f"{pair.count_} : {pair.reverse_count}", p_value(pair.p_holm)),
+        ]
+        for pair in pairs.rename(columns={"count": "count_"}).itertuples()
     ]
-    more = f" {len(groups)} groups, {top} shown." if len(groups) > top else ""
-    explained = (
-        "Within: the share of the confusions of these classes that are with each other. Weakest: the smallest "
-        f"share of one of them that is taken for another.{more}"
-    )
-    table = tables.aligned(["by", "classes", "within", "weakest"], rows, left=(0, 1))
-    return ["Confused with each other:", *table, explained]
+    return ["class", "taken for", "test rate %", "reverse %", "test examples", "p Holm"], rows
+
+
+# -------------------------------------------------------------------------------------------------------- the command
+
+
+def summarise_confusions(confusions: Confusions, top: int = 10, by: str | None = None) -> str:
+    """The most confused pairs as a table, the agreement of the two views and the groups as sentences."""
+    pairs = top_pairs(confusions, top, by)
+    if pairs.empty:
+        return NOTHING
+    return "\n".join(filter(None, [_pair_text(confusions, pairs), groups_sentence(confusions, by)])) + "\n"
+
+
+def format_confusions(
+    confusions: Confusions, top: int = 10, format: str = "text", by: str | None = None, only: str | None = None
+) -> str:
+    """Pairs, pairs confused one way more than the other, groups, and what to do: the ``top`` of each list, as one text.
+
+    Args:
+        format: text, json or csv. CSV holds one list, the pairs unless ``only`` says otherwise.
+        by: which view pairs are ranked and groups found by: residual or test; groups by both unless given.
+        only: pairs, one-way, groups or advice, to leave the others out.
+    """
+    from adaptive_labels.lab.analysis.advice import advice_frame  # which reads these frames
+
+    if format not in FORMATS:
+        raise UserError(f"format is {format!r}; it must be one of {', '.join(FORMATS)}.")
+    if only not in (None, *LISTS):
+        raise UserError(f"only is {only!r}; it must be one of {', '.join(LISTS)}.")
+    pairs = top_pairs(confusions, top, by)  # refuses a view that is not there, whatever is shown
+    wanted = [only] if only else ["pairs"] if format == "csv" else LISTS
+    make = {
+        "pairs": lambda: pairs,
+        "one-way": lambda: one_way_pairs(confusions) if format != "text" else significant_pairs(confusions),
+        "groups": lambda: group_frame(confusions, by),
+        "advice": lambda: advice_frame(confusions),
+    }
+    frames = {name: make[name]() for name in wanted}
+    if format == "json":
+        return json.dumps(_data(confusions, frames, top), indent=2, ensure_ascii=False) + "\n"
+    if format == "csv":
+        frame = frames[wanted[0]].head(top)
+        if "classes" in frame:  # one line per class, so that names with any separator in them stay whole
+            frame = frame.reset_index(names="group").explode("classes")
+        return tables.as_csv(list(frame), frame.astype(object).to_numpy().tolist())
+    if pairs.empty:
+        return NOTHING
+    texts = [_text(confusions, name, frame, top) for name, frame in frames.items()]
+    return "\n\n".join(filter(None, texts)) + "\n"
+
+
+def _data(confusions: Confusions, frames: dict[str, pd.DataFrame], top: int) -> dict[str, Any]:
+    data: dict[str, Any] = {"residual_runs": confusions.residual_runs, "test_runs": confusions.test_runs}
+    for name, frame in frames.items():
+        data[name.replace("-", "_")] = frame.head(top).to_dict(orient="records")
+    if "pairs" in frames:
+        found, names = confusions.agreement(top), confusions.classes
+        data["agreement"] = None
+        if found is not None:
+            values = {"overall": found.overall, "by_class_median": found.median, "same_top_confusion": found.top1}
+            differences = [
+                {**asdict(pair), "true": names[pair.true], "taken_for": names[pair.taken_for]}
+                for pair in found.differences
+            ]
+            data["agreement"] = {**values, "classes": found.classes, "differences": differences}
+    return data
+
+
+def _text(confusions: Confusions, name: str, frame: pd.DataFrame, top: int) -> str:
+    """One of the lists for reading."""
+    more = f" {len(frame)} in all, {top} shown." if len(frame) > top else ""
+    shown = frame.head(top)
+    if name == "pairs":
+        return _pair_text(confusions, shown)
+    if name == "advice":
+        first = frame.groupby("kind", sort=False).head(top)["sentence"]
+        return "\n".join(["What to do:", *(f"- {sentence}" for sentence in first)]) if len(frame) else ""
+    if name == "one-way":
+        if confusions.counts is None:
+            return ""
+        if frame.empty:
+            return (
+                "No pair is confused one way more than the other by more than chance (binomial test, Holm, p < 0.05)."
+            )
+        lines = tables.aligned(*one_way_cells(shown), left=(0, 1))
+        title, note = "One way more than the other:", f"Binomial test on the test split, p < 0.05.{more}"
+    else:
+        if frame.empty:
+            return "No classes are confused with each other enough to form a group."
+        rows = [
+            [group.by, ", ".join(group.classes), percent(group.within, 0), percent(group.weakest)]
+            for group in shown.itertuples()
+        ]
+        lines = tables.aligned(["by", "classes", "within %", "weakest %"], rows, left=(0, 1))
+        title = "Confused with each other:"
+        note = (
+            "Within: the share of the confusions of these classes that are with each other. Weakest: the smallest "
+            f"share of one of them that is taken for another.{more}"
+        )
+    return "\n".join([title, *lines, note])
+
+
+def _pair_text(confusions: Confusions, pairs: pd.DataFrame) -> str:
+    one = max(confusions.residual_runs, confusions.test_runs) == 1
+    lines = tables.aligned(*pair_cells(pairs), left=(0, 1))
+    lines.append(f"{'One run' if one else confusions.averaged.capitalize()}; last stored epoch.")
+    return "\n".join([*lines, *filter(None, [confusions.little_learned or agreement_sentence(confusions.agreement())])])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from adaptive_labels.lab.analysis.confusions import read_confusions
+from adaptive_labels.lab.analysis.confusions import pair_frame, read_confusions
 from adaptive_labels.lab.analysis.records import RunRecord, is_number, read_run_records
 from adaptive_labels.lab.analysis.residual_labels import consistency, row_entropy
 from adaptive_labels.lab.runs import RunError, RunFolder, list_runs
@@ -43,13 +43,10 @@ def histories_of(runs: Runs) -> pd.DataFrame:
 
 
 def pairs_of(runs: Runs) -> pd.DataFrame:
-    """One row per pair of classes, means over the runs: residual label, test rate, test count."""
+    """One row per pair of classes, means over the runs: residual label, test rate and count, each with its reverse."""
     found = read_confusions(open_runs(runs))
-    names = np.asarray(found.classes, dtype=object)
-    true, taken_for = np.nonzero(~np.eye(len(names), dtype=bool))
-    views = {"residual": found.residual, "rate": found.rates, "count": found.counts}
-    values = {name: matrix[true, taken_for] for name, matrix in views.items() if matrix is not None}
-    return pd.DataFrame({"true": names[true], "taken_for": names[taken_for], **values})
+    size = range(len(found.classes))
+    return pair_frame(found, [(i, j) for i in size for j in size if i != j])
 
 
 def residuals_of(run: str | Path | RunFolder) -> pd.DataFrame:

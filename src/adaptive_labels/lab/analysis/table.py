@@ -3,8 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-
-import pandas as pd
+from typing import Any
 
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab import tables
@@ -127,22 +126,19 @@ def format_table(records: Sequence[RunRecord], format: str = "text") -> str:
     if format not in FORMATS:
         raise UserError(f"format is {format!r}; it must be one of {', '.join(FORMATS)}.")
     groups = group_records(records)
-    if format in ("csv", "json"):
-        frame = results_frame(groups)
-        cells = frame.astype(object).where(frame.notna(), None)
-        if format == "csv":
-            return tables.as_csv(list(cells), cells.to_numpy().tolist())
-        rows = [
-            {name: value for name, value in row.items() if value is not None} for row in cells.to_dict(orient="records")
-        ]
-        return json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
+    if format == "json":
+        return json.dumps(_plain_rows(groups), indent=2, ensure_ascii=False) + "\n"
+    if format == "csv":
+        rows = _plain_rows(groups)
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        return tables.as_csv(names, [[row.get(name) for name in names] for row in rows])
     write = {"text": _text, "markdown": _markdown, "latex": _latex}[format]
     return "\n".join(write(group, shown_rows(group)) for group in groups)
 
 
-def results_frame(groups: Sequence[RunGroup]) -> pd.DataFrame:
-    """The table for machines: one row per method, reference and run that is not counted, of all groups."""
-    lines = []
+def _plain_rows(groups: Sequence[RunGroup]) -> list[dict[str, Any]]:
+    """The table for machines: one flat row per method, reference and run that is not counted, of all groups."""
+    lines: list[dict[str, Any]] = []
     for group in groups:
         where = {"group": group.title, "dataset": group.dataset, "model": group.model}
         for row in shown_rows(group):
@@ -157,9 +153,7 @@ def results_frame(groups: Sequence[RunGroup]) -> pd.DataFrame:
         for left in group.left_out:
             line = {"method": left.label, "status": left.status, "seed": left.seed, "reason": left.reason}
             lines.append({**where, **line, "run": left.run.name})
-    frame = pd.DataFrame(lines)
-    whole = [name for name in ("n", "shared_seeds", "vs_slr_shared_seeds", "seed") if name in frame]
-    return frame.astype(dict.fromkeys((*whole, *frame.filter(like="parameters_")), "Int64"))
+    return [{name: value for name, value in line.items() if value is not None} for line in lines]
 
 
 def table_cells(rows: Sequence[TableRow]) -> dict[str, list[str]]:

@@ -13,9 +13,9 @@ def confusions(
     top: Annotated[int, count("How many of each list.")] = 10,
     format: Annotated[str, option("text|json|csv", "How to print it.")] = "text",
     by: Annotated[str | None, option("residual|test", "Which of the two to rank by.")] = None,
-    only: Annotated[str | None, option("pairs|one-way|groups", "One list only; in CSV it is pairs.")] = None,
+    only: Annotated[str | None, option("pairs|one-way|groups|advice", "One list only; in CSV it is pairs.")] = None,
 ) -> None:
-    """Which classes are taken for which. By the residual labels and by the test split."""
+    """Which classes are taken for which, and what to do. By the residual labels and by the test split."""
     from adaptive_labels.lab.analysis import format_confusions, read_confusions
 
     block(format_confusions(read_confusions(find_runs(runs)), top=top, format=format, by=by, only=only))

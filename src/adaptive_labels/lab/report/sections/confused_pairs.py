@@ -50,10 +50,10 @@ def _cards(method: MethodData) -> list[dict[str, Any]]:
                 known = kept.setdefault((str(pair.get("true")), str(pair.get("predicted"))), [])
                 known += [example for example in pair["examples"] if isinstance(example, dict)]
     cards = []
-    for pair in top_pairs(method.confusions, _PAIRS, by="test"):
+    for pair in top_pairs(method.confusions, _PAIRS, by="test").rename(columns={"count": "count_"}).itertuples():
         texts, images = _inputs(kept.get((pair.true, pair.taken_for), []))
         if texts or images:
-            rate = f"{percent(pair.rate or 0.0)}% of its {(pair.count or 0.0) / (pair.rate or 1.0):.0f} test examples"
+            rate = f"{percent(pair.rate)}% of its {pair.count_ / pair.rate:.0f} test examples"
             title = f"{pair.true} → {pair.taken_for}"
             cards.append({"title": title, "rate": rate, "texts": texts, "images": images})
     return cards
@@ -81,7 +81,7 @@ def _confidence(example: dict[str, Any]) -> float:
 
 def _pairs(context: Context, method: MethodData) -> Table | None:
     confusions = method.confusions
-    headings, cells = pair_cells(confusions, top_pairs(confusions, _PAIRS))
+    headings, cells = pair_cells(top_pairs(confusions, _PAIRS))
     explained = f"{method.label}, {confusions.averaged}."
     if confusions.residual is not None:
         explained += " Residual label: of the probability a class gives to others, the share that goes to this one."
@@ -91,7 +91,7 @@ def _pairs(context: Context, method: MethodData) -> Table | None:
 
 
 def _one_way(context: Context, method: MethodData) -> Table | None:
-    headings, rows = one_way_cells(significant_pairs(method.confusions)[:_DIFFERENCES])
+    headings, rows = one_way_cells(significant_pairs(method.confusions).head(_DIFFERENCES))
     caption = f"{method.label}: pairs that are confused one way more than the other (binomial test on the test split)."
     return context.figures.table("one-way-pairs", headings, rows, caption, words=(0, 1)) if rows else None
 

@@ -104,7 +104,9 @@ def _maps(context: Context, main: MethodData, order: Sequence[int], largest: dic
     names = [confusions.classes[i] for i in order]
 
     def drawn(kind: str, name: str, title: str, matrix: Matrix, note: str) -> Chart:
-        first = " and ".join(f"{pair.true} → {pair.taken_for}" for pair in top_pairs(confusions, 2, by=kind))
+        first = " and ".join(
+            f"{pair.true} → {pair.taken_for}" for pair in top_pairs(confusions, 2, by=kind).itertuples()
+        )
         said = f"The largest: {first}." if first else "There are none."
         drawing = heat_map(matrix[part], names, title, said, largest[kind])
         return context.figures.chart(f"{name}-{main.label}", drawing, title, note)

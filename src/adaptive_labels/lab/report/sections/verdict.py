@@ -83,9 +83,13 @@ def _first_pairs(found: GroupData) -> list[dict[str, Any]] | None:
     if found.main is None or found.main.confusions.counts is None:
         return None
     return [
-        {"true": pair.true, "taken_for": pair.taken_for, "share": f"{percent(rate, 0)}%", "width": f"{100 * rate:.1f}"}
-        for pair in top_pairs(found.main.confusions, _FIRST_PAIRS, by="test")
-        if (rate := pair.rate or 0.0)
+        {
+            "true": pair.true,
+            "taken_for": pair.taken_for,
+            "share": f"{percent(pair.rate, 0)}%",
+            "width": f"{100 * pair.rate:.1f}",
+        }
+        for pair in top_pairs(found.main.confusions, _FIRST_PAIRS, by="test").itertuples()
     ]
 
 
