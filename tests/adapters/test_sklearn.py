@@ -187,7 +187,7 @@ def test_calls_that_cannot_be() -> None:
         AdaptiveLabelClassifier().fit(X, np.zeros(len(y)))
     with pytest.raises(UserError, match="sample_weight must be at least 0"):
         AdaptiveLabelClassifier().fit(X, y, sample_weight=-np.ones(len(y)))
-    with pytest.raises(UserError, match="infinite weights: scale the features"):
+    with pytest.raises(UserError, match="the loss is not finite: scale the features"):
         AdaptiveLabelClassifier(learning_rate_init=1e200).fit(X, y)
 
 

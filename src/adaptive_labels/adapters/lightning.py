@@ -1,15 +1,7 @@
-"""A criterion in Lightning (``lightning`` or ``pytorch_lightning``).
+"""A criterion in Lightning (``lightning`` or ``pytorch_lightning``): an attribute of the ``LightningModule``.
 
-The criterion is a part of the ``LightningModule``, so that checkpoints and DDP include it, and ``CriterionCallback``
-tells it when steps and epochs end::
-
-    class Classifier(L.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.network = …
-            self.criterion = AdaptiveLabelLoss(K)
-
-    L.Trainer(callbacks=CriterionCallback(), …).fit(Classifier(), loader)
+Checkpoints and DDP include it as a part of the module; ``Trainer(callbacks=CriterionCallback())`` tells it when steps
+and epochs end.
 """
 
 from contextlib import ExitStack
@@ -59,10 +51,7 @@ class CriterionCallback(Callback):  # type: ignore[misc]
         """Find the criteria, and check that an optimizer has what they train."""
         self._criteria = [part for part in pl_module.modules() if isinstance(part, Criterion)]
         if not self._criteria:
-            raise ValueError(
-                f"{type(pl_module).__name__} has no criterion of adaptive_labels.losses: set it as an attribute in "
-                "__init__, as self.criterion = AdaptiveLabelLoss(…)"
-            )
+            raise ValueError(f"{type(pl_module).__name__} has no criterion of adaptive_labels.losses among its modules")
         for criterion in self._criteria:
             check_optimized(criterion, [group for optimizer in trainer.optimizers for group in optimizer.param_groups])
 

@@ -129,9 +129,10 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         check_classification_targets(y)
         self.classes_ = unique_labels(y)
         rows = self._rows(X, y, sample_weight)
-        self._start(rows)
         order, best, waited = torch.arange(len(rows[1])), np.inf, 0
-        with self._training():
+        self._random, self.n_iter_ = check_random_state(self.random_state), 0
+        with self._drawing():
+            self._start(rows)
             for epoch in range(self.max_iter):
                 order = self._epoch(rows, order, 1 - epoch / self.max_iter if self.learning_rate == "linear" else 1.0)
                 waited = waited + 1 if self.loss_curve_[-1] > best - self.tol else 0
@@ -159,16 +160,17 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             raise UserError(f"y has labels that are not among classes: {', '.join(map(repr, unknown.tolist()))}")
         rows = self._rows(X, y, sample_weight)
         if first:
-            self._start(rows)
-        with self._training():
+            self._random, self.n_iter_ = check_random_state(self.random_state), 0
+        with self._drawing():
+            if first:
+                self._start(rows)
             self._epoch(rows, torch.arange(len(rows[1])))
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row, (N,)."""
         chosen = self._logits(X).argmax(1).numpy()
-        found: NDArray[Any] = self.classes_[chosen]
-        return found
+        return self.classes_[chosen]  # type: ignore[no-any-return]
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
         """The probability of each class, (N, K), in the order of ``classes_``."""
@@ -197,8 +199,8 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def _check_arguments(self) -> None:
         check_choice("activation", self.activation, tuple(ACTIVATIONS))
         check_choice("learning_rate", self.learning_rate, ("linear", "constant"))
-        for name, low in (("alpha", 0.0), ("learning_rate_init", 0.0), ("tol", 0.0)):
-            check_number(name, getattr(self, name), low, open_low=name == "learning_rate_init")
+        for name in ("alpha", "learning_rate_init", "tol"):
+            check_number(name, getattr(self, name), 0, open_low=name == "learning_rate_init")
         counts: list[tuple[str, Any]] = [("max_iter", self.max_iter), ("n_iter_no_change", self.n_iter_no_change)]
         counts += [("hidden_layer_sizes", units) for units in self._hidden()]
         counts += [] if self.batch_size == "auto" else [("batch_size", self.batch_size)]
@@ -249,11 +251,8 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         if self.class_weight is not None:
             options["weight"] = torch.tensor(self._class_weights(y, weights), dtype=torch.float32)
         self.loss_curve_: list[float] = []
-        self.n_iter_ = 0
-        self._random = check_random_state(self.random_state)
-        with self._drawing():
-            network = self._network([x.shape[1], *map(int, self._hidden()), len(self.classes_)]).to(x.dtype)
-            criterion = create_loss(self.method, len(self.classes_), **options).to(x.dtype)
+        network = self._network([x.shape[1], *map(int, self._hidden()), len(self.classes_)]).to(x.dtype)
+        criterion = create_loss(self.method, len(self.classes_), **options).to(x.dtype)
         own = [parameter for parameter in criterion.parameters() if parameter.requires_grad]
         coefs, biases = ([p for p in network.parameters() if p.dim() == dimensions] for dimensions in (2, 1))
         decayed, others = (coefs + own, biases) if criterion.like_network else (coefs, biases + own)
@@ -275,8 +274,7 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         if self.class_weight == "balanced":
             counts = torch.bincount(y, weights, len(self.classes_)).double().numpy()
             return np.asarray(counts.sum() / (len(counts) * np.maximum(counts, counts[counts > 0].min())))
-        given = compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_[y.numpy()])
-        return np.asarray(given)
+        return np.asarray(compute_class_weight(self.class_weight, classes=self.classes_, y=self.classes_[y.numpy()]))
 
     def _epoch(self, rows: Rows, order: Tensor, left: float = 1.0) -> Tensor:
         """Train on every row once, in a new order made from the last one; return it. ``left`` scales the rate."""
@@ -297,6 +295,8 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             batch_loss.backward()
             optimizer.step()
             loss += len(chosen) * batch_loss.item()
+        if not np.isfinite(loss):
+            raise UserError("the loss is not finite: scale the features, or lower learning_rate_init")
         criterion.epoch_end()
         self.loss_curve_.append(loss / count)
         self.n_iter_ += 1
@@ -304,20 +304,10 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     @contextmanager
     def _drawing(self) -> Iterator[None]:
-        """A context in which torch's generator draws by ``random_state``; it is restored after.
-
-        Without ``shuffle`` that stays as it is, so the number of epochs makes each call of :meth:`partial_fit` differ.
-        """
-        with torch.random.fork_rng(devices=[]):
+        """A context in which torch's generator draws by ``random_state`` and the number of epochs so far."""
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
             torch.default_generator.manual_seed(copy.deepcopy(self._random).randint(2**31) + self.n_iter_)
             yield
-
-    @contextmanager
-    def _training(self) -> Iterator[None]:
-        with self._drawing(), torch.enable_grad():
-            yield
-        if not all(bool(p.isfinite().all()) for p in self._learner.network.parameters()):
-            raise UserError("training ended with infinite weights: scale the features, or lower learning_rate_init")
 
     @torch.no_grad()
     def _logits(self, X: Any) -> Tensor:

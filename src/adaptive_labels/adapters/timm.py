@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from adaptive_labels.adapters.module import check_criterion
@@ -29,25 +28,18 @@ class CriterionTask(ClassificationTask):  # type: ignore[misc]
     Args:
         model: the network.
         criterion: any that needs no teacher and no optimizer.
-        device, dtype, verbose: as for every task of timm.
+        **options: ``device``, ``dtype`` and ``verbose``, as for every task of timm.
     """
 
     criterion: Criterion
 
-    def __init__(
-        self,
-        model: nn.Module,
-        criterion: Criterion,
-        device: torch.device | None = None,
-        dtype: torch.dtype | None = None,
-        verbose: bool = True,
-    ) -> None:
+    def __init__(self, model: nn.Module, criterion: Criterion, **options: Any) -> None:
         if check_criterion(criterion).parameter_groups():
             raise ValueError(
                 f"{type(criterion).__name__} has parameters, and timm's optimizer takes those of the network only: "
                 "choose a method that trains none, for AdaptiveLabelLoss update='self'"
             )
-        super().__init__(model, criterion, device=device, dtype=dtype, verbose=verbose)
+        super().__init__(model, criterion, **options)
         self._step = ExitStack()
         self._in_step = False
         self._last_micro_batch = True
