@@ -77,14 +77,16 @@ def test_the_baseline_is_scikit_learns_own_network(activation: str, hidden: tupl
 def test_each_method_is_trained_by_its_criterion(name: str) -> None:
     X, y = blobs()
     options = {"disturbance": 0.0} if name == "disturb-label" else {}  # its draws are its own affair
-    classifier = AdaptiveLabelClassifier(name, method_options=options, shuffle=False, alpha=0.0, random_state=0)
+    arguments: dict[str, Any] = {"shuffle": False, "alpha": 20.0, "batch_size": 100, "random_state": 0}
+    classifier = AdaptiveLabelClassifier(name, method_options=options, **arguments)
     twin = AdaptiveLabelClassifier("baseline", random_state=0, learning_rate_init=1e-99)
     network = twin.partial_fit(X, y, classes=range(4))._learner.network  # the same first weights
     criterion = create_loss(name, 4, **options).double()
-    groups = [{"params": network.parameters()}, *criterion.parameter_groups()]
-    optimizer = torch.optim.Adam(groups, lr=1e-2)
+    coefs, biases = ([p for p in network.parameters() if p.dim() == dimensions] for dimensions in (2, 1))
+    groups = [{"params": coefs}, {"params": biases, "weight_decay": 0.0}, *criterion.parameter_groups()]
+    optimizer = torch.optim.Adam(groups, lr=1e-2, weight_decay=20.0 / 100)
     for _ in range(3):
-        for rows in torch.arange(len(y)).split(200):
+        for rows in torch.arange(len(y)).split(100):
             optimizer.zero_grad()
             criterion(network(torch.tensor(X)[rows]), torch.tensor(y)[rows]).backward()
             optimizer.step()
