@@ -21,7 +21,7 @@ from typing import IO, Any
 import numpy as np
 
 from adaptive_labels.errors import UserError
-from adaptive_labels.lab import limits
+from adaptive_labels.lab.limits import FILE_LIMITS, check_limit, limit_of
 
 LARGEST_COMPRESSED = 2**28  # bytes of the arrays of a file
 _SPECIAL = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
@@ -214,7 +214,7 @@ def open_regular(path: str | Path) -> io.BufferedReader:
 def read_bytes(path: str | Path) -> bytes:
     """All of an ordinary file, unless it has more bytes than the limit."""
     with open_regular(path) as file:
-        limits.check(limits.FILE, os.fstat(file.fileno()).st_size, path)
+        check_limit("file", os.fstat(file.fileno()).st_size, path)
         return file.read()
 
 
@@ -234,15 +234,15 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 def check_members(path: str | Path, archive: zipfile.ZipFile) -> None:
     """Refuse a zip archive, read as a whole, with too many members or too much in them."""
     members = archive.infolist()
-    limits.check(limits.MEMBERS, len(members), path)
-    limits.check(limits.FILE, sum(member.file_size for member in members), path)
+    check_limit("members", len(members), path)
+    check_limit("file", sum(member.file_size for member in members), path)
 
 
 def parse_json(data: str | bytes) -> Any:
     """The content of a JSON text; a ValueError if it is not valid, or nested deeper than the limit."""
     try:
         parsed = json.loads(data)
-        if len(data) < 2 * limits.value(limits.NESTING) or _depth_is_fine(parsed):
+        if len(data) < 2 * limit_of("nesting") or _depth_is_fine(parsed):
             return parsed
     except RecursionError:
         pass
@@ -251,13 +251,13 @@ def parse_json(data: str | bytes) -> Any:
 
 def too_deep() -> str:
     """The sentence on JSON or TOML that is nested deeper than the limit."""
-    most, variable = limits.value(limits.NESTING), limits.NESTING.variable
+    most, variable = limit_of("nesting"), FILE_LIMITS["nesting"].variable
     return f"it is nested more than {most} levels deep; the environment variable {variable} raises this limit"
 
 
 def _depth_is_fine(parsed: Any) -> bool:
     level = [parsed]
-    for _ in range(limits.value(limits.NESTING)):
+    for _ in range(limit_of("nesting")):
         inner = [one for one in level if isinstance(one, dict | list)]
         level = [value for one in inner for value in (one.values() if isinstance(one, dict) else one)]
         if not level:

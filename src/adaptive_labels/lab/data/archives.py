@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from adaptive_labels.lab import limits
 from adaptive_labels.lab.files import open_regular
+from adaptive_labels.lab.limits import check_limit
 from adaptive_labels.lab.words import first_line
 
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz", ".tar", ".tar.xz", ".tar.bz2")
@@ -26,8 +26,8 @@ def members(path: Path) -> Iterator[tuple[PurePosixPath, IO[bytes]]]:
     with open_regular(path) as content, tarfile.open(fileobj=content) as archive:
         for number, member in enumerate(archive, start=1):
             taken += member.size
-            limits.check(limits.MEMBERS, number, f"The archive {path}")
-            limits.check(limits.ARCHIVE, taken, f"The archive {path}")
+            check_limit("members", number, f"The archive {path}")
+            check_limit("archive", taken, f"The archive {path}")
             file = archive.extractfile(member) if member.isfile() else None
             if file is not None:
                 with file:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_labels.lab import limits
 from adaptive_labels.lab.data.dataset import DataError
 from adaptive_labels.lab.files import open_regular, parse_json, read_bytes
+from adaptive_labels.lab.limits import LimitError, check_limit, limit_of
 from adaptive_labels.lab.words import first_line
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Table:
             for row, value in enumerate(self.frame[name].tolist())
         ]
         longest = max(range(len(texts)), key=lambda row: len(texts[row]))
-        limits.check(limits.FIELD, len(texts[longest]), self.where(longest))
+        check_limit("field", len(texts[longest]), self.where(longest))
         return texts
 
     def _to_text(self, value: object, name: str, row: int) -> str:
@@ -118,8 +118,8 @@ def _read_text(path: Path, other_encoding: str | None = None) -> str:
     try:
         if path.name.lower().endswith(".gz"):
             with open_regular(path) as packed, gzip.open(packed) as file:
-                raw = file.read(limits.value(limits.FILE) + 1)
-            limits.check(limits.FILE, len(raw), path)
+                raw = file.read(limit_of("file") + 1)
+            check_limit("file", len(raw), path)
         else:
             raw = read_bytes(path)
     except (OSError, EOFError, zlib.error) as error:
@@ -144,7 +144,7 @@ def _read_text(path: Path, other_encoding: str | None = None) -> str:
 
 def _read_delimited(path: Path, text: str, delimiter: str, header: bool | None, known: Sequence[str]) -> Table:
     content = text.lstrip("\n")
-    limits.check(limits.COLUMNS, content.partition("\n")[0].count(delimiter) + 1, path)
+    check_limit("columns", content.partition("\n")[0].count(delimiter) + 1, path)
     above = len(text) - len(content)
     ((frame, lines),) = read_csv(path, io.BytesIO(content.encode()), delimiter, above + 1)
     _refuse_short_rows(path, content, delimiter, frame, lines - above)
@@ -190,7 +190,7 @@ def read_csv(
                 lines = line + np.cumsum(breaks + 1) - breaks - 1
                 for cells in columns:
                     longest = max(range(len(cells)), key=lambda row: len(cells[row]))
-                    limits.check(limits.FIELD, len(cells[longest]), f"{path} line {lines[longest]}")
+                    check_limit("field", len(cells[longest]), f"{path} line {lines[longest]}")
                 line += int((breaks + 1).sum())
                 written = np.ones(len(frame), bool) if frame.shape[1] == 1 else (frame != "").any(axis=1).to_numpy()
                 yield frame[written], lines[written]
@@ -237,7 +237,7 @@ def _read_json_lines(path: Path, text: str) -> Table:
     names = dict.fromkeys(name for record in records for name in record)
     if not names:
         raise DataError(f"{path} has no columns: its JSON objects are empty.")
-    limits.check(limits.COLUMNS, len(names), path)
+    check_limit("columns", len(names), path)
     return _table_of(path, list(names), [[record.get(name) for record in records] for name in names], lines)
 
 
@@ -284,12 +284,12 @@ def _read_parquet(path: Path) -> Table:
     try:
         with open_regular(path) as file, pyarrow.parquet.ParquetFile(file) as parquet:
             about = parquet.metadata
-            limits.check(limits.COLUMNS, about.num_columns, path)
+            check_limit("columns", about.num_columns, path)
             sizes = (about.row_group(group).total_byte_size for group in range(about.num_row_groups))
-            limits.check(limits.FILE, sum(sizes), path)
+            check_limit("file", sum(sizes), path)
             content = parquet.read()
             columns = [column.to_pylist() for column in content.columns]
-    except limits.LimitError:
+    except LimitError:
         raise
     except (OSError, pyarrow.ArrowException, ValueError, OverflowError) as error:  # also of texts, dates and the like
         reason = getattr(error, "strerror", None) or first_line(error).rstrip(".")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from adaptive_labels.lab import limits
+from adaptive_labels.lab.limits import FILE_LIMITS, check_limit, exceeded, limit_of
 from adaptive_labels.lab.words import first_line
 
 # PostScript is a program; of the others Pillow knows the name, but has no decoder.
@@ -43,11 +43,11 @@ def open_rgb(content: bytes, at_least: int) -> Image.Image:
 
     A JPEG may be decoded at a fraction of its size, much faster, that is still ``at_least`` so wide and high.
     """
-    most = limits.value(limits.PIXELS)
-    if most > limits.PIXELS.default and Image.MAX_IMAGE_PIXELS is not None:
+    most = limit_of("pixels")
+    if most > FILE_LIMITS["pixels"].default and Image.MAX_IMAGE_PIXELS is not None:
         Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, most)  # Pillow's own limit stands unless ours is raised
     with Image.open(io.BytesIO(content), formats=_formats()) as image:
-        limits.check(limits.PIXELS, image.width * image.height, "it")
+        check_limit("pixels", image.width * image.height, "it")
         image.draft(None, (at_least, at_least))
         image.load()  # first, so that pixels that cannot be read are not taken for broken metadata
         with suppress(Exception):  # broken metadata says nothing about the pixels
@@ -119,7 +119,7 @@ def why_unreadable(error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         return "it is no image of a kind that is known"
     if isinstance(error, Image.DecompressionBombError):
-        error = limits.exceeded(limits.PIXELS, "it")
+        error = exceeded("pixels", "it")
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return first_line(error).rstrip(".")
