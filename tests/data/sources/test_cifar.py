@@ -1,7 +1,4 @@
-import hashlib
 import pickle
-import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -180,28 +177,3 @@ def test_the_registry_loads_and_fetches_the_official_ones():
         assert cifar.url == f"https://www.cs.toronto.edu/~kriz/{cifar.archive}.tar.gz"
         assert {*cifar.train, cifar.test, cifar.meta} == set(cifar.md5)
         assert all(len(bytes.fromhex(value)) == 16 for value in (*cifar.md5.values(), cifar.archive_md5))
-
-
-def test_the_official_binary_form_gives_the_same_images(tmp_path):
-    small, files, splits = make_cifar(CIFAR10)
-    contents = {}
-    for name in CIFAR10.binary_md5:
-        held = read_pickle(files[name.removesuffix(".bin")], name)
-        contents[name] = np.column_stack([held[b"labels"], held[b"data"]]).astype(np.uint8).tobytes()
-    sums = {name: hashlib.md5(content).hexdigest() for name, content in contents.items()}
-    small = replace(small, binary_md5=sums, binary_classes=(b"cat", b"dog", b"ship"))
-    folder = write_folder(small.binary_folder, contents, tmp_path)
-    dataset = assemble(small.read(tmp_path))
-    assert torch.equal(dataset.test.inputs, torch.from_numpy(splits["test"][0]))
-    assert dataset.test.labels.tolist() == splits["test"][1].tolist()
-    assert dataset.test.sources[1] == "test/test_batch.bin:1"
-    write_folder(small.folder, files, tmp_path)
-    pickled = assemble(small.read(tmp_path))  # read first where both are there
-    assert pickled.test.sources[1] == "test/test_batch_1.png"
-    assert torch.equal(pickled.train.inputs, dataset.train.inputs)
-    assert pickled.classes == dataset.classes
-    (folder / "test_batch.bin").write_bytes(b"")
-    shutil.rmtree(tmp_path / small.folder)
-    with pytest.raises(DataError, match=r"test_batch.bin is not the published file of cifar10"):
-        assemble(small.read(tmp_path))
-    assert CIFAR10.binary_classes[3] == b"cat"

@@ -4,7 +4,7 @@ import hashlib
 import io
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,6 @@ class Cifar:
     labels_key: bytes  # in the files of train and test
     classes_key: bytes  # in the meta file
     url: str  # of the archive
-    binary_folder: str | None = None  # the same images in the official binary form, read if only that is there
-    binary_md5: Mapping[str, str] = field(default_factory=dict)
-    binary_classes: tuple[bytes, ...] = ()  # not in the files
 
     def read(self, data_dir: Path | None = None) -> RawDataset:
         """Images as uint8 (N, 3, 32, 32), the official test split, and a validation split made from train."""
@@ -90,7 +87,7 @@ class Cifar:
         if archive.is_file() and archive != data_dir:
             folder = data_dir / self.folder
             folder.mkdir(parents=True, exist_ok=True)
-            for name, content in self._contents(archive, self.folder, self.md5).items():
+            for name, content in self._contents(archive).items():
                 write_bytes(folder / name, content)
             done.append(f"Unpacked {archive} to {folder}, which is read from now on.")
         return done
@@ -102,29 +99,25 @@ class Cifar:
         return [name for name in self.md5 if not (folder / name).is_file()]
 
     def _files(self, data_dir: Path | None) -> dict[str, Mapping[bytes, Any]]:
-        """What the pickles hold, by their names; from the binary files if only these are there."""
+        """What the pickles hold, by their names."""
         root, where = downloads.place_of(data_dir)
-        folder, binary = root / self.folder, self.binary_folder
-        if binary is not None and (root / binary).is_dir() and not folder.is_dir():
-            contents = self._contents(root / binary, binary, self.binary_md5)
-            files = {Path(name).stem: self._from_binary(name, contents.pop(name)) for name in self.binary_md5}
-            return {**files, self.meta: {self.classes_key: self.binary_classes}}
         path = self._find(root)
         if path is None:
-            absent = self._absent(folder if folder.is_dir() else root)
+            folder = root / self.folder if (root / self.folder).is_dir() else root
+            absent = self._absent(folder)
             if len(absent) < len(self.md5):
-                where += f" ({folder if folder.is_dir() else root} lacks {', '.join(absent)})"
+                where += f" ({folder} lacks {', '.join(absent)})"
             raise downloads.not_found(self.name, f"{self.folder}/", self.archive, where, self.url)
-        contents = self._contents(path, self.folder, self.md5)
+        contents = self._contents(path)
         return {name: read_pickle(contents.pop(name), str(path / name)) for name in self.md5}
 
-    def _contents(self, path: Path, folder: str, md5: Mapping[str, str]) -> dict[str, bytes]:
+    def _contents(self, path: Path) -> dict[str, bytes]:
         """The content of each file in the folder or the archive at `path`; a DataError if one is not as published."""
         if path.is_dir():
-            contents = {name: read_bytes(path / name) for name in md5}
+            contents = {name: read_bytes(path / name) for name in self.md5}
         else:
-            contents = _read_archive(path, folder, list(md5))
-        for name, expected in md5.items():
+            contents = _read_archive(path, self.folder, list(self.md5))
+        for name, expected in self.md5.items():
             found = hashlib.md5(contents[name], usedforsecurity=False).hexdigest()
             if found != expected:
                 raise DataError(
@@ -132,12 +125,6 @@ class Cifar:
                     f"{expected}."
                 )
         return contents
-
-    def _from_binary(self, name: str, content: bytes) -> Mapping[bytes, Any]:
-        """Records of 1 + 3072 bytes, label and pixels, as the pickle would give them; images have no names there."""
-        records = np.frombuffer(content, dtype=np.uint8).reshape(-1, 3073)
-        names = [f"{name}:{number}".encode() for number in range(len(records))]
-        return {b"data": records[:, 1:].copy(), self.labels_key: records[:, 0], b"filenames": names}
 
     def _examples(self, split: str, files: list[Mapping[bytes, Any]]) -> Examples:
         # (N, 3072): red, green, blue, each row by row. A single file's 150 MB are not copied.
@@ -186,16 +173,6 @@ CIFAR10 = Cifar(
     labels_key=b"labels",
     classes_key=b"label_names",
     url=_SITE + "cifar-10-python.tar.gz",
-    binary_folder="cifar-10-batches-bin",
-    binary_md5={
-        "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
-        "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692",
-        "data_batch_3.bin": "942cd6a4bcdd0dd3c604fbe906cb4421",
-        "data_batch_4.bin": "ae636b3ba5c66a11e91e8cb52e771fcb",
-        "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
-        "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
-    },
-    binary_classes=tuple(b"airplane automobile bird cat deer dog frog horse ship truck".split()),
 )
 CIFAR100 = Cifar(
     name="cifar100",
