@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +13,9 @@ import torch
 from adaptive_labels.lab.data import DATASETS, DataError, load_dataset
 from adaptive_labels.lab.data.cache import CACHE
 from adaptive_labels.lab.data.dataset import fingerprint
-from adaptive_labels.lab.data.sources.zhang import AG_NEWS, YAHOO_ANSWERS, YELP_FULL, stored_rows
+from adaptive_labels.lab.data.sources.zhang import AG_NEWS, YAHOO_ANSWERS, YELP_FULL, read_stored
 from adaptive_labels.lab.data.splits import assemble
-from adaptive_labels.lab.data.stored_texts import LineSources, StoredTexts
+from adaptive_labels.lab.data.stored_texts import StoredTexts
 from zhang_files import make_zhang, write_archive, write_folder
 
 ALL = [AG_NEWS, YAHOO_ANSWERS, YELP_FULL]
@@ -31,7 +30,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def read(path: Path, text: str, columns: int = 2, line_ends: str = "escaped"):
     path.write_bytes(text.encode())
-    return stored_rows(path, columns, line_ends, lambda rows: None)
+    return read_stored(path, columns, line_ends)[0]
 
 
 def test_the_published_counts_and_names():
@@ -54,7 +53,7 @@ def test_rows_as_they_are_written(tmp_path):
         '10,plain,"a, b"\n'
         '\n"3","",""\n"1","über\nzwei","好"\n"1","last","one"',
     )
-    assert list(rows.texts) == [
+    assert list(rows.inputs) == [
         'A "title" one\ntwo "three"',
         "only the second",
         "plain a, b",
@@ -62,14 +61,14 @@ def test_rows_as_they_are_written(tmp_path):
         "über\nzwei 好",
         "last one",
     ]
-    assert rows.labels.tolist() == [2, 1, 10, 3, 1, 1]
-    assert list(LineSources("x.csv", rows.lines)) == ["x.csv:1", "x.csv:2", "x.csv:3", "x.csv:5", "x.csv:6", "x.csv:8"]
-    assert rows.texts.lengths.tolist() == [len(text) for text in rows.texts]
+    assert rows.labels.tolist() == [1, 0, 9, 2, 0, 0]
+    assert list(rows.sources) == ["x.csv:1", "x.csv:2", "x.csv:3", "x.csv:5", "x.csv:6", "x.csv:8"]
+    assert rows.inputs.lengths.tolist() == [len(text) for text in rows.inputs]
 
 
 def test_a_lone_backslash_is_a_line_break_in_ag_news(tmp_path):
     rows = read(tmp_path / "x.csv", '"1","a","social\\network over \\$1"\n', line_ends="backslash")
-    assert list(rows.texts) == ["a social network over  $1"]
+    assert list(rows.inputs) == ["a social network over  $1"]
 
 
 @pytest.mark.parametrize("official", ALL, ids=NAMES)
@@ -147,14 +146,6 @@ def test_a_changed_file_with_the_right_counts_is_known_by_its_sum(tmp_path):
         assemble(texts.read(tmp_path / "changed"))
 
 
-def test_what_the_notes_say_of_an_archive(tmp_path):
-    texts, files = make_zhang(YAHOO_ANSWERS)
-    archive = write_archive(texts, files, tmp_path / "yahoo_answers_csv.tar.gz")
-    assert "by their numbers of rows and classes." in assemble(texts.read(tmp_path)).notes[0]
-    same = replace(texts, archive_md5=hashlib.md5(archive.read_bytes()).hexdigest())
-    assert "by the archive's MD5." in assemble(same.read(tmp_path)).notes[0]
-
-
 def test_empty_texts_are_kept_and_counted(tmp_path):
     texts, files = make_zhang(YELP_FULL)
     files["test.csv"] = files["test.csv"].replace(files["test.csv"].splitlines()[0], b'"1",""')
@@ -192,7 +183,7 @@ def test_what_is_missing_is_named(tmp_path):
 def test_files_that_cannot_be_read(content, message, tmp_path):
     (tmp_path / "x.csv").write_bytes(content)
     with pytest.raises(DataError, match=message):
-        stored_rows(tmp_path / "x.csv", 1, "escaped", lambda rows: None)
+        read_stored(tmp_path / "x.csv", 1, "escaped")
 
 
 def test_a_broken_archive_is_said_to_be_so(tmp_path):
@@ -203,7 +194,7 @@ def test_a_broken_archive_is_said_to_be_so(tmp_path):
         assemble(texts.read(tmp_path))
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(files["test.csv"])[:-9])
     with pytest.raises(DataError, match=r"x.csv.gz cannot be read: "):
-        stored_rows(tmp_path / "x.csv.gz", 1, "escaped", lambda rows: None)
+        read_stored(tmp_path / "x.csv.gz", 1, "escaped")
 
 
 def test_no_options_for_columns(tmp_path):
@@ -214,7 +205,7 @@ def test_no_options_for_columns(tmp_path):
 def test_stored_texts_are_a_sequence_like_a_list(tmp_path):
     lines = [f"text {'é' * (number % 7)} {number}" for number in range(10_000)]
     rows = read(tmp_path / "x.csv", "".join(f'"1","{line}"\n' for line in lines), columns=1)
-    texts = rows.texts
+    texts = rows.inputs
     assert list(texts) == lines
     assert (texts[0], texts[-1], texts[np.int64(5)]) == (lines[0], lines[-1], lines[5])
     with pytest.raises(IndexError):
@@ -231,7 +222,7 @@ def test_stored_texts_are_a_sequence_like_a_list(tmp_path):
 
 
 def test_a_file_in_the_cache_that_is_too_short_is_named(tmp_path):
-    texts = read(tmp_path / "x.csv", '"1","one text"\n', columns=1).texts
+    texts = read(tmp_path / "x.csv", '"1","one text"\n', columns=1).inputs
     texts.file.write_bytes(b"one")
     with pytest.raises(OSError, match=r"texts.bin ends before byte 8; delete its folder to have it made again"):
         list(texts)

@@ -1,24 +1,22 @@
 """`ag_news`, `yahoo_answers` and `yelp_full`: three of the text sets of Zhang, Zhao and LeCun (2015), as published.
 
 Their CSV files have no header, a class number from 1 in the first column and the text in the others, quotes doubled.
-They are read once, row by row, into a compact form on the disk: neither a file nor its texts are ever in memory as a
-whole. A file is named by its path; one in an archive by the archive's path and its own name. Shapes: N rows.
+They are read once, some rows at a time, into a compact form on disk: neither a file nor its texts are ever in memory
+as a whole.
 """
 
 import gzip
 import hashlib
-import json
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from adaptive_labels.lab.data import archives, downloads
 from adaptive_labels.lab.data.cache import CACHE, cache_folder, cached, hash_of, memmap
@@ -33,21 +31,9 @@ from adaptive_labels.lab.words import plural
 # A mirror: the makers' own archives are on Google Drive, which asks a question before it gives out a large file.
 _MIRROR = "https://s3.amazonaws.com/fast-ai-nlp/"
 _ROWS_AT_A_TIME = 50_000
-_FORMAT = 1  # of the entries in the cache: another number makes all of them anew
+_FORMAT = 2  # of the entries in the cache: another number makes all of them anew
 _SPLITS: tuple[SplitName, ...] = ("train", "test")
-_COLUMNS = {"offsets": "<i8", "characters": "<i4", "labels": "<i2", "lines": "<u4"}  # the files of an entry, as numbers
-
-
-@dataclass(frozen=True, eq=False)
-class StoredRows:
-    """The rows of a file as they are in the cache; a text without any visible character is kept, and empty."""
-
-    texts: StoredTexts
-    labels: NDArray[np.int16]  # (N,), class numbers as the file has them, from 1
-    lines: NDArray[np.uint32]  # (N,), where each row begins
-    digests: NDArray[np.uint8]  # (N, 32), see `splits.text_digest`
-    md5: str  # of the CSV itself, decompressed
-    file_md5: str  # of the file that it was read from
+_COLUMNS = {"offsets": "<i8", "characters": "<i4", "labels": "<i2", "lines": "<u4", "digests": "|u1"}  # of an entry
 
 
 @dataclass(frozen=True)
@@ -64,23 +50,29 @@ class ZhangTexts:
     files: Mapping[str, str]  # its places in the data folder, with their checksums
     line_ends: str = "escaped"  # see `unescape`
     md5: Mapping[str, str] = field(default_factory=dict)  # of train and test, where it is known
-    archive_md5: str | None = None  # of the archive that the makers publish
 
     def read(self, data_dir: Path | None = None) -> RawDataset:
-        """The official test split, and a validation split made from train; the texts stay on the disk."""
+        """The official test split, and a validation split made from train; the texts stay on disk."""
         root, where = downloads.place_of(data_dir)
         sources = self._find(root)
         if not sources:
             url = self._url(next(iter(self.files)))
             raise downloads.not_found(self.name, f"{self.folder}/ (train.csv and test.csv)", self.folder, where, url)
-        rows, splits = {}, {}
+        splits: dict[SplitName, Examples] = {}
+        digests: dict[SplitName, np.ndarray] = {}
+        how = "MD5" if self.md5 else "numbers of rows and classes"
+        notes = [
+            f"The files are those that were published, by their {how}.",
+            f"The texts are kept in a compact form in {cache_folder()} (environment variable {CACHE}) and read from "
+            "there when they are needed.",
+        ]
         for split, source in sources.items():
-            found = stored_rows(source, self.text_columns, self.line_ends, partial(self._check, split, source))
-            labels = torch.from_numpy(found.labels.astype(np.int64) - 1)
-            splits[split] = Examples(found.texts, labels, sources=LineSources(f"{split}.csv", found.lines))
-            rows[split] = found
-        digests = {split: found.digests for split, found in rows.items()}
-        return RawDataset(self.name, "text", self.classes, splits, self._notes(rows), digests)
+            check = partial(self._check, split, source)
+            splits[split], digests[split] = read_stored(source, self.text_columns, self.line_ends, check)
+            empty = int((splits[split].inputs.lengths == 0).sum())  # type: ignore[union-attr]
+            verb = "is" if empty == 1 else "are"
+            notes += [f"{plural(empty, 'text')} of {split}.csv {verb} empty, and kept."] if empty else []
+        return RawDataset(self.name, "text", self.classes, splits, notes, digests)
 
     def fetch(self, data_dir: Path, progress: downloads.Progress) -> list[str]:
         """Download what is not in `data_dir` yet; what was done, in sentences."""
@@ -102,39 +94,24 @@ class ZhangTexts:
             return {}
         return _files(found) if found.is_dir() else {split: found / f"{split}.csv" for split in _SPLITS}
 
-    def _check(self, split: str, source: Path, rows: StoredRows) -> None:
-        """Refuse a file that is not the published one, by its MD5 where that is known and by its counts."""
-        counts = np.bincount(rows.labels, minlength=len(self.classes) + 1)[1:]
+    def _check(self, split: str, source: Path, numbers: "array[int]", lines: "array[int]", md5: str) -> None:
+        """Refuse a file that is not the published one, by its counts and by its MD5 where that is known."""
+        counts = np.bincount(numbers, minlength=len(self.classes) + 1)[1:]
         expected, unpublished = self.per_class[split], f"{source} is not the published file of {self.name}:"
         if len(counts) > len(self.classes):
-            first = int(np.flatnonzero(rows.labels > len(self.classes))[0])
-            wrong = f"{source} line {rows.lines[first]} has the class number {rows.labels[first]}; {self.name} has "
+            first = next(i for i, number in enumerate(numbers) if number > len(self.classes))
+            wrong = f"{source} line {lines[first]} has the class number {numbers[first]}; {self.name} has "
             wrong += f"{len(self.classes)} classes"
         elif (counts != expected).any():
             found = ", ".join(f"{count:,}" for count in counts)
             wrong = f"{unpublished} its classes have {found} rows where {expected:,} each are expected"
-        elif rows.md5 != self.md5.get(split, rows.md5):
-            wrong = f"{unpublished} the MD5 of the CSV is {rows.md5}, expected is {self.md5[split]}"
+        elif md5 != self.md5.get(split, md5):
+            wrong = f"{unpublished} the MD5 of the CSV is {md5}, expected is {self.md5[split]}"
         else:
             return
         raise DataError(
             f"{wrong}. A folder of your own is read without this check if you give its path instead of the name."
         )
-
-    def _notes(self, rows: Mapping[SplitName, StoredRows]) -> list[str]:
-        archived = all(found.file_md5 == self.archive_md5 for found in rows.values())
-        how = "their MD5" if self.md5 else "the archive's MD5" if archived else "their numbers of rows and classes"
-        notes = [
-            f"The files are those that were published, by {how}.",
-            f"The texts are kept in a compact form in {cache_folder()} (environment variable {CACHE}) and read from "
-            "there when they are needed.",
-        ]
-        for split, found in rows.items():
-            empty = int((found.texts.lengths == 0).sum())
-            if empty:
-                verb = "is" if empty == 1 else "are"
-                notes.append(f"{plural(empty, 'text')} of {split}.csv {verb} empty, and kept.")
-        return notes
 
 
 def _files(folder: Path) -> dict[SplitName, Path]:
@@ -159,36 +136,24 @@ def unescape(text: str, line_ends: str) -> str:
     return text.replace("\\n", "\n").replace('\\"', '"')
 
 
-def stored_rows(source: Path, columns: int, line_ends: str, check: Callable[[StoredRows], None]) -> StoredRows:
-    """Return the rows of a file with so many columns of text, from the cache if this content was read before.
+def read_stored(source: Path, columns: int, line_ends: str, check: Any = None) -> tuple[Examples, np.ndarray]:
+    """Return the rows of a file with so many columns of text, and the digests of the texts; from the cache if cached.
 
-    `check` raises a DataError if the rows are not what they should be; they are then not kept.
+    ``check`` is given the class numbers, the lines and the MD5 of the CSV before they are cached.
     """
-    archived = source.parent.is_file()
-    path = source.parent if archived else source
-    with open_regular(path) as file:
-        md5 = hashlib.file_digest(file, "md5").hexdigest()
-    key = hash_of([_FORMAT, path.stat().st_size, md5, source.name if archived else None, columns, line_ends])
-
-    def make(folder: Path) -> None:
-        _write(folder, source, columns, line_ends)
-        check(_open(folder, key, md5))
-
-    rows = _open(cached("texts", key, make), key, md5)
-    check(rows)
-    return rows
+    path = source.parent if source.parent.is_file() else source
+    state = path.stat()
+    key = hash_of([_FORMAT, str(source.resolve()), state.st_size, state.st_mtime_ns, columns, line_ends])
+    folder = cached("texts", key, lambda entry: _write(entry, source, columns, line_ends, check))
+    arrays = {name: memmap(folder / f"{name}.bin", dtype) for name, dtype in _COLUMNS.items()}
+    texts = StoredTexts(folder / "texts.bin", arrays["offsets"], arrays["characters"], key)
+    labels = torch.from_numpy(arrays["labels"].astype(np.int64) - 1)
+    sources = LineSources(f"{Path(source.name.removesuffix('.gz')).stem}.csv", arrays["lines"])
+    return Examples(texts, labels, sources=sources), arrays["digests"].reshape(len(texts), -1)
 
 
-def _open(folder: Path, key: str, file_md5: str) -> StoredRows:
-    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-    offsets, characters, labels, lines = (memmap(folder / f"{name}.bin", dtype) for name, dtype in _COLUMNS.items())
-    texts = StoredTexts(folder / "texts.bin", offsets, characters, key)
-    digests = memmap(folder / "digests.bin", np.uint8).reshape(len(texts), -1)
-    return StoredRows(texts, labels, lines, digests, about["md5"], file_md5)
-
-
-def _write(folder: Path, source: Path, columns: int, line_ends: str) -> None:
-    """Read the file once, some rows at a time, and write what `_open` reads."""
+def _write(folder: Path, source: Path, columns: int, line_ends: str, check: Any) -> None:
+    """Read the file once, some rows at a time, and write what `read_stored` reads."""
     offsets, characters, labels, lines = array("q", [0]), array("i"), array("h"), array("L")
     try:
         with (
@@ -213,13 +178,15 @@ def _write(folder: Path, source: Path, columns: int, line_ends: str) -> None:
                     characters.append(len(text))
                     labels.append(int(label))
                     lines.append(place)
+        with _content(source) as content:
+            md5 = hashlib.file_digest(content, "md5").hexdigest()  # type: ignore[arg-type]
     except archives.BROKEN_ARCHIVE as error:
         raise DataError(f"{source} cannot be read: {archives.why_broken(error)}.") from error
-    for (name, dtype), numbers in zip(_COLUMNS.items(), (offsets, characters, labels, lines), strict=True):
-        np.asarray(numbers).astype(dtype).tofile(folder / f"{name}.bin")
-    with _content(source) as content:
-        md5 = hashlib.file_digest(content, "md5").hexdigest()  # type: ignore[arg-type]
-    (folder / "about.json").write_text(json.dumps({"source": str(source), "md5": md5}), encoding="utf-8")
+    if check is not None:
+        check(labels, lines, md5)
+    columns_of_numbers = {"offsets": offsets, "characters": characters, "labels": labels, "lines": lines}
+    for name, numbers in columns_of_numbers.items():
+        np.asarray(numbers).astype(_COLUMNS[name]).tofile(folder / f"{name}.bin")
 
 
 @contextmanager
@@ -268,7 +235,6 @@ YAHOO_ANSWERS = ZhangTexts(
     text_columns=3,
     site=_MIRROR,
     files={"yahoo_answers_csv.tgz": "2d4277855faf8b35259009425fa8f7fe1888b5644b47165508942d000f4c96ae"},
-    archive_md5="f3f9899b997a42beb24157e62e3eea8d",
 )
 YELP_FULL = ZhangTexts(
     name="yelp_full",
@@ -279,7 +245,6 @@ YELP_FULL = ZhangTexts(
     text_columns=1,
     site=_MIRROR,
     files={"yelp_review_full_csv.tgz": "56006b0a17a370f1e366504b1f2c3e3754e4a3dda17d3e718a885c552869a559"},
-    archive_md5="f7ddfafed1033f68ec72b9267863af6c",
 )
 for _texts in (AG_NEWS, YAHOO_ANSWERS, YELP_FULL):
     register_dataset(_texts.name, _texts.description, fetch=_texts.fetch)(_texts.read)
