@@ -47,7 +47,7 @@ bench: $(VENV)/.installed-dev ## time losses, training and data pipelines, as ra
 	for script in loss train data; do $(BIN)/python benchmarks/$$script.py || exit; done
 
 results: $(VENV)/.installed-dev ## make the pages of evidence/tables from its records
-	$(BIN)/alr study tables
+	$(BIN)/python evidence/pages.py
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 from cli_parts import Alr
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "evidence"))
 from adaptive_labels.lab.config import from_dict
 from adaptive_labels.lab.runs import recipe_hash
+from pages import make_pages
 
 TASK = """
 [task.small]
@@ -95,10 +98,7 @@ def test_a_study_runs_records_and_resumes(alr: Alr, texts: Path, tmp_path: Path)
     again = [record for record in records if "fixed_to_confusions" in record["variant"]]
     assert [record["residual_labels"] for record in again] == [record["residual_labels"] for record in fixed]
     assert len(list((tmp_path / "runs").glob("*-slr-*"))) == 0
-
-    tables = alr("study", "tables", "studies")
-    assert tables.out.split() == ["evidence/tables/tiny.md", "evidence/tables/paper.md", "evidence/tables/README.md"]
-    page = (tmp_path / "evidence/tables/tiny.md").read_text(encoding="utf-8")
+    page = make_pages(tmp_path / "studies", tmp_path / "evidence")["tiny.md"]
     assert page.startswith("# Tiny\n\nIt does.\n\nDoes it run?\n\n## small\n")
     assert page.count("\n| ") == 6  # a head, a rule and four rows
     assert "label smoothing (label_smoothing 0." in page
@@ -114,12 +114,3 @@ def test_what_is_wrong_with_a_study_is_one_sentence(alr: Alr, tmp_path: Path) ->
     assert "'big' is none of the study's tasks (small)" in alr("study", "run", file, "--on", "big").err
     unknown = alr("study", "run", file, "--methods", "alr,kd").err
     assert "methods: 'kd' is none of the study's methods (baseline, slr, alr)" in unknown
-
-
-def test_a_folder_of_studies_that_is_missing_or_has_no_records_is_said(alr: Alr, tmp_path: Path) -> None:
-    ended = alr("study", "tables", "nowhere")
-    assert (ended.status, ended.err) == (2, "alr: nowhere is not a folder; give the one that the studies are in\n")
-    (tmp_path / "studies").mkdir()
-    ended = alr("study", "tables", "studies")
-    assert (ended.status, ended.out) == (2, "")
-    assert ended.err == "alr: there is nothing to make tables of: evidence/records has no records of them\n"

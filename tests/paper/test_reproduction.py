@@ -8,31 +8,25 @@ import tomllib
 import xml.etree.ElementTree
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from scipy import stats
 
 from adaptive_labels.lab.analysis.format import parameters
-from adaptive_labels.lab.analysis.residual_labels import consistency
 from adaptive_labels.lab.config import RunConfig, from_dict, to_dict
 from adaptive_labels.lab.data import Dataset, Examples
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.resolve import resolve_for
-from adaptive_labels.lab.paper.comparison import compare_with_paper, printed_gains, render, to_plain
+from adaptive_labels.lab.paper.comparison import compare_with_paper, render, to_plain
 from adaptive_labels.lab.paper.figure import (
-    HeatMaps,
     choose_epochs,
     draw,
-    draw_kept,
     find_task,
     keep_labels,
     read_heat_maps,
     sentences,
 )
-from adaptive_labels.lab.paper.pages import write_pages
 from adaptive_labels.lab.paper.recipes import (
-    Choice,
     Reproduction,
     all_reproductions,
     choose,
@@ -46,6 +40,7 @@ from adaptive_labels.lab.paper.runner import with_variant
 from adaptive_labels.lab.paper.study import RECIPES, StudyError, Variant
 from adaptive_labels.lab.report.figures import standalone
 from adaptive_labels.lab.runs import RunFolder
+from pages import draw_kept, make_pages, printed_gains
 from run_maker import Maker
 
 SHAPES = {"cifar10": (10, 3, 32), "cifar100": (100, 3, 32), "imagenet": (1000, 3, 224), "digits": (10, 1, 8)}
@@ -227,29 +222,29 @@ def test_what_the_paper_does_not_give_is_marked_as_ours() -> None:
 
 def test_the_rows_of_the_paper_are_chosen_unless_others_are_asked_for() -> None:
     reproduction = load_reproduction("dml", "short")
-    chosen = dict(choose(reproduction, Choice()))
+    chosen = dict(choose(reproduction))
     assert {v.method for v in chosen["dml-resnet32-short"]} == {"baseline", "kd", "dml", "alr-s"}
     assert {v.method for v in chosen["dml-wide-resnet-28-10-short"]} == {"baseline", "dml", "alr-s"}
-    ((task, variants),) = choose(reproduction, Choice(methods=["alr", "kd"], networks=["resnet32"]))
+    ((task, variants),) = choose(reproduction, methods=["alr", "kd"], networks=["resnet32"])
     assert task == "dml-resnet32-short"
     assert [variant.method for variant in variants] == ["alr", "kd"]
-    everything = dict(choose(reproduction, Choice(methods=["all"])))
+    everything = dict(choose(reproduction, methods=["all"]))
     assert list(everything["dml-resnet32-short"]) == reproduction.study.variants_on("dml-resnet32-short")
     assert reproduction.study.limited(variants, 3).seeds_for(task) == range(3)
 
 
 @pytest.mark.parametrize(
-    ("choice", "sentence"),
+    ("cells", "sentence"),
     [
-        (Choice(methods=["alx"]), "only: there is no 'alx' here; there are baseline, dml"),
-        (Choice(networks=["resnet31"]), "networks: there is no 'resnet31' here; there are resnet32, wide-resnet-28-10"),
-        (Choice(data=["cifar10"]), "data: there is no 'cifar10' here; there are cifar100"),
-        (Choice(methods=["kd"], networks=["wide-resnet-28-10"]), "there is no such cell"),
+        ({"methods": ["alx"]}, "only: there is no 'alx' here; there are baseline, dml"),
+        ({"networks": ["resnet31"]}, "networks: there is no 'resnet31' here; there are resnet32, wide-resnet-28-10"),
+        ({"data": ["cifar10"]}, "data: there is no 'cifar10' here; there are cifar100"),
+        ({"methods": ["kd"], "networks": ["wide-resnet-28-10"]}, "there is no such cell"),
     ],
 )
-def test_what_is_not_there_is_said(choice: Choice, sentence: str) -> None:
+def test_what_is_not_there_is_said(cells: dict, sentence: str) -> None:
     with pytest.raises(StudyError, match=re.escape(sentence)):
-        choose(load_reproduction("dml", "short"), choice)
+        choose(load_reproduction("dml", "short"), **cells)
 
 
 def test_a_scale_has_a_name() -> None:
@@ -261,7 +256,7 @@ def test_a_scale_has_a_name() -> None:
 
 def test_a_row_of_ours_stands_beside_the_paper_s_of_the_same_method() -> None:
     reproduction = load_reproduction("cifar", "cpu")
-    (task, chosen), *_ = choose(reproduction, Choice(["alr", "alr-frozen"]))
+    (task, chosen), *_ = choose(reproduction, ["alr", "alr-frozen"])
     assert [(variant.name, variant.method) for variant in chosen] == [("alr", "alr"), ("alr-frozen", "alr")]
     records = {(task, v.key, 0): record(task, v, 0, 0.5 + 0.1 * i) for i, v in enumerate(chosen)}
     column = compare_with_paper(reproduction, records)[0]
@@ -316,13 +311,12 @@ def test_runs_on_other_data_have_a_column_of_their_own(tmp_path: Path) -> None:
 
 def test_pages_are_made_of_what_has_been_begun(tmp_path: Path) -> None:
     (tmp_path / "studies").mkdir()
-    assert write_pages(tmp_path / "studies", tmp_path) == []
+    assert make_pages(tmp_path / "studies", tmp_path) == {}
     append_record(tmp_path, record("cifar100-airbench-cpu", Variant("", "baseline"), 0, 0.5))
-    names = {path.name for path in write_pages(tmp_path / "studies", tmp_path)}
-    assert names == {"reproduce-cifar-cpu.md", "paper.md", "README.md"}
-    page = (tmp_path / "tables" / "reproduce-cifar-cpu.md").read_text(encoding="utf-8")
-    assert "| AURC | train % |" in page  # our other metrics
-    index = (tmp_path / "tables" / "README.md").read_text(encoding="utf-8")
+    pages = make_pages(tmp_path / "studies", tmp_path)
+    assert set(pages) == {"reproduce-cifar-cpu.md", "paper.md", "README.md"}
+    assert "| AURC | train % |" in pages["reproduce-cifar-cpu.md"]  # our other metrics
+    index = pages["README.md"]
     assert "| [cifar](reproduce-cifar-cpu.md) | cpu | 1 of 2 | 1 of 8 | 1 |" in index
     assert "| dml | paper | 0 of 2 | 0 of 7 |  |" in index
 
@@ -359,17 +353,13 @@ def animals(tmp_path: Path) -> RunFolder:
 
 def test_cat_and_dog_are_checked_at_every_epoch(animals: RunFolder) -> None:
     maps = read_heat_maps(animals, paper_figure())
-    (pair,) = maps.pairs
-    assert (pair.first, pair.first_to_second, pair.second_to_first) == ("cat", (False, True), (True, True))
-    assert pair.holds_at_the_end
-    # Of the three top confusions only the dog's is the last epoch's: the ship's 0.5 is that of cat first.
-    assert maps.consistency.top_share == pytest.approx((1 / 3, 1.0))
-    assert maps.mean_consistency == pytest.approx(1 / 3)
     said = "\n".join(sentences(maps, paper_figure()))
     assert "its epochs 1, 2 stand for the paper's 1, 5, 10, 100, 200, 300" in said
     assert "cat ↔ dog at the end: yes (dog is the top confusion of cat at epochs 2;" in said
     assert "cat is the top confusion of dog at every epoch shown" in said
     assert "44.12, 80.21%" in said
+    # Of the three top confusions only the dog's is the last epoch's: the ship's 0.5 is that of cat first.
+    assert "Consistency: 33, 100% of the classes" in said
 
 
 def test_the_picture_has_a_map_an_epoch_with_its_accuracy(animals: RunFolder) -> None:
@@ -391,9 +381,6 @@ def test_the_picture_is_drawn_again_from_what_was_kept(animals: RunFolder, tmp_p
 
 def test_epochs_that_stand_for_the_paper_s() -> None:
     assert choose_epochs([1, 2, 5, 10, 20, 50, 80], paper_figure().epochs) == (1, 2, 5, 20, 50, 80)
-    labels = 1 - np.eye(2)[None]
-    maps = HeatMaps("x", 1, (1,), labels, ("a", "b"), (0.5,), (), consistency(labels), (0.0,))
-    assert maps.mean_consistency == 1.0
 
 
 def test_the_maps_of_a_folder_have_its_name_not_its_path(tmp_path: Path) -> None:

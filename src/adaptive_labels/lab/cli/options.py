@@ -72,7 +72,7 @@ Json = Annotated[bool, option(None, "Print JSON, for programs.", "--json")]
 DataDir = Annotated[str | None, option("DIR", "Where to look for data.")]
 Workers = Annotated[int | None, count("Runs at a time; by default one per GPU or core.")]
 Plugin = Annotated[Path | None, typer.Option(metavar="FILE.py", help=_PLUGIN, callback=_load)]
-Results = Annotated[Path, option("DIR", "Where records and tables are.")]
+Results = Annotated[Path, option("DIR", "Where records are.")]
 
 
 def find_runs(paths: list[Path]) -> list["RunFolder"]:

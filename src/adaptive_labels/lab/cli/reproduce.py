@@ -66,16 +66,16 @@ def _command(table: str) -> Callable[..., None]:
         as_json: Json = False,
     ) -> None:
         from adaptive_labels.lab.paper.comparison import compare_with_paper, render, to_plain
-        from adaptive_labels.lab.paper.recipes import Choice, load_reproduction
+        from adaptive_labels.lab.paper.recipes import choose, load_reproduction
         from adaptive_labels.lab.paper.records import read_records
         from adaptive_labels.lab.paper.runner import StudyOptions
 
         check_output(out)
         reproduction = load_reproduction(table, scale)
-        choice = Choice(split_names(only), split_names(networks), split_names(data))
+        cells = choose(reproduction, split_names(only), split_names(networks), split_names(data))
         instead = _stand_ins(reproduction, stand_ins or [])
         options = StudyOptions(out, results or out, data_dir, workers, instead, executor, split_names(log))
-        failed = _fill(reproduction, choice, seeds, options, as_json)
+        failed = _fill(reproduction, cells, seeds, options, as_json)
         compared = compare_with_paper(reproduction, read_records(options.results, reproduction.study))
         if as_json:
             show_json(to_plain(reproduction, compared))
@@ -103,12 +103,10 @@ def _stand_ins(reproduction: "Reproduction", given: list[str]) -> dict[str, str]
     return found
 
 
-def _fill(reproduction: "Reproduction", choice: Any, seeds: int | None, options: Any, quiet: bool) -> int:
+def _fill(reproduction: "Reproduction", cells: Any, seeds: int | None, options: Any, quiet: bool) -> int:
     """Do what is missing of the chosen cells; how many runs failed."""
-    from adaptive_labels.lab.paper.recipes import choose
-
     failed = 0
-    for task, variants in choose(reproduction, choice):
+    for task, variants in cells:
         study = reproduction.study.limited(variants, seeds)
         heading = f"{reproduction.column(task).heading}, {options.recorded_as(study, task)}"
         failed += run_missing(heading, study, task, options, quiet=quiet)
@@ -122,8 +120,7 @@ def figure(
     data_dir: DataDir = None,
     out: Out = Path("runs"),
     figures: Annotated[Path | None, option("DIR", "Where the picture goes; by default DIR of --out.")] = None,
-    results: Annotated[Path | None, option("DIR", "Keep the labels shown here, for alr study tables.")] = None,
-    as_json: Json = False,
+    results: Annotated[Path | None, option("DIR", "Keep the labels shown here.")] = None,
 ) -> None:
     """Figure 3: heat maps of the residual labels over the epochs, as SVG and PNG."""
     check_output(out)
@@ -133,24 +130,19 @@ def figure(
 
     reproduction, paper = load_reproduction("cifar", scale), paper_figure()
     task = figure.find_task(reproduction, data)
-    if not as_json:
-        prose(f"Paper: {paper.source}. Scale: {scale}, {figure.METHOD} on {task}. {reproduction.study.question}")
+    prose(f"Paper: {paper.source}. Scale: {scale}, {figure.METHOD} on {task}. {reproduction.study.question}")
     open_output(out)
     options = StudyOptions(out, out, data_dir)
     elsewhere = None if data == reproduction.study.config(task).data.name else data
     if results is not None and elsewhere is not None:
         raise UserError(f"--results keeps the labels of {task} on its own data; leave it out for {data}")
-    with make_listener(quiet=as_json) as listener:
+    with make_listener(quiet=False) as listener:
         run = figure.train(reproduction, task, options, listener, elsewhere)
     maps = figure.read_heat_maps(run, paper)
     if results is not None:
         figure.keep_labels(maps, results, task)
     of = task if elsewhere is None else f"{maps.data}-{scale}"
     written, without = figure.write_picture(maps, figures or out, f"figure-{of}")
-    if as_json:
-        plain = {"source": paper.source, "scale": scale, "recipe": task, **figure.to_plain(maps)}
-        show_json({**plain, "files": [str(path) for path in written]})
-        return
     typer.echo("")
     for sentence in figure.sentences(maps, paper):
         prose(sentence)

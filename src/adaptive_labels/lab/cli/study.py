@@ -1,11 +1,10 @@
-"""`alr study`: the studies behind the defaults, and the tables made of their records."""
+"""`alr study`: the runs of a study, and a record of each."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adaptive_labels.errors import UserError
 from adaptive_labels.lab.cli.app import add_group
 from adaptive_labels.lab.cli.options import (
     DataDir,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from adaptive_labels.lab.paper.runner import StudyOptions
     from adaptive_labels.lab.paper.study import Study
 
-group = add_group("study", "Experiments of many variants: run, tables.")
+group = add_group("study", "Experiments of many variants.")
 
 
 @group.command()
@@ -83,20 +82,3 @@ def run_missing(
     for outcome in failures:
         typer.echo(f"alr: {task}, {outcome.job.name}: {outcome.error}", err=True)
     return len(failures)
-
-
-@group.command()
-def tables(
-    studies: Annotated[Path, argument("DIR", "The folder of the studies.")] = Path("evidence/studies"),
-    results: Results = Path("evidence"),
-) -> None:
-    """Make the pages of all studies, and of the paper's tables, from their records."""
-    from adaptive_labels.lab.paper.pages import write_pages
-
-    if not studies.is_dir():
-        raise UserError(f"{studies} is not a folder; give the one that the studies are in")
-    written = write_pages(studies, results)
-    if not written:
-        raise UserError(f"there is nothing to make tables of: {results / 'records'} has no records of them")
-    for path in written:
-        typer.echo(str(path))

@@ -4,12 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adaptive_labels.lab import tables
-from adaptive_labels.lab.analysis.format import difference, p_value, parameters, percent_summary, signed
-from adaptive_labels.lab.analysis.statistics import compare_paired, holm, summarise, welch_p
+from adaptive_labels.lab.analysis.format import difference, parameters, percent_summary, signed
+from adaptive_labels.lab.analysis.statistics import compare_paired, summarise
 from adaptive_labels.lab.config import RunConfig
 from adaptive_labels.lab.experiments import build
-from adaptive_labels.lab.paper.recipes import Printed, Reproduction, paper_tables
+from adaptive_labels.lab.paper.recipes import Printed, Reproduction
 from adaptive_labels.lab.paper.study import Records
 from adaptive_labels.lab.paper.tables import Column, Row, lay_out
 
@@ -18,7 +17,6 @@ NOTES = (
     "in points; `gain` is over the column's baseline, ours on the same seeds, with a 95% t interval from two seeds on. "
     "* the paper took the figure from Zhang et al. 2018. – is not printed in the paper; an empty cell has not been run."
 )
-PRINTED_RUNS = 5  # behind each mean ± standard deviation of the paper's
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ def _columns(one: PaperColumn) -> list[Column]:
     def paper_gain(row: Row) -> str:
         printed, base = one.printed.get(row.name), one.printed.get("baseline")
         known = printed and base and row.name != "baseline"
-        return _points(printed.top1 - base.top1) if printed and base and known else ""
+        return points(printed.top1 - base.top1) if printed and base and known else ""
 
     def ours(metric: str) -> Any:
         return lambda row: percent_summary(summarise(list(row.values("test", metric).values())), 2)
@@ -110,7 +108,7 @@ def _columns(one: PaperColumn) -> list[Column]:
         Column("method", lambda row: row.name),
         Column("paper %", paper),
         Column("ours %", our_accuracy),
-        Column("difference", lambda row: _points(one.difference(row))),
+        Column("difference", lambda row: points(one.difference(row))),
         Column("paper, gain", paper_gain),
         Column("ours, gain", our_gain),
         Column("paper, top-5", lambda row: of_paper(row, "top5", ".2f"), always=False),
@@ -125,7 +123,8 @@ def _parameters(row: Row) -> str:
     return next((parameters(run["parameters"]) for run in row.runs.values()), "")
 
 
-def _points(value: float | None) -> str:
+def points(value: float | None) -> str:
+    """A difference in points, with its sign; empty without one."""
     return "" if value is None else signed(value / 100, 2)
 
 
@@ -139,28 +138,6 @@ def render(reproduction: Reproduction, compared: Sequence[PaperColumn], markdown
         parts.append(lay_out(one.rows, _columns(one), markdown))
     parts.append(NOTES if markdown else NOTES.replace("`", ""))
     return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def printed_gains() -> str:
-    """Whether the gains that the paper prints are more than noise, by Welch's test of its means and deviations."""
-    parts = ["# The paper's own gains", f"Welch's test of the printed means and deviations of {PRINTED_RUNS} runs."]
-    for table in paper_tables().values():
-        tests: list[tuple[str, str, float, float]] = []
-        for column in table.columns.values():
-            base = column.rows["baseline"]
-            for method, row in column.rows.items():
-                if row is not base and row.std is not None and base.std is not None:
-                    ours, theirs = (row.top1, row.std, PRINTED_RUNS), (base.top1, base.std, PRINTED_RUNS)
-                    tests.append((column.heading, method, row.top1 - base.top1, welch_p(ours, theirs)))
-        corrected = holm([p for *_, p in tests])
-        rows = [
-            [heading, method, _points(gain), p_value(p), p_value(holm_p)]
-            for (heading, method, gain, p), holm_p in zip(tests, corrected, strict=True)
-        ]
-        if rows:
-            head = ["column", "method", "gain, points", "p (Welch)", "p (Holm)"]
-            parts += [f"## {table.source}", "\n".join(tables.markdown(head, rows, left=None))]
-    return "\n\n".join(parts) + "\n"
 
 
 def to_plain(reproduction: Reproduction, compared: Sequence[PaperColumn]) -> dict[str, Any]:

@@ -6,23 +6,22 @@ Shapes: E epochs shown, K classes.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_labels.lab.analysis.residual_labels import Consistency, consistency, row_entropy, top_confusions
+from adaptive_labels.lab.analysis.residual_labels import consistency, row_entropy, top_confusions
 from adaptive_labels.lab.config import changed
 from adaptive_labels.lab.files import write_npz
 from adaptive_labels.lab.jobs import Listener
-from adaptive_labels.lab.paper.recipes import PaperFigure, Reproduction, paper_figure
+from adaptive_labels.lab.paper.recipes import PaperFigure, Reproduction
 from adaptive_labels.lab.paper.runner import StudyOptions, run_variant
-from adaptive_labels.lab.paper.study import Records, Study, StudyError, Variant
+from adaptive_labels.lab.paper.study import Study, StudyError, Variant
 from adaptive_labels.lab.report.charts import panels
-from adaptive_labels.lab.report.figures import Figures, standalone
+from adaptive_labels.lab.report.figures import Figures
 from adaptive_labels.lab.report.heatmap import heat_map
 from adaptive_labels.lab.runs import RunFolder
-from adaptive_labels.lab.runs.arrays import ResidualLabels, load_residual_labels
+from adaptive_labels.lab.runs.arrays import ResidualLabels
 from adaptive_labels.lab.words import plural
 
 NETWORK = "preact-resnet18"  # ours: the paper does not say which network its heat maps are of
@@ -35,23 +34,8 @@ PAIRS = (
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Two classes, and for each epoch shown whether each is the other's top confusion."""
-
-    first: str
-    second: str
-    first_to_second: tuple[bool, ...]
-    second_to_first: tuple[bool, ...]
-
-    @property
-    def holds_at_the_end(self) -> bool:
-        """Whether each is the other's top confusion at the last epoch."""
-        return self.first_to_second[-1] and self.second_to_first[-1]
-
-
-@dataclass(frozen=True)
 class HeatMaps:
-    """Residual labels (E, K, K) at some epochs of a run, the training accuracy of each epoch, and what they say."""
+    """Residual labels (E, K, K) at some epochs of a run, and the training accuracy of each of these epochs."""
 
     data: str
     run_epochs: int
@@ -59,15 +43,6 @@ class HeatMaps:
     labels: NDArray[np.float64]
     classes: tuple[str, ...]
     train_accuracy: tuple[float, ...]
-    pairs: tuple[Pair, ...]
-    consistency: Consistency
-    entropy: tuple[float, ...]
-
-    @property
-    def mean_consistency(self) -> float:
-        """The share of classes with the last epoch's top confusion, mean over the earlier epochs shown."""
-        earlier = self.consistency.top_share[:-1]
-        return float(earlier.mean()) if len(earlier) else 1.0
 
 
 def find_task(reproduction: Reproduction, data: str | None) -> str:
@@ -95,14 +70,15 @@ def train(
     config = options.config(reproduction.study, task)
     if data is not None:
         config = changed(config, "data", name=data)
-    run = run_variant(config, _variant(reproduction.study), options.out, listener)
+    run = run_variant(config, figure_variant(reproduction.study), options.out, listener)
     result = run.result or {}
     if result.get("status") == "diverged":
         raise StudyError(f"the run {run.path} diverged: {result['reason']}")
     return run
 
 
-def _variant(study: Study) -> Variant:
+def figure_variant(study: Study) -> Variant:
+    """The variant of a study whose labels are drawn."""
     return next(variant for variant in study.variant if variant.name == METHOD)
 
 
@@ -112,25 +88,16 @@ def read_heat_maps(run: RunFolder, paper: PaperFigure) -> HeatMaps:
     if stored is None:
         raise StudyError(f"{run.path} has no residual labels")
     accuracies = {record["epoch"]: record["train_accuracy"] for record in run.history()}
-    return _heat_maps(stored, accuracies, Path(run.config.data.name).name, paper)  # of the user's own images the folder
+    return heat_maps_of(stored, accuracies, Path(run.config.data.name).name, paper)
 
 
-def _heat_maps(stored: ResidualLabels, accuracies: Mapping[int, float], data: str, paper: PaperFigure) -> HeatMaps:
+def heat_maps_of(stored: ResidualLabels, accuracies: Mapping[int, float], data: str, paper: PaperFigure) -> HeatMaps:
+    """The maps of stored labels, at the paper's epochs or those that stand for them."""
     kept = [int(epoch) for epoch in stored.epochs]
     epochs = choose_epochs(kept, paper.epochs)
     labels = np.stack([stored.matrix(kept.index(epoch)) for epoch in epochs]).astype(np.float64)
-    names = list(stored.classes)
-    return HeatMaps(
-        data=data,
-        run_epochs=max(accuracies),
-        epochs=epochs,
-        labels=labels,
-        classes=tuple(names),
-        train_accuracy=tuple(accuracies[epoch] for epoch in epochs),
-        pairs=tuple(_pair(labels, names, *pair) for pair in PAIRS if set(pair) <= set(names)),
-        consistency=consistency(labels),
-        entropy=tuple(row_entropy(labels, normalised=True).mean(axis=1).tolist()),
-    )
+    shown = tuple(accuracies[epoch] for epoch in epochs)
+    return HeatMaps(data, max(accuracies), epochs, labels, tuple(stored.classes), shown)
 
 
 def choose_epochs(stored: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
@@ -145,12 +112,6 @@ def choose_epochs(stored: Sequence[int], wanted: Sequence[int]) -> tuple[int, ..
         return tuple(wanted)
     places = np.unique(np.rint(np.linspace(0, len(stored) - 1, min(len(wanted), len(stored)))).astype(int))
     return tuple(stored[place] for place in places)
-
-
-def _pair(labels: NDArray[np.float64], names: list[str], first: str, second: str) -> Pair:
-    top = top_confusions(labels)[0][..., 0]  # (E, K)
-    i, j = names.index(first), names.index(second)
-    return Pair(first, second, tuple((top[:, i] == j).tolist()), tuple((top[:, j] == i).tolist()))
 
 
 def draw(maps: HeatMaps) -> str:
@@ -174,30 +135,19 @@ def write_picture(maps: HeatMaps, folder: Path, name: str) -> tuple[list[Path], 
 
 
 def keep_labels(maps: HeatMaps, results: Path, task: str) -> None:
-    """Keep the labels shown beside the records, so that `draw_kept` can draw them without the run."""
-    file = _kept_file(results, task)
+    """Keep the labels shown beside the records, so that evidence/pages.py draws them without the run."""
+    file = labels_file(results, task)
     file.parent.mkdir(parents=True, exist_ok=True)
     write_npz(file, epochs=maps.epochs, classes=maps.classes, labels=maps.labels.astype(np.float16))
 
 
-def draw_kept(results: Path, study: Study, records: Records) -> dict[str, str]:
-    """The pictures, by file name, of a study's tasks whose labels were kept and whose run has a record."""
-    found = {}
-    for task in study.tasks:
-        record, file = records.get((task, _variant(study).key, 0), {}), _kept_file(results, task)
-        if "course" in record and file.exists():
-            accuracies = dict(enumerate(record["course"]["train_accuracy"], start=1))
-            maps = _heat_maps(load_residual_labels(file), accuracies, study.config(task).data.name, paper_figure())
-            found[f"figure-{task}.svg"] = standalone(draw(maps))
-    return found
-
-
-def _kept_file(results: Path, task: str) -> Path:
+def labels_file(results: Path, task: str) -> Path:
+    """Where the labels of a task are kept."""
     return results / "labels" / f"{task}.npz"
 
 
 def sentences(maps: HeatMaps, paper: PaperFigure) -> list[str]:
-    """What the maps say, beside what the paper says of its own."""
+    """What the maps say, and what the paper says of its own."""
     found = []
     if maps.epochs != paper.epochs:
         found.append(
@@ -209,44 +159,34 @@ def sentences(maps: HeatMaps, paper: PaperFigure) -> list[str]:
         f"μ, the accuracy on the augmented training images during the epoch: {accuracies}% "
         f"(the paper: {_listed(paper.train_accuracy, '.2f')}%)."
     )
-    found += [_pair_sentence(pair, maps.epochs) for pair in maps.pairs]
-    if not maps.pairs:
-        found.append(f"Cat and dog cannot be checked: {maps.data} does not have them.")
-    shares, chance = _listed(100 * maps.consistency.top_share, ".0f"), f"{100 * maps.consistency.chance:.0f}%"
+    pairs = [_pair_sentence(maps, *pair) for pair in PAIRS if set(pair) <= set(maps.classes)]
+    found += pairs or [f"Cat and dog cannot be checked: {maps.data} does not have them."]
+    similar, entropy = consistency(maps.labels), row_entropy(maps.labels, normalised=True).mean(axis=1)
     found.append(
-        f"Consistency: {100 * maps.mean_consistency:.0f}% of the classes have the top confusion of the last epoch, "
-        f"mean over the earlier ones (by epoch: {shares}%; by chance {chance}); rank correlation of "
-        f"the rows with the last ones: {_listed(maps.consistency.correlation, '.2f')}."
+        f"Consistency: {_listed(100 * similar.top_share, '.0f')}% of the classes have the top confusion of the last "
+        f"epoch, by epoch (by chance {100 * similar.chance:.0f}%); rank correlation of the rows with the last ones: "
+        f"{_listed(similar.correlation, '.2f')}."
     )
     found.append(
-        f"Softness: the mean entropy of the rows (1 is even) is {_listed(maps.entropy, '.3f')}; the paper sees its "
-        "labels become softer."
+        f"Softness: the mean entropy of the rows (1 is even) is {_listed(entropy, '.3f')}; the paper sees its labels "
+        "become softer."
     )
     return found
 
 
-def _pair_sentence(pair: Pair, epochs: Sequence[int]) -> str:
-    def direction(true: str, other: str, holds: Sequence[bool]) -> str:
-        where = [epoch for epoch, held in zip(epochs, holds, strict=True) if held]
-        when = "at every epoch shown" if all(holds) else f"at epochs {_listed(where)}" if where else "at none"
-        return f"{other} is the top confusion of {true} {when}"
+def _pair_sentence(maps: HeatMaps, first: str, second: str) -> str:
+    """Whether each of two classes is the other's top confusion, and at which epochs."""
+    top = top_confusions(maps.labels)[0][..., 0]  # (E, K)
 
-    answer = "yes" if pair.holds_at_the_end else "no"
-    first = direction(pair.first, pair.second, pair.first_to_second)
-    second = direction(pair.second, pair.first, pair.second_to_first)
-    return f"{pair.first} ↔ {pair.second} at the end: {answer} ({first}; {second})."
+    def direction(true: str, other: str) -> tuple[bool, str]:
+        holds = top[:, maps.classes.index(true)] == maps.classes.index(other)
+        where = [epoch for epoch, held in zip(maps.epochs, holds, strict=True) if held]
+        when = "at every epoch shown" if holds.all() else f"at epochs {_listed(where)}" if where else "at none"
+        return bool(holds[-1]), f"{other} is the top confusion of {true} {when}"
+
+    (one, there), (other, back) = direction(first, second), direction(second, first)
+    return f"{first} ↔ {second} at the end: {'yes' if one and other else 'no'} ({there}; {back})."
 
 
 def _listed(numbers: Iterable[float], form: str = "") -> str:
     return ", ".join(format(number, form) for number in numbers)
-
-
-def to_plain(maps: HeatMaps) -> dict[str, Any]:
-    """The maps and what they say as plain data; labels with five decimals."""
-    pairs = []
-    for pair in maps.pairs:
-        holds = {"first_to_second": pair.first_to_second, "second_to_first": pair.second_to_first}
-        pairs.append({"pair": [pair.first, pair.second], **holds, "holds_at_the_end": pair.holds_at_the_end})
-    similar = {key: value for key, value in vars(maps.consistency).items() if key != "classes"}
-    consistency = {"mean": maps.mean_consistency, **similar}
-    return {**vars(maps), "pairs": pairs, "consistency": consistency, "labels": np.round(maps.labels, 5)}

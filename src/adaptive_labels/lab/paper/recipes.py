@@ -135,27 +135,21 @@ def list_recipes() -> list[tuple[str, str]]:
     return [(task, " | ".join(uses)) for task, uses in found.items()]
 
 
-class Choice(NamedTuple):
-    """Which cells are wanted: methods, networks and data sets by name, empty for what the paper has."""
-
-    methods: Sequence[str] = ()
-    networks: Sequence[str] = ()
-    data: Sequence[str] = ()
-
-
-def choose(reproduction: Reproduction, choice: Choice) -> list[tuple[str, tuple[Variant, ...]]]:
-    """The tasks that are wanted, with the variants that are wanted on each.
+def choose(
+    reproduction: Reproduction, methods: Sequence[str] = (), networks: Sequence[str] = (), data: Sequence[str] = ()
+) -> list[tuple[str, tuple[Variant, ...]]]:
+    """The tasks that are wanted, with the variants that are wanted on each; what is not named is as in the paper.
 
     Networks and data sets are those of the paper's columns, whatever stands for them at this scale.
     """
-    study, methods = reproduction.study, choice.methods
+    study = reproduction.study
     columns = [study.column(task).split("/") for task in study.tasks]
-    _refuse_unknown("networks", choice.networks, [network for _, network in columns])
-    _refuse_unknown("data", choice.data, [data for data, _ in columns])
+    _refuse_unknown("networks", networks, [network for _, network in columns])
+    _refuse_unknown("data", data, [name for name, _ in columns])
     _refuse_unknown("only", [name for name in methods if name != ALL], [v.name for v in study.variant])
     found = []
-    for task, (data, network) in zip(study.tasks, columns, strict=True):
-        if (choice.networks and network not in choice.networks) or (choice.data and data not in choice.data):
+    for task, (name, network) in zip(study.tasks, columns, strict=True):
+        if (networks and network not in networks) or (data and name not in data):
             continue
         variants = study.variants_on(task) if methods else reproduction.rows(task)
         if chosen := tuple(one for one in variants if not methods or ALL in methods or one.name in methods):

@@ -24,26 +24,6 @@ RECIPES = Path(__file__).parent / "recipes"
 Record = dict[str, Any]
 Records = Mapping[tuple[str, str, int], Record]  # by task, variant and seed
 TUNE_SEEDS = 2  # seeds that every trial is run with; the chosen one gets the study's others as well
-# How a metric is called in a table, how many digits it is shown with, and its unit.
-METRICS = {
-    "top5": ("top-5 %", 1, 100.0),
-    "nll": ("NLL", 3, 1.0),
-    "nll_scaled": ("NLL, scaled", 3, 1.0),
-    "ece": ("ECE", 3, 1.0),
-    "ece_scaled": ("ECE, scaled", 3, 1.0),
-    "aurc": ("AURC", 4, 1.0),
-    "worst_class": ("worst class %", 1, 100.0),
-    "train_top1": ("train %", 1, 100.0),
-    "loss_rise": ("rise of validation NLL", 3, 1.0),  # from its lowest epoch to the last
-    "residual_entropy": ("entropy of confusions", 3, 1.0),
-    "rival_margin": ("margin to rival", 3, 1.0),
-    "confused_margin": ("to most confused", 3, 1.0),
-    "other_margin": ("to the mean other", 3, 1.0),
-    "errors_to_confused": ("errors to most confused %", 1, 100.0),
-    "label_entropy": ("entropy of S", 3, 1.0),
-    "label_agreement": ("S with test errors, Spearman", 3, 1.0),
-    "label_top1": ("top of S is top error %", 1, 100.0),
-}
 
 
 class StudyError(UserError):
@@ -252,9 +232,6 @@ def _check(study: Study) -> None:
     for key, name in (("reference", study.reference), *(("combined", name) for name in study.combined)):
         if name not in names:
             raise StudyError(f"its {key} {name!r} is none of its variants")
-    for column in study.columns:
-        if column not in METRICS:
-            raise StudyError(f"it has the unknown column {column!r}; known are {', '.join(METRICS)}")
 
 
 def _read(path: Path) -> Study:

@@ -1,0 +1,312 @@
+"""Make the pages of evidence/tables from the records: one per study, one per table of the paper and scale, an index.
+
+    python evidence/pages.py
+
+The same records give the same pages to the byte.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from adaptive_labels.errors import UserError
+from adaptive_labels.lab import tables
+from adaptive_labels.lab.analysis.format import difference, p_value, percent_summary, signed
+from adaptive_labels.lab.analysis.statistics import compare_all, compare_paired, holm, summarise, welch_p
+from adaptive_labels.lab.files import write_files
+from adaptive_labels.lab.paper.comparison import compare_with_paper, points, render
+from adaptive_labels.lab.paper.figure import draw, figure_variant, heat_maps_of, labels_file
+from adaptive_labels.lab.paper.recipes import all_reproductions, paper_figure, paper_tables
+from adaptive_labels.lab.paper.records import read_records
+from adaptive_labels.lab.paper.study import Figure, Records, Study, Variant, load_study
+from adaptive_labels.lab.paper.tables import Column, Row, lay_out
+from adaptive_labels.lab.report.charts import Axis, Curve, line_chart
+from adaptive_labels.lab.report.figures import standalone
+from adaptive_labels.lab.runs.arrays import load_residual_labels
+from pooled_gains import combined_tables, draw_combined
+
+EVIDENCE = Path(__file__).parent
+PRINTED_RUNS = 5  # behind each mean ± standard deviation of the paper's
+RANKING_SEEDS = 2
+# How a metric is called in a table, how many digits it is shown with, and its unit.
+METRICS = {
+    "top5": ("top-5 %", 1, 100.0),
+    "nll": ("NLL", 3, 1.0),
+    "nll_scaled": ("NLL, scaled", 3, 1.0),
+    "ece": ("ECE", 3, 1.0),
+    "ece_scaled": ("ECE, scaled", 3, 1.0),
+    "aurc": ("AURC", 4, 1.0),
+    "worst_class": ("worst class %", 1, 100.0),
+    "train_top1": ("train %", 1, 100.0),
+    "loss_rise": ("rise of validation NLL", 3, 1.0),  # from its lowest epoch to the last
+    "residual_entropy": ("entropy of confusions", 3, 1.0),
+    "rival_margin": ("margin to rival", 3, 1.0),
+    "confused_margin": ("to most confused", 3, 1.0),
+    "other_margin": ("to the mean other", 3, 1.0),
+    "errors_to_confused": ("errors to most confused %", 1, 100.0),
+    "label_entropy": ("entropy of S", 3, 1.0),
+    "label_agreement": ("S with test errors, Spearman", 3, 1.0),
+    "label_top1": ("top of S is top error %", 1, 100.0),
+}
+
+
+# --------------------------------------------------------------------------------------------------------- all pages
+
+
+def make_pages(studies: Path, results: Path) -> dict[str, str]:
+    """Every page and picture by its file's name: of the studies in a folder, and of the paper's tables.
+
+    Studies without records have none.
+    """
+    pages, index = {}, []
+    for file in sorted(studies.glob("*.toml")):
+        if file.name == "tasks.toml":
+            continue
+        study = load_study(file)
+        records = read_records(results, study)
+        if accuracies_of(study, records):
+            pages[f"{study.name}.md"] = study_page(study, records)
+            index.append([f"[{study.title}]({study.name}.md)", _answer(study.conclusion)])
+            if (drawing := draw_study(study, records)) is not None:
+                pages[f"{study.name}.svg"] = drawing
+    reproduced, matrix = _reproduced(results)
+    if not pages and not reproduced:
+        return {}
+    pages |= reproduced | {"paper.md": printed_gains()}
+    studied = "\n".join(tables.markdown(["study", "answer"], index, left=None))
+    parts = ["# All tables", "## The paper's tables", matrix, "The paper's own gains: [tests](paper.md).", "## Studies"]
+    return pages | {"README.md": "\n\n".join([*parts, studied]) + "\n"}
+
+
+def _reproduced(results: Path) -> tuple[dict[str, str], str]:
+    """The pages of the paper's tables that have records, and which of all are done."""
+    pages, lines = {}, []
+    for one in all_reproductions():
+        records = read_records(results, one.study)
+        columns = compare_with_paper(one, records)
+        begun = [column for column in columns if column.begun]
+        elsewhere = sum("@" in column.task for column in begun)
+        name = f"reproduce-{one.study.name}.md"
+        seeds = sorted({len(row.runs) for column in begun for row in column.rows if row.runs})
+        cells = [row for column in begun for row in column.rows if row.name in column.printed]
+        lines.append(
+            [
+                f"[{one.table.name}]({name})" if records else one.table.name,
+                one.scale,
+                f"{len(begun)} of {len(one.study.tasks)}{', on other data' if elsewhere else ''}",
+                f"{sum(bool(row.runs) for row in cells)} of {sum(len(one.rows(task)) for task in one.study.tasks)}",
+                f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else "".join(map(str, seeds)),
+            ]
+        )
+        if not records:
+            continue
+        page = render(one, columns, markdown=True)
+        for task in one.study.tasks:
+            if rows := rows_of(one.study, task, records):
+                page += f"\n## {one.column(task).heading}: all metrics\n\n{task_table(one.study, rows)}\n"
+        pages[name] = page
+        pages |= draw_kept(results, one.study, records)
+    head = ["table", "scale", "columns begun", "the paper's cells run", "seeds"]
+    return pages, "\n".join(tables.markdown(head, lines, left=None))
+
+
+def _answer(conclusion: str) -> str:
+    """The conclusion's first sentence, which stands in bold."""
+    return conclusion.partition("**")[2].partition("**")[0] or "–"
+
+
+# ----------------------------------------------------------------------------------------------------------- a study
+
+
+def rows_of(study: Study, task: str, records: Records) -> list[Row]:
+    """The study's variants on a task that have runs; a tuned one is shown at its best value on validation."""
+    rows, seeds = [], study.seeds_for(task)
+    for variant in study.variants_on(task):
+        shown = variant if variant.tune is None else variant.best_trial(task, records, seeds)
+        if shown is not None:
+            rows.append(replace(_row(study, task, shown, records), variant=variant.name))
+    return [row for row in rows if row.runs]
+
+
+def _row(study: Study, task: str, variant: Variant, records: Records) -> Row:
+    runs = {seed: records.get((task, variant.key, seed)) for seed in study.seeds_for(task)}
+    return Row(variant.name, {seed: record for seed, record in runs.items() if record is not None})
+
+
+def study_page(study: Study, records: Records) -> str:
+    """A study's page: its conclusion, its question, and a table for each task."""
+    parts = [f"# {study.title}", *filter(None, [study.conclusion.strip()]), study.question]
+    if study.combined:
+        parts += ["## All tasks together", *combined_tables(accuracies_of(study, records), study.combined)]
+    for task in study.tasks:
+        if rows := rows_of(study, task, records):
+            parts += [f"## {task}", task_table(study, rows), *filter(None, [_diverged(rows)])]
+            parts += filter(None, [gains_table(rows) if study.by_class else ""])
+    return "\n\n".join([*parts, _notes(study)]) + "\n"
+
+
+def _notes(study: Study) -> str:
+    return (
+        "Mean ± standard deviation over n seeds, last epoch. Bold: the highest on validation. Differences in points of "
+        f"test accuracy from {study.reference} on the same seeds with their 95% t interval; p of the paired t test "
+        "after Holm over the rows. This page is made by `make results` from `evidence/records`."
+    )
+
+
+def _diverged(rows: Sequence[Row]) -> str:
+    runs = [f"{row.name} (seed {s})" for row in rows for s, run in row.runs.items() if run["status"] != "finished"]
+    return f"Diverged: {', '.join(runs)}." if runs else ""
+
+
+def accuracies_of(study: Study, records: Records) -> dict[str, dict[str, dict[int, float]]]:
+    """Task → variant → seed → test accuracy."""
+    return {
+        task: {row.variant: row.values("test", "top1") for row in rows}
+        for task in study.tasks
+        if (rows := rows_of(study, task, records))
+    }
+
+
+def task_table(study: Study, rows: Sequence[Row]) -> str:
+    """One task's Markdown table."""
+    accuracies = {row.variant: row.values("test", "top1") for row in rows}
+    against = compare_all(accuracies, study.reference) if study.reference in accuracies else {}
+    best = max(rows, key=lambda row: _mean(row.values("validation", "top1")))
+
+    def accuracy(split: str) -> Callable[[Row], str]:
+        return lambda row: percent_summary(summarise(list(row.values(split, "top1").values()))) or "–"
+
+    def metric(name: str) -> Column:
+        if name not in METRICS:
+            raise UserError(f"{study.file} has the unknown column {name!r}; known are {', '.join(METRICS)}")
+        heading, digits, unit = METRICS[name]
+
+        def cell(row: Row) -> str:
+            values = row.values("test", name)
+            return f"{unit * _mean(values):.{digits}f}" if values else "–"
+
+        return Column(heading, cell)
+
+    columns = [
+        Column("variant", lambda row: f"**{row.name}**" if row is best else row.name),
+        Column("n", lambda row: str(len(row.runs))),
+        Column("validation %", accuracy("validation")),
+        Column("test %", accuracy("test")),
+        Column(f"vs. {study.reference}", lambda row: difference(against.get(row.variant), 1)),
+        Column("p", lambda row: p_value(against[row.variant].p_holm) if row.variant in against else ""),
+        *map(metric, study.columns),
+    ]
+    return lay_out(rows, columns)
+
+
+def gains_table(rows: Sequence[Row]) -> str:
+    """In which classes a gain over the baseline lies: the third it knows worst, the middle one, and the best.
+
+    The baseline's first seeds rank the classes and its others are compared with, since the classes that are worst with
+    one seed would be better with another one by chance alone.
+    """
+    whole = {
+        row.name: {s: run for s, run in row.runs.items() if "right_by_class" in run} for row in rows
+    }  # not diverged
+    right = {name: {s: np.array(run["right_by_class"]) for s, run in runs.items()} for name, runs in whole.items()}
+    baseline = right.pop("baseline", {})
+    if len(baseline) <= RANKING_SEEDS:
+        return ""
+    seeds = sorted(baseline)
+    counts = np.array(whole["baseline"][seeds[0]]["test_by_class"])
+    ranked = np.argsort(sum(baseline[seed] for seed in seeds[:RANKING_SEEDS]) / np.maximum(counts, 1), kind="stable")
+    thirds = np.array_split(ranked, 3)
+    head = ["gain over the baseline, points", "worst third of classes", "middle third", "best third"]
+    lines = []
+    for name, own in right.items():
+        if gains := [own[seed] - baseline[seed] for seed in seeds[RANKING_SEEDS:] if seed in own]:
+            mean = np.mean(gains, axis=0)
+            lines.append([name, *(signed(mean[third].sum() / counts[third].sum()) for third in thirds)])
+    return "\n".join(tables.markdown(head, lines, left=None)) if lines else ""
+
+
+def _mean(values: Mapping[int, float]) -> float:
+    return sum(values.values()) / len(values) if values else float("-inf")
+
+
+def curves_of(study: Study, figure: Figure, records: Records) -> dict[str, Curve]:
+    """By task, the differences of test accuracy from the baseline in points, at the values that the study runs there.
+
+    x is the place of a value among the figure's; the band is the 95% t interval over the seeds.
+    """
+    curves = {}
+    for task in study.tasks:
+        wanted = {variant.key for variant in study.variants_on(task)}
+        baseline = _row(study, task, Variant("baseline", "baseline"), records).values("test", "top1")
+        points = []
+        for place, value in enumerate(figure.values):
+            changed = {} if value == figure.default else {figure.option: value}
+            variant = Variant("", figure.method, {**study.options.get(figure.method, {}), **changed})
+            gain = compare_paired(_row(study, task, variant, records).values("test", "top1"), baseline)
+            if variant.key in wanted and gain.difference is not None:
+                ends = [gain.difference if end is None else end for end in (gain.low, gain.high)]
+                points.append((place, 100 * gain.difference, *(100 * end for end in ends)))
+        if len(points) > 1:
+            curves[task] = Curve.of(*zip(*points, strict=True))
+    return curves
+
+
+def draw_study(study: Study, records: Records) -> str | None:
+    """The picture of a study that has one, as an SVG file."""
+    if study.figure is not None and (curves := curves_of(study, study.figure, records)):
+        figure = study.figure
+        ticks = {float(place): f"{value:g}".replace("-", "−") for place, value in enumerate(figure.values)}
+        x, y = Axis(figure.label, ticks=ticks), Axis(figure.title, signed=True)
+        return standalone(line_chart(curves, figure.title, x, y, bars=True))
+    if study.combined and (drawing := draw_combined(accuracies_of(study, records), study.combined, study.title)):
+        return standalone(drawing)
+    return None
+
+
+# --------------------------------------------------------------------------------------------------------- the paper
+
+
+def printed_gains() -> str:
+    """Whether the gains that the paper prints are more than noise, by Welch's test of its means and deviations."""
+    parts = ["# The paper's own gains", f"Welch's test of the printed means and deviations of {PRINTED_RUNS} runs."]
+    for table in paper_tables().values():
+        tests: list[tuple[str, str, float, float]] = []
+        for column in table.columns.values():
+            base = column.rows["baseline"]
+            for method, row in column.rows.items():
+                if row is not base and row.std is not None and base.std is not None:
+                    ours, theirs = (row.top1, row.std, PRINTED_RUNS), (base.top1, base.std, PRINTED_RUNS)
+                    tests.append((column.heading, method, row.top1 - base.top1, welch_p(ours, theirs)))
+        corrected = holm([p for *_, p in tests])
+        rows = [
+            [heading, method, points(gain), p_value(p), p_value(holm_p)]
+            for (heading, method, gain, p), holm_p in zip(tests, corrected, strict=True)
+        ]
+        if rows:
+            head = ["column", "method", "gain, points", "p (Welch)", "p (Holm)"]
+            parts += [f"## {table.source}", "\n".join(tables.markdown(head, rows, left=None))]
+    return "\n\n".join(parts) + "\n"
+
+
+def draw_kept(results: Path, study: Study, records: Records) -> dict[str, str]:
+    """The pictures, by file name, of a study's tasks whose labels were kept and whose run has a record."""
+    found = {}
+    for task in study.tasks:
+        record, file = records.get((task, figure_variant(study).key, 0), {}), labels_file(results, task)
+        if "course" in record and file.exists():
+            accuracies = dict(enumerate(record["course"]["train_accuracy"], start=1))
+            maps = heat_maps_of(load_residual_labels(file), accuracies, study.config(task).data.name, paper_figure())
+            found[f"figure-{task}.svg"] = standalone(draw(maps))
+    return found
+
+
+def main() -> None:
+    """Write all pages, and print where they went."""
+    for path in write_files(EVIDENCE / "tables", make_pages(EVIDENCE / "studies", EVIDENCE)):
+        print(path)
+
+
+if __name__ == "__main__":
+    main()
