@@ -24,7 +24,10 @@ def test_everything_is_run_and_shown(alr, texts, tmp_path, compared):
         assert line.endswith(" after 4 epochs")
     assert "class  taken for  residual label  test rate  test examples" in ended.out
     assert "\n\n\n" not in ended.out
-    assert ended.out.endswith("Report: runs/report.html\n")
+    assert ended.out.splitlines()[-2:] == [
+        "Report: runs/report.html",
+        f"Are all labels right? `alr suspects {texts}` lists those that look wrong.",
+    ]
     page = (tmp_path / "runs" / "report.html").read_text()
     assert "<html" in page
     assert "baseline" in page

@@ -81,6 +81,8 @@ def compare(
     if not dry_run and not as_json:
         for words, runs in list(zip(variants, finished, strict=True))[1:]:
             _answer(words, finished[0], runs)
+        if len(variants) == 1:
+            prose(f"Are all labels right? `alr suspects {data}` lists those that look wrong.")
 
 
 def _with_cleaned(config: "RunConfig", drop: Path | None, relabel: Path | None) -> "dict[str, RunConfig]":

@@ -118,24 +118,24 @@ def _example(examples: Examples, index: int, confidence: float) -> dict[str, Any
     return {"confidence": round(confidence, 4), "text": shorten(text, LONGEST_TEXT)}
 
 
-def shown_input(examples: Examples, index: int) -> tuple[str | None, str | None]:
+def shown_input(examples: Examples, index: int, side: int = THUMBNAIL_SIDE) -> tuple[str | None, str | None]:
     """An input to be shown: its text or None, and a small picture of it (PNG in base64) or None."""
     if isinstance(examples.inputs, TableRows):
         return examples.inputs.shown(index), None
     if isinstance(examples.inputs, list | StoredTexts):
         return examples.inputs[index], None
-    return None, base64.b64encode(thumbnail(image_at(examples, index))).decode("ascii")
+    return None, base64.b64encode(thumbnail(image_at(examples, index), side)).decode("ascii")
 
 
-def thumbnail(image: Tensor) -> bytes:
-    """A uint8 image (C, H, W), grey or RGB, as a PNG of at most 32 × 32 pixels.
+def thumbnail(image: Tensor, side: int = THUMBNAIL_SIDE) -> bytes:
+    """A uint8 image (C, H, W), grey or RGB, as a PNG of at most ``side`` × ``side`` pixels.
 
     >>> thumbnail(torch.zeros(1, 64, 48, dtype=torch.uint8))[:4]
     b'\\x89PNG'
     """
     pixels = image.permute(1, 2, 0).numpy()  # (H, W, C)
     picture = Image.fromarray(np.ascontiguousarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels))
-    picture.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
+    picture.thumbnail((side, side))
     file = io.BytesIO()
     picture.save(file, "PNG", optimize=True)
     return file.getvalue()

@@ -138,14 +138,14 @@ def text_probs(texts: Sequence[str], labels: Whole, num_classes: int, fold: Whol
     from sklearn.linear_model import LogisticRegression
 
     def make(seen: Whole, asked: Whole) -> NDArray[Any]:
-        vectorizer = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
+        vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True, token_pattern=r"(?u)\b\w+\b")
         found = np.zeros((len(asked), num_classes))
         try:
             known = vectorizer.fit_transform([texts[i] for i in seen])
-        except ValueError:  # no text has a word
+        except ValueError:  # no word is there twice
             return np.full_like(found, 1 / num_classes)
         with _quiet():
-            model = LogisticRegression(C=10, max_iter=100).fit(known, labels[seen])
+            model = LogisticRegression(C=3, max_iter=25, tol=1e-3).fit(known, labels[seen])
         found[:, model.classes_] = model.predict_proba(vectorizer.transform([texts[i] for i in asked]))
         return found
 

@@ -35,6 +35,7 @@ from adaptive_labels.lab.models.pretrained.packages import is_offered
 FOLDS = 5
 RAREST = 5  # a class with fewer examples cannot be judged
 MOST_NUMBERS = 400_000_000  # N · K
+PICTURE = 96  # the side of the pictures of suspects
 PIXELS = 32  # the side of images that are judged by their pixels
 SURE = 0.6  # the probability from which a label is said to be wrong
 Progress = Callable[[str, int, int], None]
@@ -156,7 +157,7 @@ def _listed(
     for rank, place in enumerate(order.tolist(), start=1):
         part = int(np.searchsorted(starts, place, side="right")) - 1
         (split, examples), index = parts[part], place - int(starts[part])
-        text, png = shown_input(examples, index)
+        text, png = shown_input(examples, index, PICTURE)
         found.append(
             Suspect(
                 rank=rank,
