@@ -17,11 +17,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from adaptive_labels.lab.experiments.studies.runner import run_variant
-from adaptive_labels.lab.experiments.studies.study import Variant
-
 from adaptive_labels.lab.config import RunConfig, changed
 from adaptive_labels.lab.paper.recipes import load_reproduction
+from adaptive_labels.lab.paper.runner import run_variant
+from adaptive_labels.lab.paper.study import Variant
 from measure import as_csv, described
 
 BASELINE = Variant("baseline", "baseline")

@@ -20,6 +20,7 @@ from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.resolve import resolve_for
 from adaptive_labels.lab.config import RunConfig
 from adaptive_labels.lab.experiments.run import execute
+from adaptive_labels.lab.jobs import Job
 class Stop:
     def progress(self, now): sys.exit(0)
     def epoch(self, record, epochs): sys.exit("an epoch passed without a word")
@@ -27,7 +28,7 @@ class Stop:
 dataset = build.load_data(RunConfig().data)
 config, _ = resolve_for(RunConfig(), dataset)
 with tempfile.TemporaryDirectory() as folder:
-    execute(config, build.prepare(config, dataset), Path(folder), Stop(), [])
+    execute(Job("first", config, Path(folder), ()), build.prepare(config, dataset), Stop())
 """
 COMMANDS: dict[str, tuple[str, ...]] = {
     REFERENCE: (REFERENCE,),

@@ -22,7 +22,7 @@ def test_everything_is_run_and_shown(alr, texts, tmp_path, compared):
         (line,) = [line for line in ended.out.splitlines() if f"] {name}: validation accuracy " in line]
         assert line.startswith(f"[{count}/4, ")
         assert line.endswith(" after 4 epochs")
-    assert "class  taken for  residual label  test rate  test examples" in ended.out
+    assert "class  taken for  residual label %  test rate %  test examples" in ended.out
     assert "\n\n\n" not in ended.out
     assert ended.out.splitlines()[-2:] == [
         "Report: runs/report.html",
@@ -55,7 +55,7 @@ def test_a_pool_of_processes_gives_the_same_figures(alr, texts, tmp_path, compar
 
 
 def test_json_is_all_that_is_printed(alr, texts, tmp_path):
-    ended = alr("compare", texts, "--methods", "slr", "--seeds", 1, "--epochs", 1, *QUICK, "--json")
+    ended = alr("compare", texts, "--methods", "slr", "--seeds", 1, "--epochs", 1, *QUICK, "--no-reference", "--json")
     assert (ended.status, ended.err) == (0, "")
     assert [row["method"] for row in ended.json] == ["slr"]
     assert (tmp_path / "runs" / "report.html").exists()

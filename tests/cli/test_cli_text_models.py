@@ -57,7 +57,7 @@ def test_a_teacher_that_reads_otherwise_is_refused(alr, texts):
         *RECIPE,
     )
     assert ended.status == 2
-    assert "'textrnn' reads words and 'fasttext' reads features: networks that learn from one another" in ended.err
+    assert "'textrnn' reads words and 'fasttext' reads ngrams: networks that learn from one another" in ended.err
 
 
 def test_options_of_the_encoder_are_checked(alr, texts):

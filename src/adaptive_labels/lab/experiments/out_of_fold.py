@@ -32,7 +32,7 @@ def fold_numbers(labels: Whole, groups: Whole, folds: int) -> Whole:
     """(N,) the fold of each example: all of a group in one fold, and the classes spread evenly over the folds.
 
     >>> fold_numbers(np.array([0, 0, 0, 1, 1, 1]), np.array([0, 1, 1, 2, 3, 4]), 2).tolist()
-    [1, 0, 0, 1, 0, 1]
+    [0, 1, 1, 0, 0, 1]
     """
     _, first, group = np.unique(groups, return_index=True, return_inverse=True)
     order = np.random.default_rng(0).permutation(len(first))
