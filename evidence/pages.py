@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from scipy import stats
 
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab import tables
 from adaptive_labels.lab.analysis.format import difference, p_value, percent_summary, signed
-from adaptive_labels.lab.analysis.statistics import compare_all, compare_paired, holm, summarise, welch_p
+from adaptive_labels.lab.analysis.statistics import compare_all, compare_paired, holm, summarise
 from adaptive_labels.lab.files import write_files
 from adaptive_labels.lab.paper.comparison import compare_with_paper, points, render
 from adaptive_labels.lab.paper.figure import draw, figure_variant, heat_maps_of, labels_file
@@ -288,6 +289,11 @@ def printed_gains() -> str:
             head = ["column", "method", "gain, points", "p (Welch)", "p (Holm)"]
             parts += [f"## {table.source}", "\n".join(tables.markdown(head, rows, left=None))]
     return "\n\n".join(parts) + "\n"
+
+
+def welch_p(first: tuple[float, float, int], second: tuple[float, float, int]) -> float:
+    """Two-sided p value of Welch's test of two means, each given as mean, standard deviation and number of runs."""
+    return float(stats.ttest_ind_from_stats(*first, *second, equal_var=False).pvalue)
 
 
 def draw_kept(results: Path, study: Study, records: Records) -> dict[str, str]:

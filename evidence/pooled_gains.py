@@ -1,13 +1,87 @@
-"""Pooled gains and ranks of a study's methods over all its tasks, and a picture of both."""
+"""Pooled gains and ranks of a study's methods over all its tasks, and a picture of both.
+
+A task is one observation, whatever its number of seeds.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+from scipy import stats
+
 from adaptive_labels.lab import tables
 from adaptive_labels.lab.analysis.format import difference, p_phrase, p_value, points
-from adaptive_labels.lab.analysis.pooled import Values, pool, rank_variants
-from adaptive_labels.lab.analysis.statistics import PairedDifference, compare_paired, holm
-from adaptive_labels.lab.report.charts import difference_chart, panels, rank_chart
+from adaptive_labels.lab.analysis.statistics import LEVEL, PairedDifference, compare_paired, holm
+from adaptive_labels.lab.report.charts import WIDTH, Axis, Scale, difference_chart, panels
+from adaptive_labels.lab.report.svg import LETTER, figure, line, marker, text
+from adaptive_labels.lab.words import shorten
+
+Values = Mapping[str, Mapping[int, float]]  # variant → seed → test accuracy
+MIN_TASKS, MIN_SEEDS = 3, 2
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Mean ranks (1 is best) of variants over the tasks that all of them have."""
+
+    tasks: tuple[str, ...]
+    mean: Mapping[str, float]  # best first
+    p: float  # Friedman's test: of ranks that differ so much by chance
+    critical: float  # Nemenyi's critical difference: mean ranks that are closer do not differ beyond noise
+
+
+def pool(gains: Sequence[PairedDifference]) -> PairedDifference:
+    """The mean gain over tasks that differ in their true gain (random effects), and its interval.
+
+    DerSimonian and Laird's variance between tasks, Hartung and Knapp's interval with t of k − 1 degrees of freedom,
+    never narrower than the one without their factor. A gain needs its interval, so tasks with one seed do not count.
+
+    >>> one = PairedDifference(5, 0.01, 0.0, 0.02)
+    >>> found = pool([one, one, one])
+    >>> round(found.difference, 4), found.n
+    (0.01, 3)
+    """
+    known = [
+        (one.difference, one.high - one.low, one.n)
+        for one in gains
+        if one.difference is not None and one.low is not None and one.high is not None and one.high > one.low
+    ]
+    k = len(known)
+    if k < MIN_TASKS:
+        return PairedDifference(k, note=f"fewer than {MIN_TASKS} tasks with {MIN_SEEDS} seeds")
+    y = np.array([gain for gain, _, _ in known])
+    variance = np.array([(width / 2 / stats.t.ppf((1 + LEVEL) / 2, n - 1)) ** 2 for _, width, n in known])
+    weight = 1 / variance
+    spread = float((weight * (y - np.average(y, weights=weight)) ** 2).sum())
+    between = max(0.0, (spread - (k - 1)) / (weight.sum() - (weight**2).sum() / weight.sum()))
+    weight = 1 / (variance + between)
+    mean = float(np.average(y, weights=weight))
+    factor = max(1.0, float((weight * (y - mean) ** 2).sum()) / (k - 1))
+    error = float(np.sqrt(factor / weight.sum()))
+    reach = float(stats.t.ppf((1 + LEVEL) / 2, k - 1)) * error
+    p = 2 * float(stats.t.sf(abs(mean) / error, k - 1))
+    return PairedDifference(k, mean, mean - reach, mean + reach, p=p)
+
+
+def rank_variants(tasks: Mapping[str, Values], variants: Sequence[str]) -> Ranks | None:
+    """Rank the variants by mean accuracy over the seeds that all have, on each task; None for too few of either."""
+    shared = {
+        task: set.intersection(*(set(values.get(name, ())) for name in variants)) for task, values in tasks.items()
+    }
+    whole = {task: sorted(seeds) for task, seeds in shared.items() if seeds}
+    if len(whole) < MIN_TASKS or len(variants) < 3:
+        return None
+    means = np.array(
+        [[np.mean([tasks[task][name][seed] for seed in seeds]) for name in variants] for task, seeds in whole.items()]
+    )
+    means = np.round(means, 9)  # so that means that differ by their rounding share a rank
+    ranks = stats.rankdata(-means, axis=1).mean(axis=0)
+    count = len(variants)
+    quantile = float(stats.studentized_range.ppf(LEVEL, count, np.inf)) / 2**0.5
+    critical = quantile * float(np.sqrt(count * (count + 1) / (6 * len(whole))))
+    order = np.argsort(ranks, kind="stable")
+    p = float(stats.friedmanchisquare(*means.T).pvalue) if np.ptp(means, axis=1).any() else 1.0
+    return Ranks(tuple(whole), {variants[i]: float(ranks[i]) for i in order}, p, critical)
 
 
 @dataclass(frozen=True)
@@ -93,3 +167,36 @@ def draw_combined(tasks: Mapping[str, Values], references: Sequence[str], title:
         drawings.append(rank_chart(ranks.mean, ranks.critical, "Mean ranks"))
     words = "Each ring is a task; the bar is the pooled mean with its 95% interval. Ranks: 1 is best."
     return panels(drawings, title, words, columns=len(drawings)) if drawings else ""
+
+
+def rank_chart(ranks: Mapping[str, float], critical: float, title: str) -> str:
+    """Mean ranks on a line, 1 at the left, with the length of the critical difference above it."""
+    top, step = 58.0, 18.0
+    last = float(np.ceil(max(ranks.values())))
+    names = {name: f"{shorten(name, 24)} {value:.1f}" for name, value in ranks.items()}
+    left, right = _rank_ends({names[name]: (value - 1) / (last - 1) for name, value in ranks.items()})
+    x = Scale(Axis("mean rank", whole=True), 1.0, last, left, right)
+    parts = [line(left, top, right, top, "zero")]
+    for tick, words in x.ticks().items():
+        parts += [line(x(tick), top - 4, x(tick), top, "zero"), text(x(tick), top - 8, words, "middle")]
+    end = left + x(1 + critical) - x(1)
+    parts += [line(left, 28, end, 28, "interval"), *(line(at, 23, at, 33, "interval") for at in (left, end))]
+    parts.append(text(12, 16, f"mean rank; closer than {critical:.1f} is within noise"))
+    for i, (name, value) in enumerate(ranks.items()):
+        # Names stand outwards, those of the middle lowest: no stem runs through another's name.
+        to_left = value < (1 + last) / 2
+        y = top + step * (i + 1 if to_left else len(ranks) - i)
+        parts += [line(x(value), top, x(value), y, "range"), marker(i, x(value), top)]
+        parts.append(text(x(value) + (-5 if to_left else 5), y, names[name], "end" if to_left else "start"))
+    description = ", ".join(f"{name} {value:.1f}" for name, value in ranks.items())
+    return figure(title, f"{description}.", WIDTH, top + step * (len(ranks) + 1), "".join(parts), "chart")
+
+
+def _rank_ends(names: Mapping[str, float]) -> tuple[float, float]:
+    """Where the line of `rank_chart` begins and ends: names, by their place on it from 0 to 1, need room outwards."""
+    left = right = WIDTH / 2
+    room = {name: 11 * LETTER * len(name) + 8 for name in names}  # most letters of names are small
+    for _ in range(30):  # each end depends on the other
+        left = max([12.0, *((room[n] - at * right) / (1 - at) for n, at in names.items() if at < 0.5)])
+        right = min([WIDTH - 12, *((WIDTH - room[n] - (1 - at) * left) / at for n, at in names.items() if at >= 0.5)])
+    return left, right

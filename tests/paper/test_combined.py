@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from adaptive_labels.lab.analysis.pooled import pool, rank_variants
 from adaptive_labels.lab.analysis.statistics import PairedDifference, compare_paired
-from pooled_gains import combined_tables, draw_combined, gains_over, whole_variants
+from pooled_gains import (
+    combined_tables,
+    draw_combined,
+    gains_over,
+    pool,
+    rank_chart,
+    rank_variants,
+    whole_variants,
+)
 
 
 def drawn_tasks(seed: int, gain: float, between: float, tasks: int = 6) -> dict[str, dict[str, dict[int, float]]]:
@@ -147,3 +155,16 @@ def test_a_task_with_one_seed_is_shown_and_not_counted_as_pooled() -> None:
 
 def test_nothing_is_drawn_where_nothing_can_be_compared():
     assert draw_combined({"b": {"baseline": {0: 0.5}}}, ["baseline"], "T") == ""
+
+
+@pytest.mark.parametrize(("first", "second"), [(1.0, 5.0), (2.5, 4.5), (2.9, 3.1)])
+@pytest.mark.parametrize(("left", "right"), [("alr", "label smoothing with more"), ("ALR, S frozen at uniform", "alr")])
+def test_names_in_a_chart_of_ranks_stay_inside_of_it(first, second, left, right) -> None:
+    chart = rank_chart({left: first, right: second}, 1.2, "Ranks")
+    width = float(re.search(r'viewBox="0 0 ([0-9.]+) ', chart)[1])
+    placed = re.findall(r'<text x="([0-9.-]+)"[^>]*text-anchor="(start|end)"[^>]*>([^<]+)', chart)
+    assert len(placed) == 3  # the title and two names
+    for at, anchor, words in placed:
+        length = 12 * 0.5 * len(words)  # as browsers draw it, or a little more
+        ends = (float(at), float(at) + length) if anchor == "start" else (float(at) - length, float(at))
+        assert 0 <= ends[0] < ends[1] <= width, words

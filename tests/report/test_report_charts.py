@@ -11,7 +11,6 @@ from adaptive_labels.lab.report.charts import (
     line_chart,
     panels,
     percent_axis,
-    rank_chart,
     zoom_start,
 )
 from adaptive_labels.lab.report.heatmap import heat_map
@@ -47,19 +46,6 @@ def test_ticks_are_round_and_told_apart() -> None:
     assert nice_ticks(0.615, 0.668) == [0.62, 0.64, 0.66]
     assert labelled([0.625, 0.63], lambda value, digits: f"{100 * value:.{digits}f}") == ["62.5", "63.0"]
     assert nice_ticks(0.5, 0.5) == [0.5]
-
-
-@pytest.mark.parametrize(("first", "second"), [(1.0, 5.0), (2.5, 4.5), (2.9, 3.1)])
-@pytest.mark.parametrize(("left", "right"), [("alr", "label smoothing with more"), ("ALR, S frozen at uniform", "alr")])
-def test_names_in_a_chart_of_ranks_stay_inside_of_it(first, second, left, right) -> None:
-    chart = rank_chart({left: first, right: second}, 1.2, "Ranks")
-    width = float(re.search(r'viewBox="0 0 ([0-9.]+) ', chart)[1])
-    placed = re.findall(r'<text x="([0-9.-]+)"[^>]*text-anchor="(start|end)"[^>]*>([^<]+)', chart)
-    assert len(placed) == 3  # the title and two names
-    for at, anchor, words in placed:
-        length = 12 * 0.5 * len(words)  # as browsers draw it, or a little more
-        ends = (float(at), float(at) + length) if anchor == "start" else (float(at) - length, float(at))
-        assert 0 <= ends[0] < ends[1] <= width, words
 
 
 def test_a_chart_with_values_by_name_and_intervals_at_each_point() -> None:

@@ -106,11 +106,6 @@ def compare_all(methods: Mapping[str, Mapping[int, float]], baseline: str) -> di
     return {name: replace(comparison, p_holm=p) for (name, comparison), p in zip(found.items(), corrected, strict=True)}
 
 
-def welch_p(first: tuple[float, float, int], second: tuple[float, float, int]) -> float:
-    """Two-sided p value of Welch's test of two means, each given as mean, standard deviation and number of runs."""
-    return float(stats.ttest_ind_from_stats(*first, *second, equal_var=False).pvalue)
-
-
 def sign_flip_p(differences: ArrayLike) -> float:
     """Two-sided p value of the mean under random signs, which needs no normal distribution.
 

@@ -82,8 +82,8 @@ def percent_axis(label: str) -> Axis:
 EPOCHS = Axis("epoch", whole=True)
 
 
-class _Scale:
-    """Values of one axis → places in the drawing."""
+class Scale:
+    """The values of one axis as places in the drawing."""
 
     def __init__(self, axis: Axis, low: float, high: float, start: float, end: float) -> None:
         self.axis, self.start, self.end = axis, start, end
@@ -94,6 +94,7 @@ class _Scale:
         self.low, self.high = low, high if high > low else low + 1.0
 
     def __call__(self, value: float) -> float:
+        """The place of a value."""
         position = float(np.log10(value)) if self.axis.log else value
         return self.start + (position - self.low) / (self.high - self.low) * (self.end - self.start)
 
@@ -108,7 +109,7 @@ class _Scale:
         return dict(zip(found, labelled(found, self.axis.words), strict=True))
 
 
-def _grid(x: _Scale, top: float, bottom: float, about: int = 5) -> list[str]:
+def _grid(x: Scale, top: float, bottom: float, about: int = 5) -> list[str]:
     """Lines across at the ticks of an x axis, the ticks' words below them, and the axis's label."""
     ticks = x.ticks(about)
     parts = [line(x(tick), top, x(tick), bottom, "grid") for tick in ticks]
@@ -149,8 +150,8 @@ def line_chart(
     right, bottom = WIDTH - RIGHT, TOP + PLOT
     first, last = (f(float(f(one.x)) for one in lines.values()) for f in (min, max))
     inner = 14.0 if bars or x.log else 0.0
-    across = _Scale(x, first, last, LEFT + inner, right - inner)
-    up = _Scale(y, *(y_range or fitting_range(list(lines.values()), y, skip)), bottom, TOP)
+    across = Scale(x, first, last, LEFT + inner, right - inner)
+    up = Scale(y, *(y_range or fitting_range(list(lines.values()), y, skip)), bottom, TOP)
     parts = []
     for tick, words in up.ticks().items():
         parts.append(line(LEFT, up(tick), right, up(tick), "zero" if y.signed and tick == 0 else "grid"))
@@ -178,7 +179,7 @@ def _places(names: Iterable[str], styles: Mapping[str, int] | None) -> dict[str,
     return {name: (styles or {}).get(name, position) for position, name in enumerate(names)}
 
 
-def _drawn_line(one: Curve, style: int, name: str, places: Sequence[float], up: _Scale, bars: bool) -> str:
+def _drawn_line(one: Curve, style: int, name: str, places: Sequence[float], up: Scale, bars: bool) -> str:
     middle, upper, lower = (
         [(place, up(float(value))) for place, value in zip(places, values, strict=True)]
         for values in (one.mean, one.high, one.low)
@@ -267,7 +268,7 @@ def difference_chart(
     reach = max([largest * 1.15, *(min(abs(end), 3 * largest) for end in ends)])
     low, high = max(min(0.0, *values, *ends), -reach), min(max(0.0, *values, *ends), reach)
     scale = Axis("points of test accuracy", scale=100, signed=True)
-    x = _Scale(scale, low - 0.06 * reach, high + 0.06 * reach, left, right)
+    x = Scale(scale, low - 0.06 * reach, high + 0.06 * reach, left, right)
     bottom = top + step * len(found)
     parts = _grid(x, top - 4, bottom, about=4)
     parts.append(line(x(0), top - 8, x(0), bottom, "zero"))
@@ -291,39 +292,6 @@ def difference_chart(
     parts.append(window(left, 0, right - left + 6, bottom, "".join(drawn)))
     description = "; ".join(f"{name} {difference(one)}" for name, one in found.items()) + "."
     return figure(title, description, WIDTH, bottom + 38, "".join(parts), "chart differences")
-
-
-def rank_chart(ranks: Mapping[str, float], critical: float, title: str) -> str:
-    """Mean ranks on a line, 1 at the left, with the length of the critical difference above it."""
-    top, step = 58.0, 18.0
-    last = float(np.ceil(max(ranks.values())))
-    names = {name: f"{shorten(name, 24)} {value:.1f}" for name, value in ranks.items()}
-    left, right = _rank_ends({names[name]: (value - 1) / (last - 1) for name, value in ranks.items()})
-    x = _Scale(Axis("mean rank", whole=True), 1.0, last, left, right)
-    parts = [line(left, top, right, top, "zero")]
-    for tick, words in x.ticks().items():
-        parts += [line(x(tick), top - 4, x(tick), top, "zero"), text(x(tick), top - 8, words, "middle")]
-    end = left + x(1 + critical) - x(1)
-    parts += [line(left, 28, end, 28, "interval"), *(line(at, 23, at, 33, "interval") for at in (left, end))]
-    parts.append(text(12, 16, f"mean rank; closer than {critical:.1f} is within noise"))
-    for i, (name, value) in enumerate(ranks.items()):
-        # Names stand outwards, those of the middle lowest: no stem runs through another's name.
-        to_left = value < (1 + last) / 2
-        y = top + step * (i + 1 if to_left else len(ranks) - i)
-        parts += [line(x(value), top, x(value), y, "range"), marker(i, x(value), top)]
-        parts.append(text(x(value) + (-5 if to_left else 5), y, names[name], "end" if to_left else "start"))
-    description = ", ".join(f"{name} {value:.1f}" for name, value in ranks.items())
-    return figure(title, f"{description}.", WIDTH, top + step * (len(ranks) + 1), "".join(parts), "chart")
-
-
-def _rank_ends(names: Mapping[str, float]) -> tuple[float, float]:
-    """Where the line of `rank_chart` begins and ends: names, by their place on it from 0 to 1, need room outwards."""
-    left = right = WIDTH / 2
-    room = {name: 11 * LETTER * len(name) + 8 for name in names}  # most letters of names are small
-    for _ in range(30):  # each end depends on the other
-        left = max([12.0, *((room[n] - at * right) / (1 - at) for n, at in names.items() if at < 0.5)])
-        right = min([WIDTH - 12, *((WIDTH - room[n] - (1 - at) * left) / at for n, at in names.items() if at >= 0.5)])
-    return left, right
 
 
 def reliability_diagram(before: ReliabilityTable, after: ReliabilityTable | None, title: str) -> str:
@@ -374,7 +342,7 @@ def class_chart(
     right, top, step = WIDTH - 16, 8.0, 17.0
     bottom = top + step * len(names)
     low = min(0.9, float(np.floor(10 * min(min(figures) for figures in by_method.values()))) / 10)
-    x = _Scale(Axis("test accuracy %", scale=100), low, 1.0, left, right)
+    x = Scale(Axis("test accuracy %", scale=100), low, 1.0, left, right)
     parts = _grid(x, top, bottom)
     for i, name in enumerate(names):
         y = top + step * (i + 0.5)
