@@ -5,8 +5,7 @@
 The same records give the same pages to the byte.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,14 +14,14 @@ from scipy import stats
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab import tables
 from adaptive_labels.lab.analysis.format import difference, p_value, percent_summary, signed
-from adaptive_labels.lab.analysis.statistics import compare_all, compare_paired, holm, summarise
+from adaptive_labels.lab.analysis.statistics import compare_paired, holm
+from adaptive_labels.lab.analysis.table import MethodRow, TableColumn, lay_out, method_rows, metric_column
 from adaptive_labels.lab.files import write_files
-from adaptive_labels.lab.paper.comparison import compare_with_paper, points, render
+from adaptive_labels.lab.paper.comparison import compare_with_paper, format_comparison
 from adaptive_labels.lab.paper.figure import draw, figure_variant, heat_maps_of, labels_file
 from adaptive_labels.lab.paper.recipes import all_reproductions, paper_figure, paper_tables
-from adaptive_labels.lab.paper.records import read_records
-from adaptive_labels.lab.paper.study import Figure, Records, Study, Variant, load_study
-from adaptive_labels.lab.paper.tables import Column, Row, lay_out
+from adaptive_labels.lab.paper.records import read_records, record_metrics
+from adaptive_labels.lab.paper.study import Figure, Record, Records, Study, Variant, load_study
 from adaptive_labels.lab.report.charts import Axis, Curve, line_chart
 from adaptive_labels.lab.report.figures import standalone
 from adaptive_labels.lab.runs.arrays import load_residual_labels
@@ -31,25 +30,25 @@ from pooled_gains import combined_tables, draw_combined
 EVIDENCE = Path(__file__).parent
 PRINTED_RUNS = 5  # behind each mean ± standard deviation of the paper's
 RANKING_SEEDS = 2
-# How a metric is called in a table, how many digits it is shown with, and its unit.
-METRICS = {
-    "top5": ("top-5 %", 1, 100.0),
-    "nll": ("NLL", 3, 1.0),
-    "nll_scaled": ("NLL, scaled", 3, 1.0),
-    "ece": ("ECE", 3, 1.0),
-    "ece_scaled": ("ECE, scaled", 3, 1.0),
-    "aurc": ("AURC", 4, 1.0),
-    "worst_class": ("worst class %", 1, 100.0),
-    "train_top1": ("train %", 1, 100.0),
-    "loss_rise": ("rise of validation NLL", 3, 1.0),  # from its lowest epoch to the last
-    "residual_entropy": ("entropy of confusions", 3, 1.0),
-    "rival_margin": ("margin to rival", 3, 1.0),
-    "confused_margin": ("to most confused", 3, 1.0),
-    "other_margin": ("to the mean other", 3, 1.0),
-    "errors_to_confused": ("errors to most confused %", 1, 100.0),
-    "label_entropy": ("entropy of S", 3, 1.0),
-    "label_agreement": ("S with test errors, Spearman", 3, 1.0),
-    "label_top1": ("top of S is top error %", 1, 100.0),
+# The columns that a study may name: the metric, its heading, how many digits it is shown with, and its unit.
+COLUMNS = {
+    "top5": ("test_top5", "top-5 %", 1, 100.0),
+    "nll": ("test_nll", "NLL", 3, 1.0),
+    "nll_scaled": ("test_nll_scaled", "NLL, scaled", 3, 1.0),
+    "ece": ("test_ece", "ECE", 3, 1.0),
+    "ece_scaled": ("test_ece_scaled", "ECE, scaled", 3, 1.0),
+    "aurc": ("test_aurc", "AURC", 4, 1.0),
+    "worst_class": ("test_worst_class", "worst class %", 1, 100.0),
+    "train_top1": ("train_top1", "train %", 1, 100.0),
+    "loss_rise": ("loss_rise", "rise of validation NLL", 3, 1.0),  # from its lowest epoch to the last
+    "residual_entropy": ("residual_entropy", "entropy of confusions", 3, 1.0),
+    "rival_margin": ("rival_margin", "margin to rival", 3, 1.0),
+    "confused_margin": ("confused_margin", "to most confused", 3, 1.0),
+    "other_margin": ("other_margin", "to the mean other", 3, 1.0),
+    "errors_to_confused": ("errors_to_confused", "errors to most confused %", 1, 100.0),
+    "label_entropy": ("label_entropy", "entropy of S", 3, 1.0),
+    "label_agreement": ("label_agreement", "S with test errors, Spearman", 3, 1.0),
+    "label_top1": ("label_top1", "top of S is top error %", 1, 100.0),
 }
 
 
@@ -67,7 +66,7 @@ def make_pages(studies: Path, results: Path) -> dict[str, str]:
             continue
         study = load_study(file)
         records = read_records(results, study)
-        if accuracies_of(study, records):
+        if _accuracies(study, records):
             pages[f"{study.name}.md"] = study_page(study, records)
             index.append([f"[{study.title}]({study.name}.md)", _answer(study.conclusion)])
             if (drawing := draw_study(study, records)) is not None:
@@ -90,23 +89,23 @@ def _reproduced(results: Path) -> tuple[dict[str, str], str]:
         begun = [column for column in columns if column.begun]
         elsewhere = sum("@" in column.task for column in begun)
         name = f"reproduce-{one.study.name}.md"
-        seeds = sorted({len(row.runs) for column in begun for row in column.rows if row.runs})
-        cells = [row for column in begun for row in column.rows if row.name in column.printed]
+        seeds = sorted({row.n for column in begun for row in column.rows if row.n})
+        cells = [row for column in begun for row in column.rows if row.label in column.printed]
         lines.append(
             [
                 f"[{one.table.name}]({name})" if records else one.table.name,
                 one.scale,
                 f"{len(begun)} of {len(one.study.tasks)}{', on other data' if elsewhere else ''}",
-                f"{sum(bool(row.runs) for row in cells)} of {sum(len(one.rows(task)) for task in one.study.tasks)}",
+                f"{sum(row.n > 0 for row in cells)} of {sum(len(one.rows(task)) for task in one.study.tasks)}",
                 f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else "".join(map(str, seeds)),
             ]
         )
         if not records:
             continue
-        page = render(one, columns, markdown=True)
+        page = format_comparison(one, columns, markdown=True)
         for task in one.study.tasks:
-            if rows := rows_of(one.study, task, records):
-                page += f"\n## {one.column(task).heading}: all metrics\n\n{task_table(one.study, rows)}\n"
+            if table := task_table(one.study, task, records):
+                page += f"\n## {one.column(task).heading}: all metrics\n\n{table}\n"
         pages[name] = page
         pages |= draw_kept(results, one.study, records)
     head = ["table", "scale", "columns begun", "the paper's cells run", "seeds"]
@@ -121,31 +120,43 @@ def _answer(conclusion: str) -> str:
 # ----------------------------------------------------------------------------------------------------------- a study
 
 
-def rows_of(study: Study, task: str, records: Records) -> list[Row]:
-    """The study's variants on a task that have runs; a tuned one is shown at its best value on validation."""
-    rows, seeds = [], study.seeds_for(task)
+def runs_of(study: Study, task: str, records: Records) -> dict[str, dict[int, Record]]:
+    """The study's variants on a task that have runs: variant → seed → record, of a tuned one at its best value."""
+    found = {}
     for variant in study.variants_on(task):
-        shown = variant if variant.tune is None else variant.best_trial(task, records, seeds)
-        if shown is not None:
-            rows.append(replace(_row(study, task, shown, records), variant=variant.name))
-    return [row for row in rows if row.runs]
+        shown = _shown(study, task, variant, records)
+        if shown is not None and (runs := _runs(study, task, shown, records)):
+            found[variant.name] = runs
+    return found
 
 
-def _row(study: Study, task: str, variant: Variant, records: Records) -> Row:
+def _shown(study: Study, task: str, variant: Variant, records: Records) -> Variant | None:
+    """The variant itself; of a tuned one the value that is best on validation, None while a trial is missing."""
+    return variant if variant.tune is None else variant.best_trial(task, records, study.seeds_for(task))
+
+
+def _runs(study: Study, task: str, variant: Variant, records: Records) -> dict[int, Record]:
     runs = {seed: records.get((task, variant.key, seed)) for seed in study.seeds_for(task)}
-    return Row(variant.name, {seed: record for seed, record in runs.items() if record is not None})
+    return {seed: record for seed, record in runs.items() if record is not None}
+
+
+def rows_of(study: Study, task: str, records: Records) -> list[MethodRow]:
+    """The rows of a task's table, one per variant, with the differences from the study's reference."""
+    runs = runs_of(study, task, records)
+    metrics = {name: {seed: record_metrics(record) for seed, record in some.items()} for name, some in runs.items()}
+    return method_rows(metrics, study.reference)
 
 
 def study_page(study: Study, records: Records) -> str:
     """A study's page: its conclusion, its question, and a table for each task."""
     parts = [f"# {study.title}", *filter(None, [study.conclusion.strip()]), study.question]
     if study.combined:
-        parts += ["## All tasks together", *combined_tables(accuracies_of(study, records), study.combined)]
+        parts += ["## All tasks together", *combined_tables(_accuracies(study, records), study.combined)]
     for task in study.tasks:
-        if rows := rows_of(study, task, records):
-            parts += [f"## {task}", task_table(study, rows), *filter(None, [_diverged(rows)])]
-            parts += filter(None, [gains_table(rows) if study.by_class else ""])
-    return "\n\n".join([*parts, _notes(study)]) + "\n"
+        if table := task_table(study, task, records):
+            runs = runs_of(study, task, records)
+            parts += [f"## {task}", table, _diverged(runs), gains_table(runs) if study.by_class else ""]
+    return "\n\n".join([*filter(None, parts), _notes(study)]) + "\n"
 
 
 def _notes(study: Study) -> str:
@@ -156,62 +167,67 @@ def _notes(study: Study) -> str:
     )
 
 
-def _diverged(rows: Sequence[Row]) -> str:
-    runs = [f"{row.name} (seed {s})" for row in rows for s, run in row.runs.items() if run["status"] != "finished"]
-    return f"Diverged: {', '.join(runs)}." if runs else ""
+def _diverged(runs: Mapping[str, Mapping[int, Record]]) -> str:
+    ended = [
+        f"{name} (seed {seed})"
+        for name, some in runs.items()
+        for seed, run in some.items()
+        if run["status"] != "finished"
+    ]
+    return f"Diverged: {', '.join(ended)}." if ended else ""
 
 
-def accuracies_of(study: Study, records: Records) -> dict[str, dict[str, dict[int, float]]]:
+def _accuracies(study: Study, records: Records) -> dict[str, dict[str, dict[int, float]]]:
     """Task → variant → seed → test accuracy."""
-    return {
-        task: {row.variant: row.values("test", "top1") for row in rows}
-        for task in study.tasks
-        if (rows := rows_of(study, task, records))
-    }
+    found = {task: rows_of(study, task, records) for task in study.tasks}
+    return {task: {row.label: row.values("test_top1") for row in rows} for task, rows in found.items() if rows}
 
 
-def task_table(study: Study, rows: Sequence[Row]) -> str:
-    """One task's Markdown table."""
-    accuracies = {row.variant: row.values("test", "top1") for row in rows}
-    against = compare_all(accuracies, study.reference) if study.reference in accuracies else {}
-    best = max(rows, key=lambda row: _mean(row.values("validation", "top1")))
+def task_table(study: Study, task: str, records: Records) -> str:
+    """One task's Markdown table; empty without runs."""
+    rows = rows_of(study, task, records)
+    if not rows:
+        return ""
+    best = max(rows, key=lambda row: row.mean("validation_top1") or 0.0)
+    shown = {variant.name: _shown(study, task, variant, records) for variant in study.variants_on(task)}
 
-    def accuracy(split: str) -> Callable[[Row], str]:
-        return lambda row: percent_summary(summarise(list(row.values(split, "top1").values()))) or "–"
+    def name(row: MethodRow) -> str:
+        variant = shown[row.label]
+        text = row.label if variant is None else variant.name
+        return f"**{text}**" if row is best else text
 
-    def metric(name: str) -> Column:
-        if name not in METRICS:
-            raise UserError(f"{study.file} has the unknown column {name!r}; known are {', '.join(METRICS)}")
-        heading, digits, unit = METRICS[name]
-
-        def cell(row: Row) -> str:
-            values = row.values("test", name)
-            return f"{unit * _mean(values):.{digits}f}" if values else "–"
-
-        return Column(heading, cell)
+    def accuracy(split: str) -> Callable[[MethodRow], str]:
+        return lambda row: percent_summary(row.summary(f"{split}_top1")) or "–"
 
     columns = [
-        Column("variant", lambda row: f"**{row.name}**" if row is best else row.name),
-        Column("n", lambda row: str(len(row.runs))),
-        Column("validation %", accuracy("validation")),
-        Column("test %", accuracy("test")),
-        Column(f"vs. {study.reference}", lambda row: difference(against.get(row.variant), 1)),
-        Column("p", lambda row: p_value(against[row.variant].p_holm) if row.variant in against else ""),
-        *map(metric, study.columns),
+        TableColumn("variant", name),
+        TableColumn("n", lambda row: str(row.n)),
+        TableColumn("validation %", accuracy("validation")),
+        TableColumn("test %", accuracy("test")),
+        TableColumn(f"vs. {study.reference}", lambda row: difference(row.versus), always=True),
+        TableColumn("p", lambda row: p_value(row.versus.p_holm) if row.versus else "", always=True),
+        *(_metric_column(study, name) for name in study.columns),
     ]
-    return lay_out(rows, columns)
+    return "\n".join(tables.markdown(*lay_out(rows, columns), left=None))
 
 
-def gains_table(rows: Sequence[Row]) -> str:
+def _metric_column(study: Study, name: str) -> TableColumn:
+    if name not in COLUMNS:
+        raise UserError(f"{study.file} has the unknown column {name!r}; known are {', '.join(COLUMNS)}")
+    metric, heading, digits, unit = COLUMNS[name]
+    return metric_column(heading, metric, digits, unit, missing="–")
+
+
+def gains_table(runs: Mapping[str, Mapping[int, Record]]) -> str:
     """In which classes a gain over the baseline lies: the third it knows worst, the middle one, and the best.
 
     The baseline's first seeds rank the classes and its others are compared with, since the classes that are worst with
     one seed would be better with another one by chance alone.
     """
-    whole = {
-        row.name: {s: run for s, run in row.runs.items() if "right_by_class" in run} for row in rows
-    }  # not diverged
-    right = {name: {s: np.array(run["right_by_class"]) for s, run in runs.items()} for name, runs in whole.items()}
+    whole = {  # without the runs that diverged
+        name: {s: run for s, run in some.items() if "right_by_class" in run} for name, some in runs.items()
+    }
+    right = {name: {s: np.array(run["right_by_class"]) for s, run in some.items()} for name, some in whole.items()}
     baseline = right.pop("baseline", {})
     if len(baseline) <= RANKING_SEEDS:
         return ""
@@ -228,10 +244,6 @@ def gains_table(rows: Sequence[Row]) -> str:
     return "\n".join(tables.markdown(head, lines, left=None)) if lines else ""
 
 
-def _mean(values: Mapping[int, float]) -> float:
-    return sum(values.values()) / len(values) if values else float("-inf")
-
-
 def curves_of(study: Study, figure: Figure, records: Records) -> dict[str, Curve]:
     """By task, the differences of test accuracy from the baseline in points, at the values that the study runs there.
 
@@ -240,18 +252,23 @@ def curves_of(study: Study, figure: Figure, records: Records) -> dict[str, Curve
     curves = {}
     for task in study.tasks:
         wanted = {variant.key for variant in study.variants_on(task)}
-        baseline = _row(study, task, Variant("baseline", "baseline"), records).values("test", "top1")
+        baseline = _test_accuracy(study, task, Variant("baseline", "baseline"), records)
         points = []
         for place, value in enumerate(figure.values):
             changed = {} if value == figure.default else {figure.option: value}
             variant = Variant("", figure.method, {**study.options.get(figure.method, {}), **changed})
-            gain = compare_paired(_row(study, task, variant, records).values("test", "top1"), baseline)
+            gain = compare_paired(_test_accuracy(study, task, variant, records), baseline)
             if variant.key in wanted and gain.difference is not None:
                 ends = [gain.difference if end is None else end for end in (gain.low, gain.high)]
                 points.append((place, 100 * gain.difference, *(100 * end for end in ends)))
         if len(points) > 1:
             curves[task] = Curve.of(*zip(*points, strict=True))
     return curves
+
+
+def _test_accuracy(study: Study, task: str, variant: Variant, records: Records) -> dict[int, float]:
+    metrics = {seed: record_metrics(record) for seed, record in _runs(study, task, variant, records).items()}
+    return MethodRow(variant.name, metrics).values("test_top1")
 
 
 def draw_study(study: Study, records: Records) -> str | None:
@@ -261,7 +278,7 @@ def draw_study(study: Study, records: Records) -> str | None:
         ticks = {float(place): f"{value:g}".replace("-", "−") for place, value in enumerate(figure.values)}
         x, y = Axis(figure.label, ticks=ticks), Axis(figure.title, signed=True)
         return standalone(line_chart(curves, figure.title, x, y, bars=True))
-    if study.combined and (drawing := draw_combined(accuracies_of(study, records), study.combined, study.title)):
+    if study.combined and (drawing := draw_combined(_accuracies(study, records), study.combined, study.title)):
         return standalone(drawing)
     return None
 
@@ -278,22 +295,18 @@ def printed_gains() -> str:
             base = column.rows["baseline"]
             for method, row in column.rows.items():
                 if row is not base and row.std is not None and base.std is not None:
-                    ours, theirs = (row.top1, row.std, PRINTED_RUNS), (base.top1, base.std, PRINTED_RUNS)
-                    tests.append((column.heading, method, row.top1 - base.top1, welch_p(ours, theirs)))
+                    both = (row.top1, row.std, PRINTED_RUNS, base.top1, base.std, PRINTED_RUNS)
+                    p = float(stats.ttest_ind_from_stats(*both, equal_var=False).pvalue)
+                    tests.append((column.heading, method, row.top1 - base.top1, p))
         corrected = holm([p for *_, p in tests])
         rows = [
-            [heading, method, points(gain), p_value(p), p_value(holm_p)]
+            [heading, method, signed(gain / 100, 2), p_value(p), p_value(holm_p)]
             for (heading, method, gain, p), holm_p in zip(tests, corrected, strict=True)
         ]
         if rows:
             head = ["column", "method", "gain, points", "p (Welch)", "p (Holm)"]
             parts += [f"## {table.source}", "\n".join(tables.markdown(head, rows, left=None))]
     return "\n\n".join(parts) + "\n"
-
-
-def welch_p(first: tuple[float, float, int], second: tuple[float, float, int]) -> float:
-    """Two-sided p value of Welch's test of two means, each given as mean, standard deviation and number of runs."""
-    return float(stats.ttest_ind_from_stats(*first, *second, equal_var=False).pvalue)
 
 
 def draw_kept(results: Path, study: Study, records: Records) -> dict[str, str]:

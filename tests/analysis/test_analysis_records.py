@@ -17,8 +17,7 @@ def test_methods_come_in_a_fixed_order_and_share_a_group(maker: Any) -> None:
     assert list(group.by_label()) == ["baseline", "slr", "alr", "alr-s", "dml", "tf-kd"]
     assert [record.seed for record in group.by_label()["alr"]] == [0, 1]
     assert group.title == "towns, fasttext"
-    assert group.counted[0].value("test", "top1") == 0.5
-    assert group.counted[0].value("validation", "top1") is None
+    assert group.counted[0].metrics == {"test_top1": 0.5, "seconds": 2.5}
 
 
 def test_options_that_differ_are_in_the_label_and_keep_the_group(maker: Any) -> None:

@@ -17,7 +17,7 @@ from adaptive_labels.lab.config import RunConfig, from_dict, to_dict
 from adaptive_labels.lab.data import Dataset, Examples
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.resolve import resolve_for
-from adaptive_labels.lab.paper.comparison import compare_with_paper, render, to_plain
+from adaptive_labels.lab.paper.comparison import compare_with_paper, format_comparison, to_plain
 from adaptive_labels.lab.paper.figure import (
     choose_epochs,
     draw,
@@ -29,7 +29,7 @@ from adaptive_labels.lab.paper.figure import (
 from adaptive_labels.lab.paper.recipes import (
     Reproduction,
     all_reproductions,
-    choose,
+    choose_cells,
     list_recipes,
     load_reproduction,
     paper_figure,
@@ -222,13 +222,13 @@ def test_what_the_paper_does_not_give_is_marked_as_ours() -> None:
 
 def test_the_rows_of_the_paper_are_chosen_unless_others_are_asked_for() -> None:
     reproduction = load_reproduction("dml", "short")
-    chosen = dict(choose(reproduction))
+    chosen = dict(choose_cells(reproduction))
     assert {v.method for v in chosen["dml-resnet32-short"]} == {"baseline", "kd", "dml", "alr-s"}
     assert {v.method for v in chosen["dml-wide-resnet-28-10-short"]} == {"baseline", "dml", "alr-s"}
-    ((task, variants),) = choose(reproduction, methods=["alr", "kd"], networks=["resnet32"])
+    ((task, variants),) = choose_cells(reproduction, methods=["alr", "kd"], networks=["resnet32"])
     assert task == "dml-resnet32-short"
     assert [variant.method for variant in variants] == ["alr", "kd"]
-    everything = dict(choose(reproduction, methods=["all"]))
+    everything = dict(choose_cells(reproduction, methods=["all"]))
     assert list(everything["dml-resnet32-short"]) == reproduction.study.variants_on("dml-resnet32-short")
     assert reproduction.study.limited(variants, 3).seeds_for(task) == range(3)
 
@@ -244,7 +244,7 @@ def test_the_rows_of_the_paper_are_chosen_unless_others_are_asked_for() -> None:
 )
 def test_what_is_not_there_is_said(cells: dict, sentence: str) -> None:
     with pytest.raises(StudyError, match=re.escape(sentence)):
-        choose(load_reproduction("dml", "short"), **cells)
+        choose_cells(load_reproduction("dml", "short"), **cells)
 
 
 def test_a_scale_has_a_name() -> None:
@@ -256,11 +256,11 @@ def test_a_scale_has_a_name() -> None:
 
 def test_a_row_of_ours_stands_beside_the_paper_s_of_the_same_method() -> None:
     reproduction = load_reproduction("cifar", "cpu")
-    (task, chosen), *_ = choose(reproduction, ["alr", "alr-frozen"])
+    (task, chosen), *_ = choose_cells(reproduction, ["alr", "alr-frozen"])
     assert [(variant.name, variant.method) for variant in chosen] == [("alr", "alr"), ("alr-frozen", "alr")]
     records = {(task, v.key, 0): record(task, v, 0, 0.5 + 0.1 * i) for i, v in enumerate(chosen)}
     column = compare_with_paper(reproduction, records)[0]
-    rows = {row.name: row.values("test", "top1") for row in column.rows}
+    rows = {row.label: row.values("test_top1") for row in column.rows}
     assert (rows["alr"], rows["alr-frozen"]) == ({0: 0.5}, {0: 0.6})
     assert "alr-frozen" not in column.printed
 
@@ -277,7 +277,7 @@ def test_ours_stand_beside_the_paper_s_with_the_difference(tmp_path: Path) -> No
         append_record(tmp_path, record(task, by_method["alr"], seed, alr))
     append_record(tmp_path, record(task, by_method["disturb-label"], 0, 0.49))
     compared = compare_with_paper(reproduction, read_records(tmp_path, reproduction.study))
-    lines = render(reproduction, compared, markdown=True).splitlines()
+    lines = format_comparison(reproduction, compared, markdown=True).splitlines()
     # 51.00 − 77.54; 54.33 − 78.15; the paper gains 78.15 − 77.54; ours as in scipy: 3.33 ± 4.303 · 0.577 / √3
     assert "| baseline | 77.54 ± 0.31 | 51.00 ± 1.00 | −26.54 |  |  | 90.00 ± 0.00 | 11.22M | 700K + 10K | 3 |" in lines
     assert (
@@ -287,7 +287,7 @@ def test_ours_stand_beside_the_paper_s_with_the_difference(tmp_path: Path) -> No
     assert "| slr | 78.24 ± 0.26 |  |  | +0.70 |  |  | 11.22M |  |  |" in lines  # not run: empty
     assert "| disturb-label | – | 49.00 |  |  | −1.00 | 90.00 |  | 700K + 10K | 1 |" in lines  # the paper has none
     assert not any(line.startswith("| confidence-penalty") for line in lines)  # neither has it
-    assert "Scale: short" in render(reproduction, compared)
+    assert "Scale: short" in format_comparison(reproduction, compared)
     plain = to_plain(reproduction, compared)
     cell = next(cell for one in plain["columns"] if one["recipe"] == task for cell in one["cells"])
     assert cell["difference_points"] == pytest.approx(-26.54)

@@ -14,13 +14,13 @@ from adaptive_labels.errors import UserError
 from adaptive_labels.lab.analysis.format import difference
 from adaptive_labels.lab.analysis.residual_labels import mean_residual_labels
 from adaptive_labels.lab.analysis.statistics import compare_all
+from adaptive_labels.lab.analysis.table import MethodRow
 from adaptive_labels.lab.config import from_dict, to_dict
 from adaptive_labels.lab.paper.records import append_record, describe_margins, read_lines, read_records, records_file
 from adaptive_labels.lab.paper.runner import StudyOptions, count_runs, run_study
 from adaptive_labels.lab.paper.study import Study, StudyError, Variant, load_study
-from adaptive_labels.lab.paper.tables import Row
 from adaptive_labels.lab.runs import RunError
-from pages import curves_of, draw_study, gains_table, make_pages, rows_of, study_page
+from pages import curves_of, draw_study, gains_table, make_pages, rows_of, runs_of, study_page, task_table
 
 ROOT = Path(__file__).parents[2]
 EVIDENCE = ROOT / "evidence"
@@ -200,8 +200,8 @@ def test_the_trial_is_chosen_on_validation_and_shown_on_test(tmp_path: Path) -> 
     assert best.options == {"label_smoothing": 0.1}
     study = load(tmp_path, HEAD + BASELINE + '[[variant]]\nname="slr"\nmethod="slr"\ntune=3\n' + TASK)
     (row,) = rows_of(study, "b", records)
-    assert row.name == "slr (label_smoothing 0.1)"
-    assert row.values("test", "top1") == {0: 0.5, 1: 0.5}
+    assert row.values("test_top1") == {0: 0.5, 1: 0.5}
+    assert "| **slr (label_smoothing 0.1)** | 2 |" in task_table(study, "b", records)
     del records["b", trials[2].key, 1]
     assert tuned.best_trial("b", records) is None
 
@@ -211,7 +211,7 @@ def test_a_trial_is_chosen_by_one_seed_if_the_study_has_no_more(tmp_path: Path) 
     study = load(tmp_path, text + TASK)
     small, middle, large = study.variant[1].trials()
     records = by_key([record(small, 0, 0.1, 0.5), record(middle, 0, 0.3, 0.5), record(large, 0, 0.2, 0.5)])
-    assert [row.name for row in rows_of(study, "b", records)] == ["slr (label_smoothing 0.1)"]
+    assert "| **slr (label_smoothing 0.1)** | 1 |" in task_table(study, "b", records)
 
 
 def test_a_tuned_variant_may_be_the_reference(tmp_path: Path) -> None:
@@ -307,18 +307,18 @@ def test_the_table_of_the_readme_is_what_the_records_give() -> None:
 @pytest.mark.parametrize("task", ["towns", "towns-linear", "towns-plain", "banking77", "cifar100-w16", "cifar100"])
 def test_the_table_of_the_waiting_weight_is_what_the_records_give(task: str) -> None:
     study = load_study(EVIDENCE / "studies" / ("waiting.toml" if task == "cifar100" else "methods.toml"))
-    rows = {row.name: row for row in rows_of(study, task, read_records(EVIDENCE, study))}
+    rows = {row.label: row for row in rows_of(study, task, read_records(EVIDENCE, study))}
     shown = [rows[name] for name in ("baseline", "alr", "alr-wait")]
-    against = compare_all({row.name: row.values("test", "top1") for row in shown}, "baseline")
-    fitted = np.mean(list(rows["baseline"].values("train", "top1").values()))
+    against = compare_all({row.label: row.values("test_top1") for row in shown}, "baseline")
+    fitted = rows["baseline"].mean("train_top1")
     cells = [f"`{task}`", f"{100 * fitted:.0f}%", accuracy_cell(rows["baseline"])]
     cells += [difference(against["alr"]), difference(against["alr-wait"])]
-    cells.append(", ".join(f"{np.mean(list(row.values('test', 'nll').values())):.2f}" for row in shown))
+    cells.append(", ".join(f"{row.mean('test_nll'):.2f}" for row in shown))
     assert f"| {' | '.join(cells)} |" in (ROOT / "docs" / "waiting.md").read_text(encoding="utf-8").splitlines()
 
 
-def accuracy_cell(row: Row) -> str:
-    values = 100 * np.array(list(row.values("test", "top1").values()))
+def accuracy_cell(row: MethodRow) -> str:
+    values = 100 * np.array(list(row.values("test_top1").values()))
     return f"{values.mean():.1f} ± {values.std(ddof=1):.1f}"
 
 
@@ -369,7 +369,7 @@ def test_gains_by_class_are_measured_on_other_seeds_than_the_ranking(tmp_path: P
         [with_classes(baseline, s, right) for s, right in enumerate([[5, 2, 9], [5, 2, 9], [6, 4, 8]])]
         + [with_classes(alr, s, right) for s, right in enumerate([[0, 0, 0], [0, 0, 0], [7, 7, 6]])]
     )
-    assert gains_table(rows_of(study, "b", records)).splitlines()[2:] == ["| alr | +30.0 | +10.0 | −20.0 |"]
+    assert gains_table(runs_of(study, "b", records)).splitlines()[2:] == ["| alr | +30.0 | +10.0 | −20.0 |"]
 
 
 def test_gains_by_class_leave_out_runs_that_diverged(tmp_path: Path) -> None:

@@ -44,5 +44,4 @@ def _by_label(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
 
 
 def _by_seed(records: Sequence[RunRecord]) -> dict[int, float]:
-    values = ((record.seed, record.value("test", "top1")) for record in records)
-    return {seed: value for seed, value in values if value is not None}
+    return {record.seed: record.metrics["test_top1"] for record in records}

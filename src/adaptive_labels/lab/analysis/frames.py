@@ -20,9 +20,9 @@ Runs = str | Path | RunFolder | Iterable[str | Path | RunFolder]
 
 
 def frame_of(records: Sequence[RunRecord]) -> pd.DataFrame:
-    """One row per record: names, status, and every figure of its ``result.json`` as ``split_metric`` (test_top1)."""
+    """One row per record: names, status, and every metric of its ``result.json`` as ``split_metric`` (test_top1)."""
     names = ("dataset", "model", "method", "label", "seed", "epochs", "status")
-    return pd.DataFrame([{**_names(record, *names), **record.figures} for record in records])
+    return pd.DataFrame([{**_names(record, *names), **record.metrics} for record in records])
 
 
 def metrics_of(runs: Runs) -> pd.DataFrame:
@@ -37,8 +37,8 @@ def histories_of(runs: Runs) -> pd.DataFrame:
         for line in record.run.history():
             parts = line.get("parts")
             more = {f"part_{name}": value for name, value in parts.items()} if isinstance(parts, Mapping) else {}
-            figures = {name: value for name, value in {**line, **more}.items() if is_number(value)}
-            rows.append({**_names(record, "dataset", "model", "method", "label", "seed"), **figures})
+            numbers = {name: value for name, value in {**line, **more}.items() if is_number(value)}
+            rows.append({**_names(record, "dataset", "model", "method", "label", "seed"), **numbers})
     return pd.DataFrame(rows)
 
 

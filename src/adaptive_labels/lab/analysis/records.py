@@ -18,7 +18,7 @@ _IGNORED_KEYS = ("seed", "method.options.teacher_hash")
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run in a few words and figures."""
+    """One run: what it is of, whether it counts, and its metrics."""
 
     run: RunFolder
     dataset: str
@@ -31,20 +31,9 @@ class RunRecord:
     options: Mapping[str, Any]  # the method's own settings, flattened
     status: str  # ``finished``, ``diverged``, ``unfinished``, ``unreadable`` or ``duplicate``
     reason: str | None  # why the run is not counted; None when it is
-    metrics: Mapping[str, Mapping[str, float]]  # split → metric → value, fractions
-    seconds: float | None
+    metrics: Mapping[str, float]  # ``test_top1``, ``validation_nll``, … as fractions, and ``seconds``
     parameters: Mapping[str, int] = field(default_factory=dict)  # how many the network has, and the criterion
     reference: Mapping[str, Any] | None = None  # a plain classifier on the same data, as `experiments.reference` has it
-
-    def value(self, split: str, metric: str) -> float | None:
-        """One figure, or None when the run has none."""
-        return self.metrics.get(split, {}).get(metric)
-
-    @property
-    def figures(self) -> dict[str, float]:
-        """Every figure under ``split_metric`` (test_top1), and ``seconds``."""
-        found = {f"{split}_{name}": value for split, one in self.metrics.items() for name, value in one.items()}
-        return found if self.seconds is None else found | {"seconds": self.seconds}
 
     @cached_property
     def predictions(self) -> Predictions | None:
@@ -60,7 +49,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class RunGroup:
-    """Runs that differ in method and seed only, so that their figures can be compared."""
+    """Runs that differ in method and seed only, so that they can be compared."""
 
     title: str
     dataset: str
@@ -69,7 +58,7 @@ class RunGroup:
 
     @property
     def counted(self) -> tuple[RunRecord, ...]:
-        """The records whose figures count."""
+        """The records of finished runs, each run once."""
         return tuple(record for record in self.records if record.status == "finished")
 
     @property
@@ -160,11 +149,9 @@ def _read(run: RunFolder, reference: bool) -> RunRecord:
     flat = {key: value for key, value in flatten(identity_settings(config)).items() if key not in _IGNORED_KEYS}
     options = {key: value for key, value in flat.items() if f"{key}.".startswith(_METHOD_KEYS)}
     status, reason, result = _status(run)
-    metrics = {
-        split: {name: float(value) for name, value in figures.items() if is_number(value)}
-        for split, figures in result.get("metrics", {}).items()
-    }
-    if status == "finished" and "top1" not in metrics.get("test", {}):
+    measured = flatten({**result.get("metrics", {}), "seconds": result.get("seconds")}, joint="_")
+    metrics = {name: float(value) for name, value in measured.items() if is_number(value)}
+    if status == "finished" and "test_top1" not in metrics:
         status, reason = "unreadable", "result.json has no test top1"
     return RunRecord(
         run=run,
@@ -179,7 +166,6 @@ def _read(run: RunFolder, reference: bool) -> RunRecord:
         status=status,
         reason=reason,
         metrics=metrics,
-        seconds=float(result["seconds"]) if result else None,
         parameters={name: count for name, count in result.get("parameters", {}).items() if isinstance(count, int)},
         reference=reference_of(run) if reference else None,
     )

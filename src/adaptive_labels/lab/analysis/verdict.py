@@ -13,7 +13,7 @@ from adaptive_labels.lab.analysis.format import p_phrase, percent, percent_summa
 from adaptive_labels.lab.analysis.records import RunGroup, RunRecord
 from adaptive_labels.lab.analysis.residual_labels import row_entropy
 from adaptive_labels.lab.analysis.statistics import SIGNIFICANCE, Bootstrap, PairedDifference, bootstrap_difference
-from adaptive_labels.lab.analysis.table import TableRow, best_rows, group_rows
+from adaptive_labels.lab.analysis.table import MethodRow, best_rows, group_rows
 from adaptive_labels.lab.runs import RunError
 from adaptive_labels.lab.words import joined, plural
 
@@ -42,7 +42,7 @@ def verdict(group: RunGroup) -> Verdict:
     if not best:
         if not rows:
             return Verdict("No run has finished yet, so there is nothing to compare.")
-        missing = [row.label for row in rows if "validation_top1" not in row.figures]
+        missing = [row.label for row in rows if not row.values("validation_top1")]
         return Verdict(
             f"No method is named best: {_few(missing)} without validation accuracy, and the test split chooses nothing."
         )
@@ -55,7 +55,7 @@ def verdict(group: RunGroup) -> Verdict:
     return Verdict(_headline(rows, best[0]), tuple(filter(None, [_against_smoothing(group, best[0]), *bullets])))
 
 
-def _headline(rows: Sequence[TableRow], best: TableRow) -> str:
+def _headline(rows: Sequence[MethodRow], best: MethodRow) -> str:
     reached = f"{_top1(best)}% on test"
     if len(rows) == 1:
         return f"{best.label} reaches {reached} ({plural(best.n, 'seed')}); there is no other method to compare with."
@@ -74,7 +74,7 @@ def _headline(rows: Sequence[TableRow], best: TableRow) -> str:
     return f"The baseline is best on validation: {reached}; the next, {nearest.label}, is {behind} points behind there."
 
 
-def _against_smoothing(group: RunGroup, best: TableRow) -> str:
+def _against_smoothing(group: RunGroup, best: MethodRow) -> str:
     found = best.versus_slr
     if found is None or found.difference is None:
         return ""
@@ -86,7 +86,7 @@ def _against_smoothing(group: RunGroup, best: TableRow) -> str:
     return f"Against label smoothing: {where}, {_noise(found, corrected=False)} ({interval})."
 
 
-def _against_plain(group: RunGroup, best: TableRow) -> str:
+def _against_plain(group: RunGroup, best: MethodRow) -> str:
     """Against the reference, by a bootstrap over the test examples; silent within noise."""
     reference = group.reference
     found = None if reference is None else _over_examples(group.by_label()[best.label], reference)
@@ -125,7 +125,7 @@ def mean_correct(records: Sequence[RunRecord]) -> tuple[NDArray[np.float64], NDA
     return np.mean([correct for correct, _ in right], axis=0), right[0][1]
 
 
-def _limits(group: RunGroup, best: Sequence[TableRow]) -> str:
+def _limits(group: RunGroup, best: Sequence[MethodRow]) -> str:
     """What a user should know before acting on the verdict, in one sentence."""
     found = [f"{row.label} never finds at least one class" for row in best if row.mean("test_worst_class") == 0]
     for row in best:
@@ -171,5 +171,5 @@ def _few(labels: Sequence[str]) -> str:
     return joined(list(labels)) if len(labels) < 4 else f"{len(labels)} methods"
 
 
-def _top1(row: TableRow) -> str:
-    return percent_summary(row.figures.get("test_top1"))
+def _top1(row: MethodRow) -> str:
+    return percent_summary(row.summary("test_top1"))

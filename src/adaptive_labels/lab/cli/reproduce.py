@@ -65,14 +65,14 @@ def _command(table: str) -> Callable[..., None]:
         results: Annotated[Path | None, option("DIR", "Where records are kept; by default DIR of --out.")] = None,
         as_json: Json = False,
     ) -> None:
-        from adaptive_labels.lab.paper.comparison import compare_with_paper, render, to_plain
-        from adaptive_labels.lab.paper.recipes import choose, load_reproduction
+        from adaptive_labels.lab.paper.comparison import compare_with_paper, format_comparison, to_plain
+        from adaptive_labels.lab.paper.recipes import choose_cells, load_reproduction
         from adaptive_labels.lab.paper.records import read_records
         from adaptive_labels.lab.paper.runner import StudyOptions
 
         check_output(out)
         reproduction = load_reproduction(table, scale)
-        cells = choose(reproduction, split_names(only), split_names(networks), split_names(data))
+        cells = choose_cells(reproduction, split_names(only), split_names(networks), split_names(data))
         instead = _stand_ins(reproduction, stand_ins or [])
         options = StudyOptions(out, results or out, data_dir, workers, instead, executor, split_names(log))
         failed = _fill(reproduction, cells, seeds, options, as_json)
@@ -81,7 +81,7 @@ def _command(table: str) -> Callable[..., None]:
             show_json(to_plain(reproduction, compared))
         else:
             typer.echo("")
-            block(render(reproduction, compared))
+            block(format_comparison(reproduction, compared))
         end_with_failures(failed)
 
     return command

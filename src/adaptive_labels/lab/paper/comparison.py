@@ -1,16 +1,17 @@
 """Our figures and the paper's: from records to the columns of a table, and to text, Markdown and plain data."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from adaptive_labels.lab import tables
 from adaptive_labels.lab.analysis.format import difference, parameters, percent_summary, signed
-from adaptive_labels.lab.analysis.statistics import compare_paired, summarise
+from adaptive_labels.lab.analysis.table import MethodRow, TableColumn, lay_out, method_rows
 from adaptive_labels.lab.config import RunConfig
 from adaptive_labels.lab.experiments import build
-from adaptive_labels.lab.paper.recipes import Printed, Reproduction
+from adaptive_labels.lab.paper.recipes import PrintedCell, Reproduction
+from adaptive_labels.lab.paper.records import record_metrics
 from adaptive_labels.lab.paper.study import Records
-from adaptive_labels.lab.paper.tables import Column, Row, lay_out
 
 NOTES = (
     "Test accuracy of the last epoch, mean ± standard deviation over the seeds. `difference` is ours minus the paper's "
@@ -20,28 +21,28 @@ NOTES = (
 
 
 @dataclass(frozen=True)
-class PaperColumn:
+class ComparedColumn:
     """A column of the paper's table: what it prints by method, what stands for it here, and our runs as rows."""
 
     task: str
     column: str
     heading: str
     recipe: str
-    printed: Mapping[str, Printed]
-    rows: tuple[Row, ...]
+    printed: Mapping[str, PrintedCell]
+    rows: tuple[MethodRow, ...]
 
     @property
     def begun(self) -> bool:
         """Whether any of it has been run."""
         return any(row.runs for row in self.rows)
 
-    def difference(self, row: Row) -> float | None:
+    def difference(self, row: MethodRow) -> float | None:
         """Ours minus the paper's, in points."""
-        ours, printed = summarise(list(row.values("test", "top1").values())), self.printed.get(row.name)
-        return None if ours is None or printed is None else 100 * ours.mean - printed.top1
+        ours, printed = row.mean("test_top1"), self.printed.get(row.label)
+        return None if ours is None or printed is None else 100 * ours - printed.top1
 
 
-def compare_with_paper(reproduction: Reproduction, records: Records) -> list[PaperColumn]:
+def compare_with_paper(reproduction: Reproduction, records: Records) -> list[ComparedColumn]:
     """Every column of the table at this scale, then the same column on other data where that has been run.
 
     Its rows are those of the paper, then others that have been run.
@@ -53,20 +54,25 @@ def compare_with_paper(reproduction: Reproduction, records: Records) -> list[Pap
     return found
 
 
-def _column(reproduction: Reproduction, task: str, name: str, records: Records) -> PaperColumn:
+def _column(reproduction: Reproduction, task: str, name: str, records: Records) -> ComparedColumn:
     """The column of a task, from the records under a name: its own, or TASK@DATA."""
     study, column = reproduction.study, reproduction.column(task)
-    rows = []
+    found = {}
     for variant in study.variants_on(task):
         runs = {seed: run for (where, key, seed), run in records.items() if (where, key) == (name, variant.key)}
         if runs or variant.name in column.rows:
-            rows.append(Row(variant.name, runs, variant.name))
+            found[variant.name] = runs
+    metrics = {name: {seed: record_metrics(run) for seed, run in runs.items()} for name, runs in found.items()}
+    sizes: dict[str, dict[str, int]] = {
+        name: next((run["parameters"] for run in runs.values()), {}) for name, runs in found.items()
+    }
+    rows = [replace(row, parameters=sizes[row.label]) for row in method_rows(metrics, "baseline")]
     order = list(column.rows)
-    rows.sort(key=lambda row: order.index(row.name) if row.name in order else len(order))
+    rows.sort(key=lambda row: order.index(row.label) if row.label in order else len(order))
     instead = name.partition("@")[2]
     heading = f"{column.heading}, on other data" if instead else column.heading
     recipe = _recipe(study.config(task), instead)
-    return PaperColumn(name, study.column(task), heading, recipe, column.rows, tuple(rows))
+    return ComparedColumn(name, study.column(task), heading, recipe, column.rows, tuple(rows))
 
 
 def _recipe(config: RunConfig, instead: str) -> str:
@@ -76,71 +82,66 @@ def _recipe(config: RunConfig, instead: str) -> str:
     return f"{instead or config.data.name}{share}; {build.describe(config)}"
 
 
-def _columns(one: PaperColumn) -> list[Column]:
-    baseline = next((row.values("test", "top1") for row in one.rows if row.name == "baseline"), {})
-
-    def paper(row: Row) -> str:
-        if (printed := one.printed.get(row.name)) is None:
+def _columns(one: ComparedColumn) -> list[TableColumn]:
+    def paper(row: MethodRow) -> str:
+        if (printed := one.printed.get(row.label)) is None:
             return "–"
         spread = "" if printed.std is None else f" ± {printed.std:.2f}"
         return f"{printed.top1:.2f}{spread}{'*' if printed.reported else ''}"
 
-    def paper_gain(row: Row) -> str:
-        printed, base = one.printed.get(row.name), one.printed.get("baseline")
-        known = printed and base and row.name != "baseline"
-        return points(printed.top1 - base.top1) if printed and base and known else ""
+    def paper_gain(row: MethodRow) -> str:
+        printed, base = one.printed.get(row.label), one.printed.get("baseline")
+        return _points(printed.top1 - base.top1) if printed and base and printed is not base else ""
 
-    def ours(metric: str) -> Any:
-        return lambda row: percent_summary(summarise(list(row.values("test", metric).values())), 2)
+    def ours(metric: str) -> Callable[[MethodRow], str]:
+        return lambda row: percent_summary(row.summary(metric), 2)
 
-    def our_accuracy(row: Row) -> str:
-        diverged = sum(run["status"] == "diverged" for run in row.runs.values())
-        return f"{ours('top1')(row)}{f' ({diverged} diverged)' if diverged else ''}".strip()
+    def our_accuracy(row: MethodRow) -> str:
+        diverged = f" ({_diverged(row)} diverged)" if _diverged(row) else ""
+        return f"{ours('test_top1')(row)}{diverged}".strip()
 
-    def our_gain(row: Row) -> str:
-        return "" if row.name == "baseline" else difference(compare_paired(row.values("test", "top1"), baseline), 2)
-
-    def of_paper(row: Row, name: str, form: str) -> str:
-        value = getattr(one.printed.get(row.name), name, None)
+    def of_paper(row: MethodRow, name: str, form: str) -> str:
+        value = getattr(one.printed.get(row.label), name, None)
         return "" if value is None else format(value, form)
 
     return [
-        Column("method", lambda row: row.name),
-        Column("paper %", paper),
-        Column("ours %", our_accuracy),
-        Column("difference", lambda row: points(one.difference(row))),
-        Column("paper, gain", paper_gain),
-        Column("ours, gain", our_gain),
-        Column("paper, top-5", lambda row: of_paper(row, "top5", ".2f"), always=False),
-        Column("ours, top-5", ours("top5"), always=False),
-        Column("paper, parameters", lambda row: of_paper(row, "parameters", ""), always=False),
-        Column("ours, parameters", _parameters, always=False),
-        Column("seeds", lambda row: str(len(row.values("test", "top1")) or "")),
+        TableColumn("method", lambda row: row.label),
+        TableColumn("paper %", paper, always=True),
+        TableColumn("ours %", our_accuracy, always=True),
+        TableColumn("difference", lambda row: _points(one.difference(row)), always=True),
+        TableColumn("paper, gain", paper_gain, always=True),
+        TableColumn("ours, gain", lambda row: difference(row.versus, 2), always=True),
+        TableColumn("paper, top-5", lambda row: of_paper(row, "top5", ".2f")),
+        TableColumn("ours, top-5", ours("test_top5")),
+        TableColumn("paper, parameters", lambda row: of_paper(row, "parameters", "")),
+        TableColumn("ours, parameters", lambda row: parameters(row.parameters)),
+        TableColumn("seeds", lambda row: str(len(row.values("test_top1")) or ""), always=True),
     ]
 
 
-def _parameters(row: Row) -> str:
-    return next((parameters(run["parameters"]) for run in row.runs.values()), "")
+def _diverged(row: MethodRow) -> int:
+    """How many of the runs have no accuracy."""
+    return row.n - len(row.values("test_top1"))
 
 
-def points(value: float | None) -> str:
-    """A difference in points, with its sign; empty without one."""
+def _points(value: float | None) -> str:
     return "" if value is None else signed(value / 100, 2)
 
 
-def render(reproduction: Reproduction, compared: Sequence[PaperColumn], markdown: bool = False) -> str:
+def format_comparison(reproduction: Reproduction, compared: Sequence[ComparedColumn], markdown: bool = False) -> str:
     """The whole table as text for a terminal, or as Markdown; columns of figures that nobody has are left out."""
     study = reproduction.study
     parts = [f"# {study.title}", study.conclusion.strip()] if markdown else [study.title]
     parts.append(f"Paper: {reproduction.table.source}. Scale: {reproduction.scale}. {study.question}")
     for one in compared:
         parts.append(f"**{one.heading}**: {one.recipe}." if markdown else f"{one.heading}: {one.recipe}.")
-        parts.append(lay_out(one.rows, _columns(one), markdown))
+        cells = lay_out(one.rows, _columns(one))
+        parts.append("\n".join(tables.markdown(*cells, left=None) if markdown else tables.aligned(*cells)))
     parts.append(NOTES if markdown else NOTES.replace("`", ""))
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def to_plain(reproduction: Reproduction, compared: Sequence[PaperColumn]) -> dict[str, Any]:
+def to_plain(reproduction: Reproduction, compared: Sequence[ComparedColumn]) -> dict[str, Any]:
     """The table as plain data, accuracies as fractions by seed, the paper's in percent as printed."""
     columns = [
         {
@@ -156,16 +157,15 @@ def to_plain(reproduction: Reproduction, compared: Sequence[PaperColumn]) -> dic
     return {"table": table.name, "source": table.source, "scale": reproduction.scale, "columns": columns}
 
 
-def _plain_cell(one: PaperColumn, row: Row) -> dict[str, Any]:
-    top1, top5 = row.values("test", "top1"), row.values("test", "top5")
-    ours, printed, gap = summarise(list(top1.values())), one.printed.get(row.name), one.difference(row)
+def _plain_cell(one: ComparedColumn, row: MethodRow) -> dict[str, Any]:
+    ours, printed, gap = row.summary("test_top1"), one.printed.get(row.label), one.difference(row)
     return {
-        "method": row.name,
+        "method": row.label,
         "paper": None if printed is None else {key: value for key, value in vars(printed).items() if value is not None},
-        "ours": None if ours is None else {"n": ours.n, "mean": ours.mean, "std": ours.std},
+        "ours": None if ours is None else vars(ours),
         "difference_points": None if gap is None else round(gap, 4),
-        "top1": {str(seed): value for seed, value in top1.items()},
-        "top5": {str(seed): value for seed, value in top5.items()},
-        "parameters": _parameters(row) or None,
-        "diverged": sum(run["status"] == "diverged" for run in row.runs.values()),
+        "top1": {str(seed): value for seed, value in row.values("test_top1").items()},
+        "top5": {str(seed): value for seed, value in row.values("test_top5").items()},
+        "parameters": parameters(row.parameters) or None,
+        "diverged": _diverged(row),
     }

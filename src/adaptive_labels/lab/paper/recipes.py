@@ -18,7 +18,7 @@ ALL = "all"
 
 
 @dataclass(frozen=True)
-class Printed:
+class PrintedCell:
     """One cell of a table of the paper, accuracies in percent; None for what it does not print.
 
     reported: whether the authors took it from another paper instead of measuring it.
@@ -31,11 +31,11 @@ class Printed:
     reported: bool = False
 
 
-class Column(NamedTuple):
+class PaperColumn(NamedTuple):
     """A network on a data set: its heading in words, and the printed cells by method."""
 
     heading: str
-    rows: Mapping[str, Printed]
+    rows: Mapping[str, PrintedCell]
 
 
 class PaperTable(NamedTuple):
@@ -43,7 +43,7 @@ class PaperTable(NamedTuple):
 
     name: str
     source: str
-    columns: Mapping[str, Column]
+    columns: Mapping[str, PaperColumn]
 
 
 class PaperFigure(NamedTuple):
@@ -59,7 +59,7 @@ def paper_tables() -> Mapping[str, PaperTable]:
     """The tables by name.
 
     >>> paper_tables()["cifar"].columns["cifar100/preact-resnet18"].rows["alr-s"]
-    Printed(top1=79.08, std=0.24, top5=None, parameters='11.22M + 10K', reported=False)
+    PrintedCell(top1=79.08, std=0.24, top5=None, parameters='11.22M + 10K', reported=False)
     """
     found = {}
     for name, table in _printed().items():
@@ -67,7 +67,7 @@ def paper_tables() -> Mapping[str, PaperTable]:
             columns = {}
             for key, cells in table["columns"].items():
                 heading = cells.pop("heading")
-                columns[key] = Column(heading, {method: Printed(**cell) for method, cell in cells.items()})
+                columns[key] = PaperColumn(heading, {method: PrintedCell(**cell) for method, cell in cells.items()})
             found[name] = PaperTable(name, table["source"], columns)
     return found
 
@@ -90,7 +90,7 @@ class Reproduction:
     study: Study
     table: PaperTable
 
-    def column(self, task: str) -> Column:
+    def column(self, task: str) -> PaperColumn:
         """The paper's column that a task stands for."""
         return self.table.columns[self.study.column(task)]
 
@@ -135,7 +135,7 @@ def list_recipes() -> list[tuple[str, str]]:
     return [(task, " | ".join(uses)) for task, uses in found.items()]
 
 
-def choose(
+def choose_cells(
     reproduction: Reproduction, methods: Sequence[str] = (), networks: Sequence[str] = (), data: Sequence[str] = ()
 ) -> list[tuple[str, tuple[Variant, ...]]]:
     """The tasks that are wanted, with the variants that are wanted on each; what is not named is as in the paper.

@@ -74,6 +74,16 @@ def make_record(run: RunFolder, task: str, variant: Variant) -> Record:
     return record
 
 
+def record_metrics(record: Record) -> dict[str, float]:
+    """The metrics of a record as tables have them (``test_top1``), and figures on how they came about."""
+    found: dict[str, float] = flatten(record["metrics"], joint="_") | record.get("mechanism", {})
+    if losses := record.get("course", {}).get("validation_loss"):
+        found["loss_rise"] = losses[-1] - min(losses)
+    if (entropy := record.get("residual_labels", {}).get("entropy")) is not None:
+        found["label_entropy"] = entropy
+    return found
+
+
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:
     return {key: float(f"{value:.6g}") for key, value in values.items()}
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from adaptive_labels.lab.analysis.confusions import Confusions, count_confusions
 from adaptive_labels.lab.analysis.records import RunGroup, RunRecord
-from adaptive_labels.lab.analysis.table import TableRow, best_rows, group_rows
+from adaptive_labels.lab.analysis.table import MethodRow, best_rows, group_rows
 from adaptive_labels.lab.runs import Predictions, ResidualLabels, RunError
 
 T = TypeVar("T")
@@ -88,12 +88,12 @@ class GroupData:
     problems: tuple[str, ...]
 
     @cached_property
-    def rows(self) -> list[TableRow]:
+    def rows(self) -> list[MethodRow]:
         """The table of the group."""
         return group_rows(self.group)
 
     @cached_property
-    def best(self) -> TableRow | None:
+    def best(self) -> MethodRow | None:
         """The row that is best by validation accuracy, if one is."""
         best = best_rows(self.rows)
         return best[0] if len(best) == 1 else None
@@ -159,7 +159,7 @@ def _tested(record: RunRecord) -> TestedRun | None:
     stored = record.predictions
     if stored is None:
         return None
-    return TestedRun(stored, count_confusions(record.run, stored), record.value("test", "temperature"))
+    return TestedRun(stored, count_confusions(record.run, stored), record.metrics.get("test_temperature"))
 
 
 def _examples(record: RunRecord) -> dict[str, Any] | None:

@@ -1,23 +1,21 @@
 """With injected label noise: how many of the wrong labels each method memorised."""
 
 from adaptive_labels.lab.analysis.format import percent_summary
-from adaptive_labels.lab.analysis.table import TableRow
+from adaptive_labels.lab.analysis.table import MethodRow
 from adaptive_labels.lab.report.sections import Context, Values, section
 from adaptive_labels.lab.words import joined
 
-_FIGURES = ("train_memorised", "train_recovered", "test_top1")
+_METRICS = ("train_memorised", "train_recovered", "test_top1")
 
 
 @section(70, title="What became of the wrong labels", link="wrong labels")
 def noise_values(context: Context) -> Values:
     """Memorised and recovered wrong labels, one row per method; nothing for runs without injected noise."""
-    rows = [row for row in context.data.rows if row.mean("train_wrong_labels") and "train_memorised" in row.figures]
+    rows = [row for row in context.data.rows if row.mean("train_wrong_labels") and row.values("train_memorised")]
     if not rows:
         return None
     wrong = max(row.mean("train_wrong_labels") or 0.0 for row in rows)
-    cells = [
-        [row.label, str(row.n), *(percent_summary(row.figures.get(figure)) for figure in _FIGURES)] for row in rows
-    ]
+    cells = [[row.label, str(row.n), *(percent_summary(row.summary(metric)) for metric in _METRICS)] for row in rows]
     headings = ["method", "n", "memorised %", "recovered %", "test top-1 %"]
     caption = (
         f"Of the {wrong:,.0f} training labels that were made wrong on purpose: the share that the trained network "
@@ -29,5 +27,5 @@ def noise_values(context: Context) -> Values:
     return {"sentence": words, "noise": context.figures.table("label-noise", headings, cells, caption)}
 
 
-def _memorised(row: TableRow) -> float:
+def _memorised(row: MethodRow) -> float:
     return round(100 * (row.mean("train_memorised") or 0.0), 1)

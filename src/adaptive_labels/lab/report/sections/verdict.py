@@ -44,27 +44,22 @@ def _results(context: Context) -> tuple[Table | None, Table | None]:
     if not found.rows:
         return None, None
     rows = shown_rows(found.group)
-    cells = table_cells(rows)
+    headings, cells = table_cells(rows)
     text, best = " ".join(caption(rows)), found.best.label if found.best else None
     if best is not None and len(found.rows) > 1:
         text += f" The marked row, {best}, is best by validation accuracy."
-    context.figures.table("results", list(cells), _rows(cells, list(cells)), text)
-    first, rest = list(cells)[:_FIRST_COLUMNS], ["method", *list(cells)[_FIRST_COLUMNS:]]
-    table = Table(first, _rows(cells, first), text, best=best)
+    context.figures.table("results", headings, cells, text)
+    table = Table(headings[:_FIRST_COLUMNS], [row[:_FIRST_COLUMNS] for row in cells], text, best=best)
+    rest = ["method", *headings[_FIRST_COLUMNS:]]
+    if len(rest) == 1:
+        return table, None
     text = "The same runs: time in seconds, and parameters of the network and of the criterion."
-    return table, Table(rest, _rows(cells, rest), text, best=best) if len(rest) > 1 else None
-
-
-def _rows(cells: dict[str, list[str]], headings: list[str]) -> list[list[str]]:
-    return [list(row) for row in zip(*(cells[heading] for heading in headings), strict=True)]
+    return table, Table(rest, [[row[0], *row[_FIRST_COLUMNS:]] for row in cells], text, best=best)
 
 
 def _differences(context: Context, versus: dict[str, PairedDifference]) -> Chart:
     found, baseline = context.data, context.data.baseline or ""
-    top1 = {
-        label: {record.seed: record.figures["test_top1"] for record in records}
-        for label, records in found.group.by_label().items()
-    }
+    top1 = {row.label: row.values("test_top1") for row in found.rows}
     by_seed = {
         label: [top1[label][seed] - top1[baseline][seed] for seed in sorted(top1[label].keys() & top1[baseline].keys())]
         for label in versus
