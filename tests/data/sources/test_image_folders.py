@@ -154,6 +154,11 @@ def test_mixed_sizes_are_cut_in_the_middle_and_keep_their_aspect(tmp_path):
     assert (pixels[1] == 255).all()
 
 
+def test_the_part_that_is_cut_out_ends_within_the_image(tmp_path):
+    """Rounding puts its edge at −3.6e-15 for this size, which Pillow refuses."""
+    assert decoded(tmp_path, Image.new("RGB", (58, 60), RED), "x.png", (224, 224)).shape == (224, 224, 3)
+
+
 def test_a_large_photograph_is_resized_like_pillow_resizes_the_whole_of_it(tmp_path):
     blocks = np.random.default_rng(0).integers(40, 216, (40, 60, 3), dtype=np.uint8)
     photo = blocks.repeat(15, axis=0).repeat(15, axis=1)  # 600 × 900

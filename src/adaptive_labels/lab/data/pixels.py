@@ -72,8 +72,8 @@ def read_middle(content: bytes, size: tuple[int, int], zoom: float = 1.0) -> np.
         return np.asarray(image)
     scale = min(image.width / size[0], image.height / size[1]) / zoom
     width, height = size[0] * scale, size[1] * scale
-    left, upper = (image.width - width) / 2, (image.height - height) / 2
-    box = (left, upper, left + width, upper + height)
+    left, upper = max(0.0, (image.width - width) / 2), max(0.0, (image.height - height) / 2)  # by rounding, below 0
+    box = (left, upper, min(left + width, image.width), min(upper + height, image.height))
     return np.asarray(image.resize(size, Image.Resampling.BILINEAR, box=box))
 
 
