@@ -79,9 +79,9 @@ def test_texts_that_are_cut_are_counted(alr, tmp_path, model, setting, note):
     said = " ".join(dry.out.split())
     assert note in said
     assert f"({setting.partition('=')[0]})." in said
-    found = re.search(r"(\d+) of \d+ training,? .*?texts are longer than", said)
+    found = re.search(r"About (\d+)% of the training texts are longer than", said)
     assert found is not None
-    assert 15 <= int(found[1]) <= 30
+    assert 20 <= int(found[1]) <= 40
     prepared = alr("data", "prepare", data, *options(model, setting))
     assert note in " ".join(prepared.out.split())
 

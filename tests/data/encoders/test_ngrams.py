@@ -54,8 +54,6 @@ def slow_hash(codes):
 def slow_features(encoder, text):
     """Return the text's features, readable, and their numbers."""
     text = text[: encoder.max_length]
-    if encoder.normalise:
-        text = unicodedata.normalize("NFKC", text)
     if encoder.lowercase:
         text = text.lower()
     words = slow_words(text)
@@ -90,7 +88,7 @@ SETTINGS = [
     HashedNgrams(buckets=2**31 - 1),
     HashedNgrams(words=False, char_ngrams=(1, 4), buckets=10_007),
     HashedNgrams(word_ngrams=1, char_ngrams=None),
-    HashedNgrams(word_ngrams=4, char_ngrams=(2, 2), lowercase=False, normalise=True, max_length=30),
+    HashedNgrams(word_ngrams=4, char_ngrams=(2, 2), lowercase=False, max_length=30),
 ]
 
 TEXTS = [
@@ -155,12 +153,10 @@ def test_pieces_of_a_word_are_marked_at_its_ends():
     assert len(cat & scatter) == 1
 
 
-def test_capitals_and_compatibility_forms():
+def test_capitals():
     assert torch.equal(HashedNgrams().encode(["PARIS"]).values, HashedNgrams().encode(["paris"]).values)
     cased = HashedNgrams(lowercase=False)
     assert not set(features(cased.encode(["PARIS"]), 0)) & set(features(cased.encode(["paris"]), 0))
-    normalising = HashedNgrams(normalise=True)
-    assert torch.equal(normalising.encode(["ＰＡＲＩＳ"]).values, normalising.encode(["paris"]).values)
 
 
 def test_numbers_spread_evenly_over_the_buckets():

@@ -110,15 +110,10 @@ def test_the_alphabet_is_the_published_one():
     assert hyphen == [1 + ZHANG_ALPHABET.rindex("-")]
 
 
-@given(
-    texts=st.lists(st.text(max_size=20), max_size=6),
-    chunk=st.integers(1, 50),
-    length=st.integers(1, 8),
-    reverse=st.booleans(),
-)
+@given(texts=st.lists(st.text(max_size=20), max_size=6), chunk=st.integers(1, 50), length=st.integers(1, 8))
 @settings(max_examples=150, deadline=None)
-def test_same_characters_for_any_texts_and_any_chunks(texts, chunk, length, reverse):
-    encoder = CharacterIds(length=length, reverse=reverse)
+def test_same_characters_for_any_texts_and_any_chunks(texts, chunk, length):
+    encoder = CharacterIds(length=length)
     whole, text_encoders._CHUNK = text_encoders._CHUNK, chunk
     try:
         encoded = encoder.encode(texts)
@@ -128,7 +123,7 @@ def test_same_characters_for_any_texts_and_any_chunks(texts, chunk, length, reve
     expected = []
     for text in texts:
         read = [number.get(character, 0) for character in text[:length].lower()[:length]]
-        expected.append(read[::-1] if reverse else read)
+        expected.append(read[::-1])
     assert lists(encoded) == expected
 
 

@@ -44,7 +44,7 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, tuple[s
     build.make_augment(config, dataset)
     _check_other_networks(config, dataset, encoder)
     config = teachers.check_teacher(config, dataset, encoder_to_dict(encoder))
-    notes = (*length_notes(encoder, dataset.splits()), *pretraining_notes(encoder, dataset.name))
+    notes = (*length_notes(encoder, dataset.train.inputs), *pretraining_notes(encoder, dataset.name))
     reasons = (choice.reason, *notes)
     if isinstance(encoder, Pretrained) and encoder.name:  # what is in the folder of that name may change
         config = changed(config, "model", weights_hash=encoder.weights)

@@ -75,7 +75,7 @@ def encoder_options(reads: str) -> frozenset[str]:
     """The settings of how inputs are read; they stand among a model's options.
 
     >>> sorted(encoder_options("words"))
-    ['lowercase', 'max_length', 'max_words', 'min_count', 'normalise', 'vocabulary_size']
+    ['lowercase', 'max_length', 'max_words', 'min_count', 'vocabulary_size']
     """
     return _find(reads).options
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ ZHANG_ALPHABET = (
 @register_encoder("characters")
 @dataclass(frozen=True)
 class CharacterIds(TextEncoder):
-    """Texts to the numbers of their characters, last character first, as character-level networks read them.
+    """Texts to the numbers of their characters, last character first: the paper's order, where the end has its place.
 
     A character's number is its place in the alphabet plus 1 (the last place, where it is there twice); every other
     character is 0, and so is padding.
@@ -30,8 +30,6 @@ class CharacterIds(TextEncoder):
             with `"train"`, for any language, the up to 1,000 most frequent characters of the training texts.
         length: how many characters of a text are read, from its beginning.
         lowercase: read capital letters as small ones.
-        normalise: apply Unicode's NFKC first.
-        reverse: last character first: the paper's order, in which the end of a text has a fixed place.
 
     >>> import torch
     >>> encoder = CharacterIds(alphabet="abc")
@@ -39,14 +37,12 @@ class CharacterIds(TextEncoder):
     [[0, 2, 1], [0, 0, 0]]
     """
 
-    options = frozenset({"alphabet", "length", "reverse", "lowercase", "normalise"})
-    limits: ClassVar = {"length": "characters"}
+    options = frozenset({"alphabet", "length", "lowercase"})
+    limit = "length"
 
     alphabet: str = ZHANG_ALPHABET
     length: int = 1014
     lowercase: bool = True
-    normalise: bool = False
-    reverse: bool = True
 
     def __post_init__(self) -> None:
         if not self.alphabet:
@@ -79,10 +75,9 @@ class CharacterIds(TextEncoder):
         for chunk in self._chunks(texts):
             codes, ends = code_points(chunk)
             counts = np.diff(ends, prepend=0)
-            if self.reverse:
-                # Place j of a text that spans s … e is read from s + e − 1 − j.
-                codes = codes[np.repeat(2 * ends - counts - 1, counts) - np.arange(len(codes))]
-            yield table[codes], counts
+            # Place j of a text that spans s … e is read from s + e − 1 − j.
+            last_first = np.repeat(2 * ends - counts - 1, counts) - np.arange(len(codes))
+            yield table[codes[last_first]], counts
 
     def _chunks(self, texts: Sequence[str]) -> Iterator[list[str]]:
         # Small letters can be more than the capitals they stand for, so that the length is cut again.

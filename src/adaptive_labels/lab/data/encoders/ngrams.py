@@ -39,7 +39,6 @@ class HashedNgrams(TextEncoder):
             `None` or an empty list, which TOML has.
         buckets: how many different numbers there are.
         lowercase: read capital letters as small ones.
-        normalise: apply Unicode's NFKC first, so that "ﬁ" reads as "fi" and a full-width letter as its common form.
         max_length: how many characters of a text are read.
 
     >>> encoder = HashedNgrams(char_ngrams=None, buckets=1000)
@@ -50,7 +49,7 @@ class HashedNgrams(TextEncoder):
     True
     """
 
-    options = frozenset({"words", "word_ngrams", "char_ngrams", "buckets", "lowercase", "normalise", "max_length"})
+    options = frozenset({"words", "word_ngrams", "char_ngrams", "buckets", "lowercase", "max_length"})
     lists = RaggedIds
 
     words: bool = True
@@ -58,7 +57,6 @@ class HashedNgrams(TextEncoder):
     char_ngrams: tuple[int, int] | None = (1, 5)
     buckets: int = 2**16
     lowercase: bool = True
-    normalise: bool = False
     max_length: int = 4096
 
     def __post_init__(self) -> None:

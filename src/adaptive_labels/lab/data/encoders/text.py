@@ -1,12 +1,11 @@
-"""Shared by the text encoders: batches of lists of numbers, the cache, and notes on texts that are too long.
+"""Shared by the text encoders: batches of lists of numbers, the cache, and a note on texts that are too long.
 
 Shapes: N texts, M numbers in all of them; n texts of a batch.
 """
 
 import json
-import unicodedata
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -18,15 +17,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaptive_labels.lab.data.cache import cached, hash_of, memmap
-from adaptive_labels.lab.data.dataset import Examples, SplitName
 from adaptive_labels.lab.data.encoders import Encoder
-from adaptive_labels.lab.data.stored_texts import Int64s, StoredTexts, text_lengths
-from adaptive_labels.lab.words import joined
+from adaptive_labels.lab.data.stored_texts import Int64s, StoredTexts
 
 _FORMAT = 1  # of the entries in the cache: another number makes all of them anew
 _CHUNK = 1_000_000  # characters worked on at a time: bounds the memory, and keeps the arrays near the CPU's cache
 CACHED_FROM = 20_000
 """Fewer texts than this are encoded in memory, which is as fast and leaves nothing behind."""
+_SAMPLED = 2_000  # texts that are searched for long ones
+_UNITS = {"length": "characters", "max_length": "characters", "max_words": "words", "max_tokens": "word pieces"}
 
 Chunk = tuple[NDArray[np.int32], Int64s]
 """The numbers of some texts end to end, and how many each text has."""
@@ -98,11 +97,9 @@ class TextEncoder(Encoder):
     """
 
     lists: ClassVar[type[RaggedIds]] = PaddedIds
-    limits: ClassVar[Mapping[str, str]] = {"max_length": "characters"}
-    """The settings that limit how much of a text is read, and in what; the first one limits its characters."""
+    limit: ClassVar[str] = "max_length"  # the setting that says how many characters of a text are read
 
     lowercase: bool
-    normalise: bool
 
     @abstractmethod
     def encode_chunks(self, texts: Sequence[str]) -> Iterator[Chunk]:
@@ -145,21 +142,18 @@ class TextEncoder(Encoder):
         arrays = memmap(folder / "values.bin", dtype), memmap(folder / "offsets.bin", "<i8")
         return self.lists(*map(torch.from_numpy, arrays))
 
-    def count_cut(self, limit: str, texts: Sequence[str]) -> tuple[int, bool]:
-        """How many texts are longer than one of the `limits`, and whether that number is exact."""
-        return int((text_lengths(texts) > getattr(self, limit)).sum()), True
+    def count_cut(self, texts: Sequence[str]) -> dict[str, int]:
+        """How many texts are longer than each setting that limits how much of a text is read."""
+        most = getattr(self, self.limit)
+        return {self.limit: sum(len(text) > most for text in texts)}
 
     def _chunks(self, texts: Sequence[str]) -> Iterator[list[str]]:
         """Yield the texts, as far as they are read, in lists of about a million characters."""
-        limit = getattr(self, next(iter(self.limits)))
+        limit = getattr(self, self.limit)
         chunk: list[str] = []
         size = 0
         for whole in texts:
-            text = whole[:limit]
-            if self.normalise:
-                text = unicodedata.normalize("NFKC", text)
-            if self.lowercase:
-                text = text.lower()
+            text = whole[:limit].lower() if self.lowercase else whole[:limit]
             chunk.append(text)
             size += len(text)
             if size >= _CHUNK:
@@ -183,25 +177,15 @@ def _write(encoded: Iterable[Chunk], values: IO[bytes], offsets: IO[bytes], dtyp
         end += int(lengths.sum())
 
 
-def length_notes(encoder: Any, splits: Iterable[tuple[SplitName, Examples]]) -> list[str]:
-    """A sentence for each limit of the encoder that cuts texts off: how many of which split, and by which option.
-
-    An encoder that reads only the beginning of a long text has `limits` and `count_cut`, as `TextEncoder` has.
-    """
-    texts = {"training" if name == "train" else name: examples.inputs for name, examples in splits}
-    notes = []
-    for limit, unit in getattr(encoder, "limits", {}).items():
-        parts, total = [], 0
-        for name, inputs in texts.items():
-            assert isinstance(inputs, list | StoredTexts)
-            count, exact = encoder.count_cut(limit, inputs)
-            if count:
-                number = f"{count:,}" if exact else f"about {int(float(f'{count:.2g}')):,}"
-                parts.append(f"{number} of {len(inputs):,} {name}")
-                total += count
-        if parts:
-            notes.append(
-                f"{joined(parts)} texts {'is' if total == 1 else 'are'} longer than {getattr(encoder, limit):,} "
-                f"{unit}; only the beginning is read (model.options.{limit})."
-            )
-    return notes
+def length_notes(encoder: Any, texts: Any) -> list[str]:
+    """For each setting that cuts training texts off, a sentence with their share among some thousand of them."""
+    if not hasattr(encoder, "count_cut") or not len(texts):
+        return []
+    places = np.random.default_rng(0).permutation(len(texts))[:_SAMPLED]
+    sample = [texts[i] for i in places.tolist()]
+    return [
+        f"About {max(0.01, cut / len(sample)):.0%} of the training texts are longer than {getattr(encoder, limit):,} "
+        f"{_UNITS[limit]}; only the beginning is read (model.options.{limit})."
+        for limit, cut in encoder.count_cut(sample).items()
+        if cut
+    ]

@@ -1,6 +1,6 @@
 """Texts as features of a frozen pretrained encoder, or as tokens for one that is tuned."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
@@ -14,12 +14,10 @@ from adaptive_labels.lab.data.encoders import register_encoder
 from adaptive_labels.lab.data.encoders.embeddings import Pretrained, Vectors, embed_once
 from adaptive_labels.lab.data.encoders.text import PaddedIds
 from adaptive_labels.lab.data.splits import content_digest
-from adaptive_labels.lab.data.stored_texts import text_lengths
 from adaptive_labels.lab.models.pretrained import hub, minilm
 from adaptive_labels.lab.models.pretrained.backbones import MOST_TOKENS, TextBackbone
 
 _TEXTS, _TOKENS = 8_192, 2_048  # tokenized at a time; of a batch, padding included
-COUNTED = 2_000  # of more long texts than this in a split, only so many are tokenized to see how many are cut
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,6 @@ class TextEmbeddings(Pretrained[TextBackbone]):
     """
 
     options: ClassVar[frozenset[str]] = frozenset({"max_tokens", "tune"})
-    limits: ClassVar[Mapping[str, str]] = {"max_tokens": "word pieces"}
 
     max_tokens: int = 256
     weights: str = ""
@@ -84,14 +81,10 @@ class TextEmbeddings(Pretrained[TextBackbone]):
             return tokenized(inputs)
         return embed_once(self.cache_key(), self.digests(inputs), backbone, batches)
 
-    def count_cut(self, limit: str, texts: Sequence[str]) -> tuple[int, bool]:
-        """How many texts are longer than `max_tokens`, and whether that number is exact."""
-        # Every word piece has a character at least, and two marks are added.
-        long = np.flatnonzero(text_lengths(texts) > self.max_tokens - 2)
-        some = long[np.linspace(0, len(long) - 1, min(len(long), COUNTED)).astype(np.int64)]
-        tokens = self.backbone.tokenize([texts[i] for i in some.tolist()], self.max_tokens + 1)
-        cut = sum(len(text) > self.max_tokens for text in tokens)
-        return round(cut * len(long) / max(len(some), 1)), len(some) == len(long)
+    def count_cut(self, texts: Sequence[str]) -> dict[str, int]:
+        """How many texts are longer than `max_tokens`."""
+        tokens = self.backbone.tokenize(texts, self.max_tokens + 1)
+        return {"max_tokens": sum(len(text) > self.max_tokens for text in tokens)}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as plain data."""

@@ -47,7 +47,7 @@ class TfIdf(HashedNgrams):
         terms: the buckets of the n-grams that are read, rising. Fitted, the `max_features` (50,000) n-grams that are
             in most texts, among those in at least `min_count` (2).
         idf: log((1 + texts) / (1 + texts with it)) + 1 for each.
-        words, word_ngrams, char_ngrams, lowercase, normalise, max_length: as in `HashedNgrams`.
+        words, word_ngrams, char_ngrams, lowercase, max_length: as in `HashedNgrams`.
 
     >>> encoder = TfIdf.fit(["a town", "a big town", "a"], word_ngrams=1)
     >>> [part.tolist() for part in encoder.encode(["a", "unknown"]).batch(torch.arange(2))][1:]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,9 @@ from adaptive_labels.errors import check_positive
 from adaptive_labels.lab.data.encoders import register_encoder
 from adaptive_labels.lab.data.encoders.hashes import UInt64s, Words, code_points
 from adaptive_labels.lab.data.encoders.text import Chunk, TextEncoder
-from adaptive_labels.lab.data.stored_texts import Int64s, StoredTexts, text_lengths
+from adaptive_labels.lab.data.stored_texts import Int64s
 
 UNKNOWN = 1
-COUNTED = 20_000  # of more texts than this in a split, only so many are searched for words; the number is an estimate
 _MERGE_AT = 4_000_000  # hashes counted before equal ones are brought together: bounds the memory of fitting
 
 
@@ -29,7 +28,6 @@ class WordIds(TextEncoder):
         words: the vocabulary, most frequent first. Fitted, it has the `vocabulary_size` (20,000) most frequent words
             that occur `min_count` (2) times.
         lowercase: read capital letters as small ones.
-        normalise: apply Unicode's NFKC first.
         max_length: how many characters of a text are read.
         max_words: how many words of a text are read.
 
@@ -41,12 +39,10 @@ class WordIds(TextEncoder):
     True
     """
 
-    options = frozenset({"vocabulary_size", "min_count", "max_words", "max_length", "lowercase", "normalise"})
-    limits: ClassVar = {"max_length": "characters", "max_words": "words"}
+    options = frozenset({"vocabulary_size", "min_count", "max_words", "max_length", "lowercase"})
 
     words: tuple[str, ...]
     lowercase: bool = True
-    normalise: bool = False
     max_length: int = 4096
     max_words: int = 256
     _hashes: UInt64s = field(init=False, repr=False, compare=False)
@@ -86,27 +82,17 @@ class WordIds(TextEncoder):
             hashes = words.hashes()
             per_text = np.bincount(words.texts, minlength=len(chunk))
             first = np.cumsum(per_text) - per_text
-            kept = np.arange(len(hashes)) - first[words.texts] < self.max_words
-            yield self._look_up(hashes[kept]), np.minimum(per_text, self.max_words)
+            read = np.arange(len(hashes)) - first[words.texts] < self.max_words
+            yield self._look_up(hashes[read]), np.minimum(per_text, self.max_words)
 
-    def count_cut(self, limit: str, texts: Sequence[str]) -> tuple[int, bool]:
-        """How many texts are longer than one of the limits, and whether that number is exact.
+    def count_cut(self, texts: Sequence[str]) -> dict[str, int]:
+        """How many texts have more than `max_length` characters, and how many more than `max_words` words.
 
-        >>> WordIds((), max_words=2).count_cut("max_words", ["one", "one two three"])
-        (1, True)
+        >>> WordIds((), max_words=2).count_cut(["one", "one two three"])
+        {'max_length': 0, 'max_words': 1}
         """
-        if limit != "max_words":
-            return super().count_cut(limit, texts)
-        # A word has a character at least, so that shorter texts need not be looked at.
-        possible = np.flatnonzero(text_lengths(texts) > self.max_words)
-        every = max(1, -(-len(possible) // COUNTED))
-        looked_at = possible[::every]
-        some = texts[looked_at] if isinstance(texts, StoredTexts) else [texts[i] for i in looked_at.tolist()]
-        found = 0
-        for chunk in self._chunks(some):
-            words = Words.find(chunk)
-            found += int((np.bincount(words.texts, minlength=len(chunk)) > self.max_words).sum())
-        return (found, True) if every == 1 else (round(found * len(possible) / len(looked_at)), False)
+        counts = (np.bincount(Words.find(chunk).texts) for chunk in self._chunks(texts))
+        return super().count_cut(texts) | {"max_words": sum(int((count > self.max_words).sum()) for count in counts)}
 
     def _count(self, texts: Sequence[str]) -> tuple[UInt64s, Int64s]:
         """Return the different hashes of the texts' words, and how often each occurs."""
