@@ -1,6 +1,6 @@
 """How well wrong labels are found, and counted, beside cleanlab; `docs/suspects.md` has the table.
 
-python benchmarks/label_issues.py SET … --data DIR [--cache DIR] [--losses] >> benchmarks/results/label-issues-DATE.csv
+python benchmarks/label_issues.py SET … --data DIR [--cache DIR] [--ablations] >> benchmarks/results/label-issues.csv
 
 A SET is cifar100n:20000, cifar100n:50000, cifar10n-aggre:20000, cifar10n-random1:20000 (labels that people gave to the
 first so many training images), or DATA-NOISE-PERCENT such as trec-anywhere-20, with banking77, ag_news, trec or digits,
@@ -20,7 +20,7 @@ import sys
 import tarfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,7 +47,10 @@ LOSSES: dict[str, tuple[str, dict[str, Any]]] = {
     "ALR": ("alr", {}),
     "ALR, frozen": ("alr", {"update": "frozen"}),
 }
-COLUMNS = ("set", "examples", "wrong", "score", "average precision", "precision at 100", "estimated", "seconds")
+COLUMNS = (
+    *("set", "examples", "wrong", "score", "average precision", "precision at 100", "estimated", "F1 of those"),
+    *("calibration error", "seconds"),
+)
 
 
 class Labelled(NamedTuple):
@@ -75,25 +78,37 @@ def embedded(name: str, inputs: Any, encoder: str, cache: Path, **settings: Any)
     return np.concatenate(found)[: len(inputs)].astype(np.float32)
 
 
-def cifar(name: str, count: int, data: Path, cache: Path) -> Labelled:
-    """CIFAR-N: the labels that people gave to CIFAR's training images, in their order."""
-    data_set, _, which = name.partition("-")
-    labels = np.load(data / "cifar-n" / f"{data_set}.npz")
-    if data_set == "cifar100n":
+def cifar_images(name: str, split: str, data: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The images (N, 3, 32, 32) of cifar10 or cifar100 and their labels (N,), in the official order."""
+    if name == "cifar100":
         with tarfile.open(data / "cifar-100-python.tar.xz") as archive:
-            member = archive.extractfile("cifar-100-python/train")
+            member = archive.extractfile(f"cifar-100-python/{split}")
             assert member is not None
             batch = pickle.load(member, encoding="latin1")
-        images, own, given = batch["data"].reshape(-1, 3, 32, 32), batch["fine_labels"], labels["noisy_label"]
-    else:
-        sheets = [np.asarray(Image.open(data / "package" / f"data_batch_{i}.png").convert("RGB")) for i in range(1, 6)]
-        images = np.concatenate([sheet.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2) for sheet in sheets])
-        own = json.loads((data / "package" / "train_lables.json").read_text())
-        given = labels[{"aggre": "aggre_label", "random1": "random_label1"}[which]]
-    assert (np.array(own)[:count] == labels["clean_label"][:count]).all(), "the images are in another order"
+        return batch["data"].reshape(-1, 3, 32, 32), np.array(batch["fine_labels"])
+    files = [f"data_batch_{i}.png" for i in range(1, 6)] if split == "train" else ["test_batch.png"]
+    sheets = [np.asarray(Image.open(data / "package" / file).convert("RGB")) for file in files]
+    labels = json.loads((data / "package" / f"{split}_lables.json").read_text())
+    return np.concatenate([sheet.reshape(-1, 32, 32, 3).transpose(0, 3, 1, 2) for sheet in sheets]), np.array(labels)
+
+
+def cifar_labels(name: str, data: Path) -> tuple[np.ndarray, np.ndarray]:
+    """CIFAR-N: the labels that people gave to the training images, and the true ones."""
+    data_set, _, which = name.partition("-")
+    labels = np.load(data / "cifar-n" / f"{data_set}.npz")
+    given = labels[{"": "noisy_label", "aggre": "aggre_label", "random1": "random_label1"}[which]]
+    return given.astype(np.int64), labels["clean_label"].astype(np.int64)
+
+
+def cifar(name: str, count: int, data: Path, cache: Path) -> Labelled:
+    """The first images of CIFAR with the labels that people gave."""
+    data_set = name.partition("-")[0].removesuffix("n")
+    images, own = cifar_images(data_set, "train", data)
+    given, true = cifar_labels(name, data)
+    assert (own == true).all(), "the images are in another order"
     images = np.ascontiguousarray(images[:count])
-    features = embedded(data_set.removesuffix("n"), images, "efficientnet-lite0", cache, input_size=128)
-    return Labelled(features, given[:count].astype(np.int64), labels["clean_label"][:count].astype(np.int64), None)
+    features = embedded(data_set, images, "efficientnet-lite0", cache, input_size=128)
+    return Labelled(features, given[:count], true[:count], None)
 
 
 def clean(name: str, data: Path, cache: Path) -> tuple[np.ndarray, np.ndarray, list[str] | None]:
@@ -152,76 +167,98 @@ def usual(found: Labelled, classes: int, fold: np.ndarray, key: Any) -> np.ndarr
             model = LogisticRegression(max_iter=1_000).fit(x[seen], y[seen])
             probs[np.ix_(asked, model.classes_)] = model.predict_proba(x[asked])
         else:
-            probs[asked] = plain_head(torch.from_numpy(x), torch.from_numpy(y), classes, seen, asked)
+            loss, features = torch.nn.CrossEntropyLoss(), torch.from_numpy(x)
+            *_, head = head_epochs(features, torch.from_numpy(y), classes, seen, 8, loss)
+            with torch.no_grad():
+                probs[asked] = head(features[torch.from_numpy(asked)]).softmax(1).double().numpy()
     return probs
 
 
-def plain_head(
-    x: torch.Tensor, y: torch.Tensor, classes: int, seen: np.ndarray, asked: np.ndarray, epochs: int = 8
-) -> np.ndarray:
-    """A head with one hidden layer, cross entropy, and its last epoch."""
-    torch.manual_seed(0)
+def head_epochs(
+    x: torch.Tensor, y: torch.Tensor, classes: int, seen: np.ndarray, epochs: int, loss: Any, seed: int = 0
+) -> Iterator[FeatureHead]:
+    """Train a head with one hidden layer on the examples ``seen``; after each epoch it can be asked."""
+    torch.manual_seed(seed)
     head, rows = FeatureHead(classes, x.shape[1]), torch.from_numpy(seen)
     head.fit_inputs(x[rows])
     optimizer = torch.optim.AdamW(head.parameters(), 0.002, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.002, total_steps=epochs * -(-len(rows) // 128) + 1)
     for _ in range(epochs):
+        head.train()
+        loss.train()
         for batch in rows[torch.randperm(len(rows))].split(128):
             optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(head(x[batch]), y[batch]).backward()
+            loss(head(x[batch]), y[batch]).backward()
             optimizer.step()
             schedule.step()
-    with torch.no_grad():
-        result: np.ndarray = head.eval()(x[torch.from_numpy(asked)]).softmax(1).double().numpy()
-    return result
+        yield head.eval()
 
 
-def measured(name: str, found: Labelled, losses: bool) -> None:
+def calibration_error(probability: np.ndarray, wrong: np.ndarray) -> float:
+    """The mean distance of the probability from the share that is wrong, over ten bins of as many examples."""
+    bins = np.array_split(np.argsort(probability, kind="stable"), 10)
+    return float(sum(len(rows) * abs(probability[rows].mean() - wrong[rows].mean()) for rows in bins) / len(wrong))
+
+
+def measured(name: str, labelled: Labelled, ablations: bool) -> None:
     """Print a row for each score."""
-    wrong, classes = found.labels != found.true, int(max(found.labels.max(), found.true.max())) + 1
-    writer, everyone = csv.writer(sys.stdout), np.arange(len(wrong))
-    fold = fold_numbers(found.labels, everyone, 5)
+    x, y = labelled.features, labelled.labels
+    wrong, classes = y != labelled.true, int(max(y.max(), labelled.true.max())) + 1
+    everyone = np.arange(len(y))
+    fold = fold_numbers(y, everyone, 5)
+    key = ["label_issues.py", name, time.time()]  # nothing is read from an earlier measurement
 
-    def show(score: str, quality: np.ndarray, estimated: Any, began: float) -> None:
+    def show(score: str, quality: np.ndarray, began: float, issues: Any = None, probability: Any = None) -> None:
+        """``issues``: the mask of the examples that are said to be wrong."""
         first = wrong[np.argsort(quality, kind="stable")[:100]].mean()
-        figures = [f"{100 * average_precision(-quality, wrong):.2f}", f"{100 * first:.0f}", estimated]
-        writer.writerow([name, len(wrong), int(wrong.sum()), score, *figures, f"{time.monotonic() - began:.0f}"])
+        figures = [f"{100 * average_precision(-quality, wrong):.2f}", f"{100 * first:.0f}"]
+        if issues is None:
+            figures += ["", ""]
+        else:
+            f1 = 2 * wrong[issues].sum() / max(issues.sum() + wrong.sum(), 1)
+            figures += [str(issues.sum()), f"{100 * f1:.1f}"]
+        figures.append("" if probability is None else f"{100 * calibration_error(probability, wrong):.1f}")
+        row = [name, len(wrong), int(wrong.sum()), score, *figures, f"{time.monotonic() - began:.0f}"]
+        csv.writer(sys.stdout).writerow(row)
         sys.stdout.flush()
 
-    def count(probs: np.ndarray) -> int:
-        return int(find_label_issues(found.labels, probs).sum())
-
-    key = ["label_issues.py", name, time.time()]  # nothing is read from an earlier measurement
     began = time.monotonic()
-    judged = judge(found.features, found.labels, classes, everyone, key, texts=found.texts)
-    show("alr suspects", np.nan_to_num(judged.quality, nan=1.0), round(np.nansum(judged.probability)), began)
+    judged = judge(x, y, classes, everyone, key, texts=labelled.texts)
+    quality, probability = np.nan_to_num(judged.quality, nan=1.0), np.nan_to_num(judged.probability)
+    worst = np.isin(everyone, np.argsort(quality, kind="stable")[: round(probability.sum())])
+    show("alr suspects", quality, began, worst, probability)
     began = time.monotonic()
-    plain = usual(found, classes, fold, key)
+    plain = usual(labelled, classes, fold, key)
     seconds = time.monotonic() - began
-    neighbours = label_issues.neighbour_probs(found.labels, found.features, classes)
-    head = head_probs(found.features, found.labels, classes, fold, key=key, progress=lambda done, total: None)[0]
-    for whose, probs in (
-        ("usual recipe", plain),
-        ("our probabilities", label_issues.consensus(head, neighbours)),
-    ):
+    neighbours = label_issues.neighbour_probs(y, x, classes)
+    head, seen = head_probs(x, y, classes, fold, key=key, progress=lambda done, total: None)
+    ours = label_issues.consensus(head, neighbours)
+    for whose, probs in (("usual recipe", plain), ("our probabilities", ours)):
+        issues = find_label_issues(y, probs)
         for method in ("self_confidence", "normalized_margin"):
-            quality = get_label_quality_scores(found.labels, probs, method=method)
-            show(f"cleanlab {method}, {whose}", quality, count(probs), time.monotonic() - seconds)
-    quality = label_issues.get_label_quality_scores(found.labels, plain, found.features)
-    estimated = label_issues.num_label_issues(found.labels, plain, found.features)
-    show("label_issues, usual recipe and features", quality, estimated, time.monotonic() - seconds)
-    if losses:
-        ablation(found, classes, fold, neighbours, show)
+            quality = get_label_quality_scores(y, probs, method=method)
+            show(f"cleanlab {method}, {whose}", quality, time.monotonic() - seconds, issues)
+    quality = label_issues.get_label_quality_scores(y, plain, x)
+    show("label_issues, usual recipe and features", quality, began, label_issues.find_label_issues(y, plain, x))
+    if ablations:
+        judges = {"out of fold": [head], "one training": [seen], "neighbours": [neighbours, neighbours]}
+        if labelled.texts is not None:
+            judges["words"] = [plain]
+        for left_out in judges:
+            for words, names in ((f"{left_out} alone", [left_out]), (f"without {left_out}", set(judges) - {left_out})):
+                probs = label_issues.consensus(*(p for judge_name in names for p in judges[judge_name]))
+                show(words, label_issues.get_label_quality_scores(y, probs), began)
+        losses(labelled, classes, fold, neighbours, show)
 
 
-def ablation(
-    found: Labelled, classes: int, fold: np.ndarray, neighbours: np.ndarray, show: Callable[..., None]
+def losses(
+    labelled: Labelled, classes: int, fold: np.ndarray, neighbours: np.ndarray, show: Callable[..., None]
 ) -> None:
     """The losses that the head may have: out of fold, over one training, and with the neighbours."""
     for name, (method, options) in LOSSES.items():
         began = time.monotonic()
         probs, seen = head_probs(
-            *(found.features, found.labels, classes, fold),
+            *(labelled.features, labelled.labels, classes, fold),
             **{"key": [name, time.time()], "progress": lambda done, total: None, "method": method, "options": options},
         )
         for what, judged in (
@@ -229,7 +266,7 @@ def ablation(
             ("one training", seen),
             ("both and neighbours", label_issues.consensus(probs, seen, neighbours, neighbours)),
         ):
-            show(f"{name}, {what}", label_issues.get_label_quality_scores(found.labels, judged), "", began)
+            show(f"{name}, {what}", label_issues.get_label_quality_scores(labelled.labels, judged), began)
 
 
 def main() -> None:
@@ -238,12 +275,12 @@ def main() -> None:
     parser.add_argument("sets", nargs="+")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--cache", type=Path, default=Path("label-issues-cache"))
-    parser.add_argument("--losses", action="store_true", help="ablation of the loss of the head")
+    parser.add_argument("--ablations", action="store_true", help="each judge alone and left out, and other losses")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     csv.writer(sys.stdout).writerow(COLUMNS)
     for name in given.sets:
-        measured(name, read(name, given.data, given.cache), given.losses)
+        measured(name, read(name, given.data, given.cache), given.ablations)
 
 
 if __name__ == "__main__":

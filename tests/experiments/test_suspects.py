@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
 
 from adaptive_labels.errors import UserError
+from adaptive_labels.lab.data import Examples
+from adaptive_labels.lab.data.dataset import ImageFiles
 from adaptive_labels.lab.experiments import out_of_fold
 from adaptive_labels.lab.experiments.out_of_fold import fold_numbers, head_probs, text_features, text_probs
-from adaptive_labels.lab.experiments.suspects import _conflicts, judge
+from adaptive_labels.lab.experiments.suspects import _conflicts, _equal_inputs, judge
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +95,18 @@ def test_equal_inputs_with_other_labels_are_conflicts() -> None:
     groups = np.array([0, 0, 0, 1, 1, 2, 3, 3])
     labels = np.array([1, 1, 0, 2, 1, 0, 2, 2])
     assert _conflicts(groups, labels).tolist() == [False, False, True, True, True, False, False, False]
+
+
+def test_equal_inputs_are_found_across_splits(tmp_path: Path) -> None:
+    for name, content in (("a.png", b"one"), ("b.png", b"two"), ("c.png", b"one")):
+        (tmp_path / name).write_bytes(content)
+    names, sizes = np.array([b"a.png", b"b.png", b"c.png"]), np.array([3, 3, 3])
+    photographs = Examples(ImageFiles(tmp_path, names, sizes, 32), torch.zeros(3, dtype=torch.int64))
+    assert _equal_inputs([photographs]).tolist() == [0, 1, 0]
+    pictures = Examples(torch.arange(2, dtype=torch.uint8).view(2, 1, 1, 1), torch.zeros(2, dtype=torch.int64))
+    assert _equal_inputs([pictures, pictures]).tolist() == [0, 1, 0, 1]
+    texts = Examples(["a  word", "another"], torch.zeros(2, dtype=torch.int64))
+    assert _equal_inputs([texts, Examples([" a word"], torch.zeros(1, dtype=torch.int64))]).tolist() == [0, 1, 0]
 
 
 def test_texts_without_words_are_no_obstacle() -> None:

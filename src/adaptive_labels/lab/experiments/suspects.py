@@ -29,6 +29,7 @@ from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.defaults import are_latin_words, is_pretrained
 from adaptive_labels.lab.experiments.mistakes import shown_input
 from adaptive_labels.lab.experiments.out_of_fold import fold_numbers, head_probs, stored, text_features, text_probs
+from adaptive_labels.lab.files import file_hash
 from adaptive_labels.lab.models.pretrained import efficientnet_lite, minilm
 from adaptive_labels.lab.models.pretrained.packages import is_offered
 
@@ -240,7 +241,7 @@ def _small(images: torch.Tensor) -> torch.Tensor:
 
 
 def _equal_inputs(parts: Sequence[Examples]) -> NDArray[np.int64]:
-    """(N,) a number for each different input; every file is an input of its own."""
+    """(N,) a number for each different input; image files are the same where every byte is."""
     numbers: dict[Any, int] = {}
     result: list[int] = []
     for examples in parts:
@@ -252,6 +253,6 @@ def _equal_inputs(parts: Sequence[Examples]) -> NDArray[np.int64]:
         elif isinstance(inputs, list | StoredTexts):
             contents = (" ".join(text.split()) for text in inputs)
         else:
-            contents = ((id(inputs), i) for i in range(len(inputs)))
+            contents = (file_hash(inputs.path(i)) for i in range(len(inputs)))
         result += [numbers.setdefault(content, len(numbers)) for content in contents]
     return np.array(result, dtype=np.int64)
