@@ -11,24 +11,31 @@ from typing import Any
 
 import pytest
 
-from adaptive_labels.lab.cli.app import began
-from adaptive_labels.lab.cli.compare import at_a_time
+from adaptive_labels.lab import machine
 from adaptive_labels.lab.config import ConfigError, RunConfig, from_dict
 from adaptive_labels.lab.data import Dataset
 from adaptive_labels.lab.experiments import budget as budgets
 from adaptive_labels.lab.experiments.comparison import make_plan, run_plan
-from adaptive_labels.lab.experiments.plan import Budget, Plan
+from adaptive_labels.lab.experiments.plan import Plan
+from adaptive_labels.lab.machine import TimeBudget
 
 WORDS = {"food": "bread soup rice", "music": "drum flute song", "sport": "ball goal race"}
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A clock that is set by hand, in the place of the module `time`."""
 
     now = 1000.0
 
-    def __call__(self) -> float:
+    def time(self) -> float:
         return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    set_by_hand = Clock()
+    monkeypatch.setattr(machine, "time", set_by_hand)
+    return set_by_hand
 
 
 @pytest.fixture
@@ -53,13 +60,14 @@ Planned = Callable[..., Plan]
 def planned(tmp_path: Path, texts: Path, monkeypatch: pytest.MonkeyPatch) -> Planned:
     """A plan of two methods with two seeds, of which each epoch is said to take so many seconds, in 100 s."""
 
-    def plan(seconds: float, budget: float | Budget = 100.0, **training: Any) -> Plan:
+    def plan(seconds: float, budget: float | TimeBudget = 100.0, **training: Any) -> Plan:
         def cost(config: RunConfig, dataset: Dataset, threads: int) -> float:
             return seconds * (config.training.epochs or 0)
 
         monkeypatch.setattr(budgets, "seconds_of_run", cost)
         config = quick(texts, **training)
-        return make_plan(config, ["baseline", "alr"], [0, 1], tmp_path / "runs", workers=1, time_budget=budget)
+        limit = budget if isinstance(budget, TimeBudget) else TimeBudget(budget, machine.time.time())
+        return make_plan(config, ["baseline", "alr"], [0, 1], tmp_path / "runs", workers=1, budget=limit)
 
     return plan
 
@@ -85,9 +93,8 @@ def test_every_method_has_its_first_seed_before_any_has_its_second(planned: Plan
     assert [(e.config.seed, e.config.method.name) for stage in planned(1.0).stages for e in stage] == order
 
 
-def test_nothing_is_begun_that_cannot_end_in_time(planned: Planned) -> None:
-    clock = Clock()
-    plan = dataclasses.replace(planned(0.5), budget=Budget(100.0, clock.now, "key", clock))
+def test_nothing_is_begun_that_cannot_end_in_time(planned: Planned, clock: Clock) -> None:
+    plan = planned(0.5)
     first, second = plan.stages  # 20 s for each seed
     clock.now += 40
     assert budgets.fits(plan, second, slowness=2.9)
@@ -97,9 +104,8 @@ def test_nothing_is_begun_that_cannot_end_in_time(planned: Planned) -> None:
     assert budgets.fits(dataclasses.replace(plan, budget=None), first, slowness=1e9)
 
 
-def test_a_slower_machine_leaves_the_later_seeds_to_the_same_command(planned: Planned) -> None:
-    clock = Clock()
-    plan = dataclasses.replace(planned(0.5, epochs=1), budget=Budget(100.0, clock.now, "key", clock))
+def test_a_slower_machine_leaves_the_later_seeds_to_the_same_command(planned: Planned, clock: Clock) -> None:
+    plan = planned(0.5, epochs=1)
     told = []
 
     def slow(event: Any) -> None:
@@ -124,13 +130,10 @@ def test_what_a_budget_led_to_is_found_again(planned: Planned, tmp_path: Path) -
 
 
 def test_a_budget_begins_with_the_command(planned: Planned) -> None:
-    _, budget, _ = at_a_time(None, 60.0, None)
-    assert budget is not None
-    assert budget.began == began()
-    plan = planned(2.0, budget=Budget(100.0, time.time() - 50))  # the command has taken 50 s to start
+    plan = planned(2.0, budget=TimeBudget(100.0, time.time() - 50))  # the command has taken 50 s to start
     assert plan.own[0].config.training.epochs == 9
     with pytest.raises(ConfigError, match="time-budget is 60 s, but even one epoch"):
-        planned(1.0, budget=Budget(60.0, time.time() - 65))
+        planned(1.0, budget=TimeBudget(60.0, time.time() - 65))
 
 
 def test_steps_are_measured_once_for_each_kind_of_run(

@@ -17,8 +17,8 @@ from adaptive_labels.lab.analysis import format_table, read_run_records
 from adaptive_labels.lab.config import from_dict
 from adaptive_labels.lab.experiments import build, reference
 from adaptive_labels.lab.experiments.comparison import make_plan
-from adaptive_labels.lab.experiments.plan import Budget
 from adaptive_labels.lab.experiments.resolve import resolve_for
+from adaptive_labels.lab.machine import TimeBudget
 from adaptive_labels.lab.report import write_report
 from adaptive_labels.lab.runs import list_runs, read_reference
 
@@ -157,9 +157,9 @@ def test_a_fit_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_time_there_is_no_reference_and_it_says_so(texts: Path, tmp_path: Path) -> None:
-    used = Budget(60.0, time.time() - 61)
+    used = TimeBudget(60.0, time.time() - 61)
     assert reference.seconds_for(used) == 0
-    assert reference.seconds_for(Budget(60.0, time.time())) == pytest.approx(6.0)
+    assert reference.seconds_for(TimeBudget(60.0, time.time())) == pytest.approx(6.0)
     plan = make_plan(from_dict({"data": {"name": str(texts)}}), ["baseline"], [0], tmp_path, estimate=False)
     said = reference.ensure_reference(plan.own[0].config, plan.dataset, tmp_path, reference.seconds_for(used))
     assert said == "There is no reference row: the time budget has no room for it."

@@ -75,8 +75,7 @@ def test_texts_become_features_once(tmp_path, monkeypatch):
     monkeypatch.setattr(embeddings, "CACHED_FROM", 2)
     encoder = MiniLMEmbeddings.fit(TEXTS)
     told = []
-    with embeddings.encoding_progress(lambda done, total: told.append((done, total))):
-        encoded = encoder.encode(TEXTS)
+    encoded = encoder.encode(TEXTS, lambda done, total: told.append((done, total)))
     assert told[-1] == (5, 5)  # equal texts are encoded once
     again = encoder_from_dict(encoder_to_dict(encoder)).encode(TEXTS[::-1])
     every = torch.arange(len(TEXTS))

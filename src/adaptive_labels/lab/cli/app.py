@@ -26,6 +26,7 @@ UsageError: Any = typer.BadParameter.__mro__[1]
 # a process may keep.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 MMAP_THRESHOLD, TRIM_THRESHOLD = 32 * 2**20, 2**30
+TRAINING = (["train"], ["compare"], ["tune"], ["study"], ["reproduce"])  # commands that several processes do together
 FIRST_SPEAKS = 20.0  # seconds that the first of several processes has to say what went wrong
 
 
@@ -76,18 +77,8 @@ def _everywhere(
     """Take the options that stand before any command; `main` has dealt with --debug already."""
 
 
-_began = time.time()
-
-
-def began() -> float:
-    """When the command began, in seconds since the epoch: a time budget counts from there."""
-    return _began
-
-
 def main() -> None:
     """Run a command; what the user can cause ends with one sentence on standard error and status 2."""
-    global _began
-    _began = time.time()
     arguments = [word for word in sys.argv[1:] if word != "--debug"]  # anywhere, not only before the command
     if arguments != sys.argv[1:]:
         os.environ["ALR_DEBUG"] = "1"  # the processes of a comparison read it too
@@ -101,19 +92,17 @@ def main() -> None:
     try:
         rank, world = launched()
         with _stopped_by_signals(), _outliving_its_reader() if rank == 0 else _unheard():
-            if world > 1 and arguments[:1] != ["train"]:
-                raise UserError("torchrun is for `alr train`; `alr compare` spreads its runs by itself (--workers)")
-            status = _run(arguments or ["--help"])
+            status = _run_together(arguments) if world > 1 else _run(arguments or ["--help"])
         sys.exit(status)
     except (UsageError, UserError, OSError) as error:  # whatever else is raised keeps its traceback
         if os.environ.get("ALR_DEBUG"):
             raise
-        if rank == 0:  # the other processes have met the same error
+        if rank == 0:
             option = getattr(error, "option", None)  # that settles it
             example = f" For example: {shlex.join(['alr', *arguments, *option])}" if option else ""
             typer.echo(visible(f"alr: {_one_sentence(error)}{example}".replace("\n", " ")), err=True)
         else:
-            _let_the_first_speak()
+            _let_the_first_speak(rank, error)
         sys.exit(2)
     except typer.Abort:
         typer.echo("alr: not confirmed, so nothing was done", err=True)
@@ -124,8 +113,33 @@ def main() -> None:
         sys.exit(128 + (stop.number if isinstance(stop, Stopped) else signal.SIGINT))
 
 
-def _let_the_first_speak() -> None:
-    """Wait for the end of the first process: launchers end all at once when one fails, be it before it has spoken."""
+def _run_together(arguments: list[str]) -> int:
+    """Call a command in the first of several processes; the others take part in the runs that it trains, if it does."""
+    from adaptive_labels.lab.experiments.run import follow
+    from adaptive_labels.lab.training import processes
+
+    if arguments[:1] not in TRAINING:
+        return 0 if launched()[0] else _run(arguments or ["--help"])
+    processes.start()
+    try:
+        if processes.rank() > 0:
+            follow()
+            return 0
+        try:
+            return _run(arguments)
+        finally:
+            processes.from_first(lambda: None)  # there are no more runs
+    finally:
+        processes.stop()
+
+
+def _let_the_first_speak(rank: int, error: Exception) -> None:
+    """Say what only this process has met; else wait, as launchers end all when one fails, the first one unheard."""
+    from adaptive_labels.lab.training.processes import LostProcessError
+
+    if not isinstance(error, LostProcessError):
+        typer.echo(f"alr: process {rank}: {_one_sentence(error)}", err=True)
+        return
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the wait without a traceback
     time.sleep(FIRST_SPEAKS)
 

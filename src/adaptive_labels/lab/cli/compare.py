@@ -1,7 +1,6 @@
 """`alr compare`: every method with every seed, then the table and the report."""
 
 import dataclasses
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from adaptive_labels.errors import UserError
-from adaptive_labels.lab.cli.app import app, began
+from adaptive_labels.lab.cli.app import app
 from adaptive_labels.lab.cli.options import (
+    Budget,
     Data,
     DryRun,
     Json,
@@ -25,17 +25,16 @@ from adaptive_labels.lab.cli.options import (
 )
 from adaptive_labels.lab.cli.output import block, check_output, clock, open_output, prose, show_data, show_json
 from adaptive_labels.lab.cli.progress import show_encoding
+from adaptive_labels.lab.machine import launched
 from adaptive_labels.lab.words import plural
 
 if TYPE_CHECKING:
     from adaptive_labels.lab.config import RunConfig
     from adaptive_labels.lab.experiments.comparison import Plan
-    from adaptive_labels.lab.experiments.plan import Budget as TimeBudget
     from adaptive_labels.lab.jobs import JobExecutor
     from adaptive_labels.lab.runs import RunFolder
 
 _SUSPECTS = "Compare with the data {}, too, a file of `alr suspects`."
-Budget = Annotated[str | None, option("TIME", "90s, 30m or 2h: as much as fits into it.")]
 
 
 @app.command()
@@ -59,7 +58,6 @@ def compare(
 ) -> None:
     """Every method × seed on DATA: table, confusions, report. Finished runs are not run again."""
     check_shared(config, "baseline", "--methods A,B,…")
-    budget = parse_time(time_budget)
     check_output(out)
     from adaptive_labels.lab.experiments.comparison import make_plan, parse_methods
 
@@ -73,8 +71,7 @@ def compare(
             _show([run for some in finished for run in some], out / "report.html", as_json, not no_reference)
 
     for one in variants.values():
-        with show_encoding():
-            plan = make_plan(one, chosen, range(seeds), out, *at_a_time(workers, budget, executor))
+        plan = make_plan(one, chosen, range(seeds), out, workers, time_budget, executor=executor)
         trained = {entry.config.seed for entry in plan.own}  # a time budget may have left some out
         what = f"{plural(len(chosen), 'method')} × {plural(len(trained), 'seed')}"
         carry_out(plan, what, dry_run, as_json, show, executor, reference=not no_reference)
@@ -106,42 +103,12 @@ def _answer(words: str, before: list["RunFolder"], after: list["RunFolder"]) -> 
     prose(does_cleaning_pay(words, *(read_run_records(runs, references=False) for runs in (before, after))))
 
 
-def at_a_time(
-    workers: int | None, budget: float | None, executor: "JobExecutor | None"
-) -> tuple[int | None, "TimeBudget | None", bool]:
-    """For `make_plan`: how many runs at a time, the time budget, and whether to estimate the time by steps done here.
-
-    The budget is that of the whole command, from its start. Other machines are faster or slower, so for them steps are
-    done here only if a budget must be kept.
-    """
-    from adaptive_labels.lab.experiments.plan import Budget as TimeBudget
-
-    whole = None if budget is None else TimeBudget(budget, began())
-    if executor is None:
-        return workers, whole, True
-    return executor.workers, whole, whole is not None
-
-
 def check_shared(config: "RunConfig", method: str, option: str) -> None:
     """Refuse settings of one run only, which this command would overrule in silence."""
     if config.method.name != method:
         raise UserError(f"method.name is {config.method.name!r}: here it is given by {option}, not by --set")
     if config.seed != 0:
         raise UserError(f"seed is {config.seed}: here --seeds N makes runs with the seeds 0 to N - 1")
-
-
-def parse_time(text: str | None) -> float | None:
-    """Seconds of a time such as 90s, 30m, 1.5h; a bare number is seconds.
-
-    >>> parse_time("30m"), parse_time("1.5h"), parse_time("20")
-    (1800.0, 5400.0, 20.0)
-    """
-    if text is None:
-        return None
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h)?\s*", text)
-    if match is None or float(match[1]) == 0:
-        raise UserError(f"time-budget is {text!r}; write it as 90s, 30m or 2h")
-    return float(match[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600}[match[2] or "s"]
 
 
 def carry_out(
@@ -167,13 +134,13 @@ def carry_out(
     from adaptive_labels.lab.experiments.reference import ensure_reference, seconds_for
 
     open_output(plan.out)
-    if reference:
-        with show_encoding():
-            problem = ensure_reference(plan.own[0].config, plan.dataset, plan.out, seconds_for(plan.budget))
-        if problem and not as_json:
-            prose(problem)
-    with show_encoding(), make_listener(quiet=as_json) as listener:
-        runs, failed = run_plan(plan, listener, sys.argv, executor)
+    with show_encoding() as progress, make_listener(quiet=as_json) as listener:
+        if reference:
+            seconds = seconds_for(plan.budget)
+            problem = ensure_reference(plan.own[0].config, plan.dataset, plan.out, seconds, progress)
+            if problem and not as_json:
+                prose(problem)
+        runs, failed = run_plan(plan, listener, sys.argv, executor, progress)
     show(runs)
     in_all = plural(len(plan.own) + len(plan.first), "run")
     diverged = sum((run.result or {}).get("status") == "diverged" for run in runs)
@@ -203,6 +170,7 @@ def _show_plan(plan: "Plan", what: str) -> None:
         words += f", {done} of them finished already" if plan.todo else ", all finished already"
     if plan.todo:
         words += f", {plan.workers} at a time" if plan.workers > 1 else ", one after the other"
+        words += f", each by {world} processes" if (world := launched()[1]) > 1 else ""
         words += "" if plan.seconds is None else f"; about {clock(plan.seconds)}"
         words += f", {clock(plan.encoding)} of it to encode the data, once" if plan.encoding >= 1 else ""
     prose(f"{words}.")

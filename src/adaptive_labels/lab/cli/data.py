@@ -63,8 +63,8 @@ def prepare(data: Data, config: "RunConfig") -> None:
     dataset = build.load_data(config.data, config.model)
     read = time.perf_counter()
     config, reasons = resolve_for(config, dataset)
-    with show_encoding():
-        prepared = build.prepare(config, dataset)
+    with show_encoding() as progress:
+        prepared = build.prepare(config, dataset, progress)
     encoded = time.perf_counter()
     show_data(dataset, config, reasons)
     count = min(len(dataset.train), 128)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adaptive_labels.errors import UserError
+from adaptive_labels.lab.machine import TimeBudget
 
 if TYPE_CHECKING:
     from adaptive_labels.lab.runs import RunFolder
@@ -71,6 +72,9 @@ DryRun = Annotated[bool, option(None, "Say what would be done, and do nothing.",
 Json = Annotated[bool, option(None, "Print JSON, for programs.", "--json")]
 DataDir = Annotated[str | None, option("DIR", "Where to look for data.")]
 Workers = Annotated[int | None, count("Runs at a time; by default one per GPU or core.")]
+Budget = Annotated[
+    TimeBudget | None, option("TIME", "90s, 30m or 2h: as much as fits into it.", parser=TimeBudget.parse)
+]
 Plugin = Annotated[Path | None, typer.Option(metavar="FILE.py", help=_PLUGIN, callback=_load)]
 Results = Annotated[Path, option("DIR", "Where records are.")]
 

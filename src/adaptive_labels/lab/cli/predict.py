@@ -35,8 +35,8 @@ def predict(
     if text_column:
         predictor = dataclasses.replace(predictor, text_column=text_column)
     shown, given = predictor.read(inputs, sys.stdin)
-    with show_encoding():
-        probabilities = predictor.probabilities(given)
+    with show_encoding() as progress:
+        probabilities = predictor.probabilities(given, progress)
     rankings = predictor.largest(probabilities, top)
     if output is not None:
         rows = [

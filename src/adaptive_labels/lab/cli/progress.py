@@ -54,10 +54,8 @@ def show_progress(
 
 
 @contextmanager
-def show_encoding() -> Iterator[None]:
-    """A context that shows how far a pretrained encoder is while it encodes, and afterwards how long that took."""
-    from adaptive_labels.lab.data import encoding_progress
-
+def show_encoding() -> Iterator[Callable[[int, int | None], None]]:
+    """A function to call with how far a pretrained encoder is; it is shown, and afterwards how long that took."""
     began: float | None = None
     encoded, seconds = 0, 0.0
 
@@ -71,8 +69,8 @@ def show_encoding() -> Iterator[None]:
         if done == total:
             encoded, seconds, began = encoded + done, seconds + time.monotonic() - began, None
 
-    with show_progress(words, seconds=5.0) as tell, encoding_progress(listen):
-        yield
+    with show_progress(words, seconds=5.0) as tell:
+        yield listen
     if seconds >= 1:
         typer.echo(f"Encoding {encoded:,} inputs took {clock(seconds)}; they need not be encoded again.", err=True)
 

@@ -9,7 +9,7 @@ from adaptive_labels.errors import UserError
 from adaptive_labels.lab.cli.app import app
 from adaptive_labels.lab.cli.options import READING, TRAINING, argument, option, whole, with_config
 from adaptive_labels.lab.cli.output import block, prose
-from adaptive_labels.lab.cli.progress import show_encoding, show_progress
+from adaptive_labels.lab.cli.progress import show_progress
 from adaptive_labels.lab.tables import aligned, one_line
 from adaptive_labels.lab.words import shorten
 
@@ -56,10 +56,7 @@ def suspects(
         what = step
         progress(done, total)
 
-    with (
-        show_encoding(),
-        show_progress(lambda done, total: f"{done} of {total} {what}") as progress,
-    ):
+    with show_progress(lambda done, total: f"{done} of {total} {what}") as progress:
         if run is not None:
             config, dataset = run.config, data_of_run(run)
         else:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from adaptive_labels.lab.config import RunConfig
     from adaptive_labels.lab.experiments.build import Prepared
     from adaptive_labels.lab.experiments.plan import Plan
-    from adaptive_labels.lab.jobs import Job
 
 
 @app.command()
@@ -42,36 +41,6 @@ def train(
         raise UserError(f"--devices is {devices}, but torchrun has started {world} processes: leave it out")
     if devices > 1 and world == 1 and not dry_run:
         raise typer.Exit(run_on(devices))
-    from adaptive_labels.lab.training import processes
-
-    processes.start()
-    try:
-        if processes.rank() == 0:
-            _lead(config, out, dry_run, as_json)
-        elif not dry_run:
-            try:
-                _follow()
-            except (UserError, OSError) as error:
-                if not getattr(error, "told", False):  # by the first process
-                    typer.echo(f"alr: process {processes.rank()}: {error}", err=True)
-                raise
-    finally:
-        processes.stop()
-
-
-def _follow() -> None:
-    """Take part in what the first process has planned; it alone reads and writes runs, and speaks."""
-    from adaptive_labels.lab.experiments.run import execute, open_prepared
-    from adaptive_labels.lab.training import processes
-
-    jobs: list[Job] = processes.from_first(list)
-    prepared = open_prepared(jobs[-1].config)
-    for job in jobs:
-        execute(job, prepared)
-
-
-def _lead(config: "RunConfig", out: Path, dry_run: bool, as_json: bool) -> None:
-    """Plan, train and show a run, alone or as the first of several processes."""
     check_output(out)
     from adaptive_labels.lab.experiments import build
     from adaptive_labels.lab.experiments.plan import plan_one
@@ -87,8 +56,8 @@ def _lead(config: "RunConfig", out: Path, dry_run: bool, as_json: bool) -> None:
         _show_dry(plan, as_json)
         return
     open_output(out)
-    with show_encoding():
-        prepared = build.prepare(own.config, plan.dataset)
+    with show_encoding() as progress:
+        prepared = build.prepare(own.config, plan.dataset, progress)
     result = _train(plan, prepared, quiet=as_json)
     if as_json:
         show_json({"folder": str(own.folder), **result})
@@ -120,7 +89,6 @@ def _train(plan: "Plan", prepared: "Prepared", quiet: bool) -> dict[str, Any]:
     say = (lambda _: None) if quiet else prose
     (own,) = plan.own
     entries = plan.todo or plan.own
-    jobs = processes.from_first(lambda: [plan.job(entry, sys.argv) for entry in entries])
     if processes.world() > 1:
         say(_sharing(own.config, prepared, processes.world()))
     if own.is_finished:
@@ -128,11 +96,12 @@ def _train(plan: "Plan", prepared: "Prepared", quiet: bool) -> dict[str, Any]:
     for entry in plan.first if plan.todo else ():
         if entry.is_finished:
             say(f"Learns from {entry.folder}, which is finished already.")
-    for entry, job in zip(entries, jobs, strict=True):
+    for entry in entries:
         if entry is not own:
-            say(f"First the run to learn from: {job.config.method.name}, {job.config.model.name}, into {job.folder}.")
+            method, model = entry.config.method.name, entry.config.model.name
+            say(f"First the run to learn from: {method}, {model}, into {entry.folder}.")
         reporter = SilentReporter() if quiet or own.is_finished else make_reporter(sys.stdout)
-        result = execute(job, prepared, reporter).result
+        result = execute(plan.job(entry, sys.argv), prepared, reporter).result
     assert result is not None  # it is finished
     return result
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adaptive_labels.lab.cli.app import app
-from adaptive_labels.lab.cli.compare import Budget, at_a_time, carry_out, check_shared, parse_time
+from adaptive_labels.lab.cli.compare import carry_out, check_shared
 from adaptive_labels.lab.cli.options import (
+    Budget,
     Data,
     DryRun,
     Json,
@@ -21,7 +22,6 @@ from adaptive_labels.lab.cli.options import (
     with_executor,
 )
 from adaptive_labels.lab.cli.output import check_output, prose, show_json
-from adaptive_labels.lab.cli.progress import show_encoding
 from adaptive_labels.lab.words import plural
 
 if TYPE_CHECKING:
@@ -50,15 +50,13 @@ def tune(
 ) -> None:
     """A method's main option, tuned on validation. Every method gets the same trials."""
     check_shared(config, method, "--method NAME")
-    budget = parse_time(time_budget)
     check_output(out)
     from adaptive_labels.lab.experiments.comparison import make_plan
     from adaptive_labels.losses import find_method
 
     option, values = find_method(method).trials(trials)
     trial = [(method, {option: value}) for value in values]
-    with show_encoding():
-        plan = make_plan(config, trial, range(seeds), out, *at_a_time(workers, budget, executor))
+    plan = make_plan(config, trial, range(seeds), out, workers, time_budget, executor=executor)
     shown = ", ".join(f"{value:g}" for value in values)
     what = f"{method} with {option} = {shown}, {plural(seeds, 'seed')} each"
     carry_out(plan, what, dry_run, as_json, lambda runs: _show(runs, option, method, as_json), executor)

@@ -12,10 +12,10 @@ from adaptive_labels.lab.data.dataset import (
     ImageFiles as ImageFiles,
     fingerprint as fingerprint,
 )
+from adaptive_labels.lab.data.downloads import Progress as Progress
 from adaptive_labels.lab.data.encoders import (
     EncodedExamples as EncodedExamples,
     Encoder as Encoder,
-    encode as encode,
     encoder_from_dict as encoder_from_dict,
     encoder_options as encoder_options,
     encoder_to_dict as encoder_to_dict,
@@ -24,7 +24,7 @@ from adaptive_labels.lab.data.encoders import (
 )
 from adaptive_labels.lab.data.encoders.embeddings import (
     Pretrained as Pretrained,
-    encoding_progress as encoding_progress,
+    encode as encode,
     pretraining_notes as pretraining_notes,
 )
 from adaptive_labels.lab.data.encoders.text import length_notes as length_notes

@@ -24,6 +24,7 @@ from adaptive_labels.lab.data import (
     Dataset,
     EncodedExamples,
     Encoder as Encoder,
+    Progress,
     TableRows,
     encode as encode,
     encoder_from_dict,
@@ -131,10 +132,10 @@ def _has_text(value: Any) -> bool:
 # ---------------------------------------------------------------------------------------------------- encoded data
 
 
-def prepare(config: RunConfig, dataset: Dataset) -> Prepared:
-    """Encode all three splits; what is fitted is fitted on train."""
+def prepare(config: RunConfig, dataset: Dataset, progress: Progress | None = None) -> Prepared:
+    """Encode all splits by what is fitted on train; ``progress`` hears how far a pretrained encoder is."""
     encoder = make_encoder(config, dataset)
-    return Prepared(dataset, encoder, *(encode(encoder, examples) for _, examples in dataset.splits()))
+    return Prepared(dataset, encoder, *(encode(encoder, examples, progress) for _, examples in dataset.splits()))
 
 
 def save_prepared(prepared: Prepared, path: Path) -> bool:

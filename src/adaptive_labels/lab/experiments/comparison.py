@@ -16,10 +16,10 @@ import torch
 
 from adaptive_labels.lab import analysis
 from adaptive_labels.lab.config import ConfigError, RunConfig, changed, from_dict, with_settings
-from adaptive_labels.lab.data import Dataset
+from adaptive_labels.lab.data import Dataset, Progress
 from adaptive_labels.lab.experiments import budget as budgets, build, teachers
 from adaptive_labels.lab.experiments.loggers import check_loggers
-from adaptive_labels.lab.experiments.plan import Budget, Plan as Plan, plan_runs as plan_runs
+from adaptive_labels.lab.experiments.plan import Plan as Plan, plan_runs as plan_runs
 from adaptive_labels.lab.experiments.reference import ensure_reference, seconds_for
 from adaptive_labels.lab.experiments.resolve import resolve_for
 from adaptive_labels.lab.experiments.run import execute, execute_job
@@ -35,8 +35,9 @@ from adaptive_labels.lab.jobs import (
 )
 from adaptive_labels.lab.jobs.processes import LocalExecutor
 from adaptive_labels.lab.jobs.queue import run_jobs
-from adaptive_labels.lab.machine import usable_cores
+from adaptive_labels.lab.machine import TimeBudget, usable_cores
 from adaptive_labels.lab.runs import RunError, RunFolder, tidy
+from adaptive_labels.lab.training import processes
 
 DEFAULT_METHODS = ("baseline", "slr", "alr", "alr-s")
 DEFAULT_SEEDS = 3
@@ -71,16 +72,22 @@ def make_plan(
     seeds: Iterable[int],
     out: Path,
     workers: int | None = None,
-    time_budget: float | Budget | None = None,
+    budget: TimeBudget | None = None,
     estimate: bool = True,
+    executor: futures.Executor | None = None,
 ) -> Plan:
     """Read the data, choose what is left open, and measure a few steps to ``estimate`` what the whole will cost.
 
     ``config`` is what all runs share but for the method and the seed. Without ``workers`` there is one process per GPU,
-    or per core, or this one alone where that is as fast. A ``time_budget`` is in seconds from now, unless it says from
-    when (see `budget.fit_into`).
+    or per core, or this one alone where that is as fast. An ``executor`` knows how many runs it does at a time; its
+    machines are faster or slower than this one, so that steps are measured here only to keep a ``budget``.
     """
-    budget = Budget(time_budget, time.time()) if isinstance(time_budget, float | int) else time_budget
+    if isinstance(executor, JobExecutor):
+        workers, estimate = executor.workers, False
+    if processes.world() > 1:
+        if budget is not None:
+            raise ConfigError("time-budget measures what one process does: leave it out where several share each run")
+        estimate = False
     check_loggers(config)
     seeds = tuple(seeds)
     if not methods or not seeds:
@@ -113,21 +120,33 @@ def _resolved(
 
 def with_workers(plan: Plan, workers: int | None) -> Plan:
     """The plan with so many runs at a time, or one per GPU, or else per core; no more than can be done at once."""
+    if (world := processes.world()) > 1:
+        if (workers or 1) > 1:
+            raise ConfigError(
+                f"workers is {workers}, but {world} processes were started to share each run: leave it out"
+            )
+        return plan
     places = len(_gpus(plan.own[0].config.training.device)) or usable_cores()
     return dataclasses.replace(plan, workers=min(workers or places, max([1, *map(len, plan.stages)])))
 
 
 def run_plan(
-    plan: Plan, listener: Listener, command: Sequence[str], executor: futures.Executor | None = None
+    plan: Plan,
+    listener: Listener,
+    command: Sequence[str],
+    executor: futures.Executor | None = None,
+    progress: Progress | None = None,
 ) -> tuple[list[RunFolder], list[Outcome]]:
     """Do what is left of a plan, stage by stage. Returns all its finished runs, and the outcomes that are failures.
 
-    ``listener`` hears of the plan, and of every run by its number among the plan's jobs. ``command`` is recorded with
-    every run. Without an executor the runs are done in local processes if the plan has several workers, or else in this
-    process.
+    ``listener`` hears of the plan, and of every run by its number among the plan's jobs; ``progress`` of how far a
+    pretrained encoder is before them. ``command`` is recorded with every run. Without an executor the runs are done in
+    local processes if the plan has several workers, or else in this process.
     """
     if not plan.own:
         return [], []
+    if processes.world() > 1 and executor is not None:
+        raise ConfigError("executor is given, but several processes were started to share each run: leave it out")
     if plan.workers > 1 or executor is not None:
         teachers.check_reachable(entry.config for entry in plan.own)
     budgets.keep_choice(plan)
@@ -135,7 +154,7 @@ def run_plan(
         if plan.todo:
             place.prepare(plan.out)
         listener(Event(0, "plan", [plan.name_of(entry.config) for stage in plan.stages for entry in stage]))
-        outcomes = _run_stages(plan, listener, command, place)
+        outcomes = _run_stages(plan, listener, command, place, progress)
     runs = [RunFolder(entry.folder) for entry in plan.own if (entry.folder / "result.json").exists()]
     for done in runs:  # a process that was ended just after the result may have left something in the folder
         with suppress(RunError):  # such a run is whole, also where it cannot be written to
@@ -156,14 +175,16 @@ def _place(plan: Plan, executor: futures.Executor | None) -> Iterator[JobExecuto
 
 
 @contextmanager
-def _encoded_data(plan: Plan, place: JobExecutor) -> Iterator[tuple[Do, Mapping[str, Path], Path | None]]:
+def _encoded_data(
+    plan: Plan, place: JobExecutor, progress: Progress | None
+) -> Iterator[tuple[Do, Mapping[str, Path], Path | None]]:
     """What does a run with data that is encoded once for all; files of that data, by how it is read; their folder.
 
     The files are for other processes. Those on other machines find them beside the runs, which all machines share.
     """
     kinds = {build.reading(entry.config): entry.config for entry in plan.todo}
     if isinstance(place, Here):
-        prepared = {kind: build.prepare(config, plan.dataset) for kind, config in kinds.items()}
+        prepared = {kind: build.prepare(config, plan.dataset, progress) for kind, config in kinds.items()}
 
         def here(job: Job) -> str:
             return str(execute(job, prepared[build.reading(job.config)]).path)
@@ -177,16 +198,18 @@ def _encoded_data(plan: Plan, place: JobExecutor) -> Iterator[tuple[Do, Mapping[
         files = {}
         for number, (kind, config) in enumerate(kinds.items()):
             path = Path(folder) / f"{number}.pt"
-            if build.save_prepared(build.prepare(config, plan.dataset), path):
+            if build.save_prepared(build.prepare(config, plan.dataset, progress), path):
                 files[kind] = path
         yield execute_job, files, None if beside is None else Path(folder)
 
 
-def _run_stages(plan: Plan, listener: Listener, command: Sequence[str], place: JobExecutor) -> list[Outcome]:
+def _run_stages(
+    plan: Plan, listener: Listener, command: Sequence[str], place: JobExecutor, progress: Progress | None
+) -> list[Outcome]:
     """Do the stages of a plan; within a budget, those that can end in time."""
     outcomes: list[Outcome] = []
     slowness = 1.0
-    with _encoded_data(plan, place) as (do, data, shared):
+    with _encoded_data(plan, place, progress) as (do, data, shared):
         for stage in plan.stages:
             if not budgets.fits(plan, stage, slowness):
                 break
@@ -281,7 +304,8 @@ def compare(
     config = changed(from_dict(settings or {}), "data", name=str(data))
     chosen = parse_methods(methods) if isinstance(methods, str) else methods
     which = range(seeds) if isinstance(seeds, int) else seeds
-    plan = make_plan(config, chosen, which, Path(out), workers, time_budget, estimate=time_budget is not None)
+    budget = None if time_budget is None else TimeBudget(time_budget)
+    plan = make_plan(config, chosen, which, Path(out), workers, budget, estimate=False)
     if reference:
         ensure_reference(plan.own[0].config, plan.dataset, plan.out, seconds_for(plan.budget))
     runs, failed = run_plan(plan, lambda event: None, sys.argv, executor)

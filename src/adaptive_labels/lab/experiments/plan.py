@@ -1,8 +1,7 @@
 """The plan of a comparison: which runs there are, in which folders, what each learns from, and what they may cost."""
 
 import json
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,27 +11,10 @@ from adaptive_labels.lab.data import Dataset
 from adaptive_labels.lab.experiments import build, teachers
 from adaptive_labels.lab.experiments.resolve import resolve_for
 from adaptive_labels.lab.jobs import Job
+from adaptive_labels.lab.machine import TimeBudget
 from adaptive_labels.lab.runs import run_path
 
 IMPORT_SECONDS = 3.0  # what a new process takes to start and to import torch
-
-
-@dataclass(frozen=True)
-class Budget:
-    """The seconds that a comparison may take from when it began, by a clock that other processes share.
-
-    key: names what the budget led to in a file beside the runs, so that the same command finds its own runs again.
-    """
-
-    seconds: float
-    began: float
-    key: str = ""
-    clock: Callable[[], float] = time.time
-
-    @property
-    def left(self) -> float:
-        """What is left of it."""
-        return self.began + self.seconds - self.clock()
 
 
 @dataclass(frozen=True)
@@ -73,7 +55,7 @@ class Plan:
     costs: Mapping[str, float] | None = None
     encoding: float = 0.0
     notes: tuple[str, ...] = ()
-    budget: Budget | None = None
+    budget: TimeBudget | None = None
 
     @property
     def todo(self) -> tuple[Entry, ...]:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from adaptive_labels.lab.data import TableRows
+from adaptive_labels.lab.data import Pretrained, Progress, TableRows
 from adaptive_labels.lab.data.encoders.columns import ColumnEncoder
 from adaptive_labels.lab.data.encoders.images import ImageEncoder
 from adaptive_labels.lab.data.frames import is_table
@@ -106,10 +106,10 @@ class Predictor:
             images = (images * grey).sum(1, keepdim=True).round().to(torch.uint8)
         return list(inputs), images
 
-    def probabilities(self, inputs: Any) -> Tensor:
+    def probabilities(self, inputs: Any, progress: Progress | None = None) -> Tensor:
         """The probability of every class for each input, (N, K): texts, a tensor of images, or a dict for each row.
 
-        One text or one dict is one input.
+        One text or one dict is one input. ``progress`` hears how far a pretrained encoder is.
         """
         if isinstance(inputs, str | Mapping):
             inputs = [inputs]
@@ -117,7 +117,9 @@ class Predictor:
             return torch.zeros(0, len(self.classes), dtype=torch.float64)
         if isinstance(self.encoder, ColumnEncoder) and not isinstance(inputs, TableRows):
             inputs = TableRows.of_records(self.encoder.names, self.encoder.numeric, inputs)
-        encoded = self.encoder.encode(inputs if isinstance(inputs, Tensor | TableRows) else list(inputs))
+        given = inputs if isinstance(inputs, Tensor | TableRows) else list(inputs)
+        told = (progress,) if isinstance(self.encoder, Pretrained) else ()
+        encoded = self.encoder.encode(given, *told)
         return (predict_logits(self.model, encoded).double() / self.temperature).softmax(1)
 
     def predict(self, inputs: Any, top: int = 3) -> list[list[tuple[str, float]]]:

@@ -21,10 +21,10 @@ from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from adaptive_labels.lab.config import RunConfig
-from adaptive_labels.lab.data import Dataset, Examples, ImageFiles
+from adaptive_labels.lab.data import Dataset, Examples, ImageFiles, Progress
 from adaptive_labels.lab.data.encoders.embeddings import Pretrained, Vectors
 from adaptive_labels.lab.experiments import build
-from adaptive_labels.lab.experiments.plan import Budget
+from adaptive_labels.lab.machine import TimeBudget
 from adaptive_labels.lab.runs import read_reference, reference_path, write_reference
 from adaptive_labels.metrics import evaluate, fit_temperature, nll, top_k_accuracy
 
@@ -42,13 +42,18 @@ _TEXTS, _OTHERS = "TF-IDF + logistic regression", "logistic regression"
 Fitted = tuple[Any, Any, Any]  # features of the three splits, as scikit-learn reads them
 
 
-def seconds_for(budget: Budget | None) -> float:
+def seconds_for(budget: TimeBudget | None) -> float:
     """What fitting may take where the whole comparison has a time budget: a tenth of it, a fifth of what is left."""
     return SECONDS if budget is None else max(0.0, min(SECONDS, budget.seconds / 10, budget.left / 5))
 
 
-def ensure_reference(config: RunConfig, dataset: Dataset, out: Path, seconds: float = SECONDS) -> str | None:
-    """Fit the reference of a resolved configuration, unless it lies in ``out``; a sentence if it cannot be had."""
+def ensure_reference(
+    config: RunConfig, dataset: Dataset, out: Path, seconds: float = SECONDS, progress: Progress | None = None
+) -> str | None:
+    """Fit the reference of a resolved configuration, unless it lies in ``out``; a sentence if it cannot be had.
+
+    ``progress`` hears how far a pretrained encoder is.
+    """
     if isinstance(dataset.train.inputs, ImageFiles):
         return "There is no reference row: the images are too many to be held in memory."
     if seconds < LEAST_SECONDS:
@@ -61,7 +66,8 @@ def ensure_reference(config: RunConfig, dataset: Dataset, out: Path, seconds: fl
             import sklearn  # noqa: F401
         except ImportError:
             return "There is no reference row: scikit-learn is not installed (pip install 'adaptive-labels[lab]')."
-        encoded = [] if dataset.kind == "text" else [build.encode(encoder, part) for _, part in dataset.splits()]
+        splits = () if dataset.kind == "text" else dataset.splits()
+        encoded = [build.encode(encoder, part, progress) for _, part in splits]
         path.parent.mkdir(parents=True, exist_ok=True)
         write_reference(path, _fit(dataset, [one for one in encoded if isinstance(one, Vectors)], seconds))
     return None

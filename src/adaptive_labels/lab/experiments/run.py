@@ -46,10 +46,32 @@ def execute(
 ) -> RunFolder:
     """Do a run in its folder; go on where it stopped, do nothing if it is finished.
 
-    ``should_stop`` is asked after each step, see `fit`. Where several processes train, all of them call this, and the
-    first one reads and writes the folder.
+    ``should_stop`` is asked after each step, see `fit`. The other processes of this command take part, see `follow`.
     """
-    config, reporter = job.config, reporter or SilentReporter()
+    processes.from_first(lambda: job)
+    try:
+        return _execute(job, prepared, reporter or SilentReporter(), should_stop)
+    except BaseException as error:
+        if not processes.is_everywhere(error):
+            processes.stop()  # the others are in the middle of the run, which their next message ends
+        raise
+
+
+def follow() -> None:
+    """Take part in each run of the first process, until it has no more; that one reads and writes runs, and speaks."""
+    job: Job | None
+    while (job := processes.from_first(lambda: None)) is not None:
+        try:
+            _load_plugins(job)
+            _execute(job, open_prepared(job.config), SilentReporter(), lambda: 0)
+        except Exception as error:
+            if not processes.is_everywhere(error):
+                raise
+
+
+def _execute(job: Job, prepared: build.Prepared, reporter: Reporter, should_stop: Callable[[], int]) -> RunFolder:
+    """Do a run; where several processes train, all of them call this, and the first one reads and writes the folder."""
+    config = job.config
     if (done := processes.from_first(lambda: _finished(job))) is not None:
         reporter.close()
         return done
@@ -123,10 +145,7 @@ def execute_job(job: Job) -> str:
 
     A worker that is asked to stop ends, once its run has kept what it learnt.
     """
-    for plugin in job.plugins:
-        load_plugin(plugin)
-    if teachers.with_plugin_hash(job.config) != job.config:
-        raise ConfigError("the plugin has changed since the run was planned; the same command plans it anew")
+    _load_plugins(job)
     prepared = open_prepared(job.config, job.data)
     should_stop = (lambda: 0) if job.shared is None else _WhenGone(job.shared)
     try:
@@ -136,6 +155,13 @@ def execute_job(job: Job) -> str:
         if multiprocessing.parent_process() is not None and (job.shared is None or job.shared.is_dir()):
             os._exit(128 + stop.number)
         raise
+
+
+def _load_plugins(job: Job) -> None:
+    for plugin in job.plugins:
+        load_plugin(plugin)
+    if teachers.with_plugin_hash(job.config) != job.config:
+        raise ConfigError("the plugin has changed since the run was planned; the same command plans it anew")
 
 
 class _WhenGone:

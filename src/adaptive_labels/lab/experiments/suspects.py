@@ -75,7 +75,7 @@ def find_suspects(
         )
     groups = _equal_inputs([examples for _, examples in parts])
     key = [dataset.fingerprint, folds]
-    features, reading = _features(config, dataset, key)
+    features, reading = _features(config, dataset, key, progress or (lambda what, done, total: None))
     texts = _texts(dataset) if dataset.kind == "text" else None
     judged = judge(features, labels, dataset.num_classes, groups, [*key, reading], folds, texts, progress)
     return _listed(dataset, parts, labels, judged, top)
@@ -189,7 +189,7 @@ def _listed(
     )
 
 
-def _features(config: RunConfig, dataset: Dataset, key: Any) -> tuple[NDArray[np.float32], Any]:
+def _features(config: RunConfig, dataset: Dataset, key: Any, tell: Progress) -> tuple[NDArray[np.float32], Any]:
     """(N, D) of all splits, and how they were made, as plain data.
 
     They are a pretrained encoder's, that of the configuration first; else the columns of a table, small pictures, or
@@ -209,7 +209,11 @@ def _features(config: RunConfig, dataset: Dataset, key: Any) -> tuple[NDArray[np
     if name is None:
         return text_features(_texts(dataset), key=key), "tf-idf"
     encoder = fit_encoder(name, dataset.train, settings)
-    encoded = [encode(encoder, examples) for _, examples in dataset.splits() if len(examples)]
+
+    def progress(done: int, total: int | None) -> None:
+        tell("inputs encoded", done, total or 0)
+
+    encoded = [encode(encoder, examples, progress) for _, examples in dataset.splits() if len(examples)]
     vectors = []
     for examples in encoded:
         for start in range(0, len(examples), 1024):

@@ -26,9 +26,7 @@ PATIENCE = timedelta(days=1)
 
 
 class LostProcessError(UserError):
-    """Another process of the run has ended; the sentence says how to go on. The first process tells it."""
-
-    told = True
+    """Another process of the run has ended; the sentence says how to go on."""
 
 
 def start() -> None:
@@ -89,10 +87,15 @@ def from_first(make: Callable[[], T]) -> T:
     _together(dist.broadcast_object_list, box, src=0)
     value, problem = box[0]
     if problem is not None:
-        problem.told = rank() > 0  # the first process says it
+        problem.everywhere = True
         raise problem
     made: T = value
     return made
+
+
+def is_everywhere(error: BaseException) -> bool:
+    """Whether all processes have met this error, so that they can go on together."""
+    return bool(getattr(error, "everywhere", False))
 
 
 def gather(rows: Tensor, sizes: Sequence[int]) -> Tensor:

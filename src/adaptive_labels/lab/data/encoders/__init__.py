@@ -87,11 +87,6 @@ def fit_encoder(reads: str, examples: Examples, settings: Mapping[str, Any]) -> 
     return _find(reads).fit(examples.inputs, **named, **settings)
 
 
-def encode(encoder: Encoder, examples: Examples) -> EncodedExamples:
-    """One split's inputs, ready to give whole batches."""
-    return encoder.encode(examples.inputs)
-
-
 def encoder_to_dict(encoder: Encoder) -> dict[str, Any]:
     """An encoder as plain data, with its kind."""
     return {"kind": encoder.kind, "settings": encoder.to_dict()}

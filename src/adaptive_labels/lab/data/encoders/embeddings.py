@@ -9,8 +9,6 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -22,8 +20,9 @@ from torch import Tensor
 
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab.data.cache import cache_folder, cached, hash_of, memmap
+from adaptive_labels.lab.data.dataset import Examples
 from adaptive_labels.lab.data.downloads import Progress
-from adaptive_labels.lab.data.encoders import Encoder
+from adaptive_labels.lab.data.encoders import EncodedExamples, Encoder
 from adaptive_labels.lab.models.pretrained.backbones import Backbone
 
 _FORMAT = 2  # of the entries in the cache: another number makes all of them anew
@@ -35,17 +34,6 @@ Batches = Callable[[NDArray[np.int64]], Iterator[tuple[Sequence[int], Any]]]
 """Cuts the inputs at some indices into batches for the network; each comes with its places among the indices."""
 
 B = TypeVar("B", bound=Backbone)
-_PROGRESS: ContextVar[Progress | None] = ContextVar("progress", default=None)
-
-
-@contextmanager
-def encoding_progress(tell: Progress) -> Iterator[None]:
-    """A context in which ``tell`` hears how many inputs a pretrained network has encoded, and of how many."""
-    token = _PROGRESS.set(tell)
-    try:
-        yield
-    finally:
-        _PROGRESS.reset(token)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +65,10 @@ class Pretrained(Encoder, Generic[B]):
     tune: bool
 
     @abstractmethod
+    def encode(self, inputs: Any, progress: Progress | None = None) -> EncodedExamples:
+        """Return the inputs of a split, ready for batches; ``progress`` hears how many are encoded, and of how many."""
+
+    @abstractmethod
     def cache_key(self) -> dict[str, Any]:
         """All that embeddings depend on beside the inputs, as plain data."""
 
@@ -105,6 +97,12 @@ class Pretrained(Encoder, Generic[B]):
         return 0 if self.tune or is_cached else len(different)
 
 
+def encode(encoder: Encoder, examples: Examples, progress: Progress | None = None) -> EncodedExamples:
+    """One split's inputs, ready to give whole batches; ``progress`` hears how far a pretrained encoder is."""
+    told = (progress,) if isinstance(encoder, Pretrained) else ()
+    return encoder.encode(examples.inputs, *told)
+
+
 def pretraining_notes(encoder: object, dataset: str) -> list[str]:
     """What a pretrained encoder was trained on, and a warning where that flatters its results on a data set."""
     if not isinstance(encoder, Pretrained):
@@ -114,7 +112,9 @@ def pretraining_notes(encoder: object, dataset: str) -> list[str]:
     return [f"{backbone.note} It {training}.", *([backbone.seen[dataset]] if dataset in backbone.seen else [])]
 
 
-def embed_once(key: object, digests: Sequence[bytes], backbone: Backbone, batches: Batches) -> Vectors:
+def embed_once(
+    key: object, digests: Sequence[bytes], backbone: Backbone, batches: Batches, progress: Progress | None = None
+) -> Vectors:
     """Return the embeddings of inputs, from the cache if the same inputs, in any order, were encoded before.
 
     Args:
@@ -122,6 +122,7 @@ def embed_once(key: object, digests: Sequence[bytes], backbone: Backbone, batche
         digests: 16 bytes for each input, equal only for equal inputs, (N,).
         backbone: makes the embeddings of a batch; several threads call it at once.
         batches: cuts inputs into batches.
+        progress: hears how many inputs are encoded, and of how many.
     """
     different, first, rows = np.unique(np.array(digests, "S16"), return_index=True, return_inverse=True)
     shape = len(different), backbone.width
@@ -131,13 +132,13 @@ def embed_once(key: object, digests: Sequence[bytes], backbone: Backbone, batche
         if hasattr(os, "posix_fallocate"):  # a disk that is full says so here; later the process would be killed
             with (folder / "values.bin").open("r+b") as file:
                 os.posix_fallocate(file.fileno(), 0, values.nbytes)
-        _fill(values.view(np.ndarray), batches(first), backbone.load())
+        _fill(values.view(np.ndarray), batches(first), backbone.load(), progress)
         values.flush()
 
     if len(different) < CACHED_FROM:
         values = np.empty(shape, _NUMBER)
         if len(different):
-            _fill(values, batches(first), backbone.load())
+            _fill(values, batches(first), backbone.load(), progress)
     else:
         folder = cached(_KIND, _entry(key, different), make)
         values = memmap(folder / "values.bin", _NUMBER).reshape(shape)
@@ -149,13 +150,17 @@ def _entry(key: object, different: NDArray[np.bytes_]) -> str:
     return hash_of([_FORMAT, key, hashlib.sha256(different.tobytes()).hexdigest()])
 
 
-def _fill(values: NDArray[np.float16], batches: Iterator[tuple[Sequence[int], Any]], network: Any) -> None:
-    """Fill the rows of ``values``, and tell whoever listens how far that is.
+def _fill(
+    values: NDArray[np.float16],
+    batches: Iterator[tuple[Sequence[int], Any]],
+    network: Any,
+    progress: Progress | None,
+) -> None:
+    """Fill the rows of ``values``.
 
     One thread per core, each with batches of its own: where a machine is busy, threads that share each operation would
     wait for one another, which was found to be several times slower.
     """
-    tell = _PROGRESS.get() or (lambda done, total: None)
     before = torch.get_num_threads()
     waiting: deque[tuple[Sequence[int], Future[NDArray[np.float16]]]] = deque()
     done = 0
@@ -171,7 +176,8 @@ def _fill(values: NDArray[np.float16], batches: Iterator[tuple[Sequence[int], An
         places, result = waiting.popleft()
         values[places] = result.result()
         done += len(places)
-        tell(done, len(values))
+        if progress is not None:
+            progress(done, len(values))
 
     pool = ThreadPoolExecutor(before, initializer=torch.set_num_threads, initargs=(1,))
     try:

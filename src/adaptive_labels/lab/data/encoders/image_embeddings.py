@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 from adaptive_labels.errors import check_positive
 from adaptive_labels.lab.data.dataset import ImageFiles
+from adaptive_labels.lab.data.downloads import Progress
 from adaptive_labels.lab.data.encoders import register_encoder
 from adaptive_labels.lab.data.encoders.embeddings import Batches, Pretrained, Vectors, embed_once
 from adaptive_labels.lab.data.encoders.images import ZOOM, EncodedFiles, ImageEncoder, ImageTensors
@@ -83,12 +84,14 @@ class ImageEmbeddings(Pretrained[ImageBackbone], ImageEncoder):
             contents = (image.numpy().tobytes() + shape for image in inputs)
         return list(map(content_digest, contents))
 
-    def encode(self, inputs: Tensor | ImageFiles) -> Vectors | ImageTensors | EncodedFiles:  # type: ignore[override]
+    def encode(  # type: ignore[override]
+        self, inputs: Tensor | ImageFiles, progress: Progress | None = None
+    ) -> Vectors | ImageTensors | EncodedFiles:
         """Return the features of every image, from the cache where they were made before; or the pixels."""
-        pixels = super().encode(inputs)  # refuses what has another shape
+        pixels = ImageEncoder.encode(self, inputs)  # refuses what has another shape
         if self.tune:
             return pixels
-        return embed_once(self.cache_key(), self.digests(inputs), self.backbone, _batches_of(pixels))
+        return embed_once(self.cache_key(), self.digests(inputs), self.backbone, _batches_of(pixels), progress)
 
     def normalised(self, images: Tensor) -> Tensor:
         """Return uint8 images (n, C, H, W) as float32 (n, 3, S, S), normalised."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaptive_labels.errors import check_positive
+from adaptive_labels.lab.data.downloads import Progress
 from adaptive_labels.lab.data.encoders import register_encoder
 from adaptive_labels.lab.data.encoders.embeddings import Pretrained, Vectors, embed_once
 from adaptive_labels.lab.data.encoders.text import PaddedIds
@@ -61,7 +62,7 @@ class TextEmbeddings(Pretrained[TextBackbone]):
         """Return 16 bytes for each text, equal only for equal texts."""
         return [content_digest(text.encode("utf-8", "surrogatepass")) for text in inputs]
 
-    def encode(self, inputs: Sequence[str]) -> Vectors | PaddedIds:
+    def encode(self, inputs: Sequence[str], progress: Progress | None = None) -> Vectors | PaddedIds:
         """Return the features of every text, from the cache where they were made before; or the tokens."""
         backbone = self.backbone
 
@@ -79,7 +80,7 @@ class TextEmbeddings(Pretrained[TextBackbone]):
 
         if self.tune:
             return tokenized(inputs)
-        return embed_once(self.cache_key(), self.digests(inputs), backbone, batches)
+        return embed_once(self.cache_key(), self.digests(inputs), backbone, batches, progress)
 
     def count_cut(self, texts: Sequence[str]) -> dict[str, int]:
         """How many texts are longer than `max_tokens`."""
