@@ -121,7 +121,7 @@ def test_confusions_by_test_errors_agree_with_the_predictions(alr, compared):
     predicted, labels, classes = stored["test_logits"].argmax(1), stored["test_labels"], list(stored["classes"])
     for pair in alr("confusions", run, "--format", "json").json["pairs"]:
         true, taken_for = classes.index(pair["true"]), classes.index(pair["taken_for"])
-        assert pair["count"] == ((labels == true) & (predicted == taken_for)).sum()
+        assert pair["errors"] == ((labels == true) & (predicted == taken_for)).sum()
 
 
 def test_runs_list_and_check(alr, compared):

@@ -48,13 +48,13 @@ def _merge(confusions: Confusions) -> list[Suggestion]:
 def _one_way(confusions: Confusions, merged: set[str]) -> list[Suggestion]:
     assert confusions.counts is not None
     found: list[Suggestion] = []
-    for pair in significant_pairs(confusions).rename(columns={"count": "count_"}).itertuples():
+    for pair in significant_pairs(confusions).itertuples():
         others = without_diagonal(confusions.counts)[confusions.classes.index(pair.true)].sum()
-        if pair.true in merged or pair.count_ < MOSTLY * others:
+        if pair.true in merged or pair.errors < MOSTLY * others:
             continue
         figures = (
-            f"{percent(pair.rate)}% of its test examples ({pair.count_}) against {percent(pair.reverse_rate)}% "
-            f"({pair.reverse_count}) the other way, {p_phrase(pair.p_holm)}"
+            f"{percent(pair.rate)}% of its test examples ({pair.errors}) against {percent(pair.reverse_rate)}% "
+            f"({pair.reverse_errors}) the other way, {p_phrase(pair.p_holm)}"
         )
         words = f"Look at examples of {pair.true}: it is taken for {pair.taken_for} more than the reverse: {figures}."
         found.append(("one-way", (pair.true, pair.taken_for), words))

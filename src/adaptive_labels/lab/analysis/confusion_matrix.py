@@ -33,11 +33,7 @@ def square(matrix: ArrayLike, name: str = "matrix", *, stacked: bool = False) ->
 
 
 def row_shares(matrix: Matrix) -> Matrix:
-    """Every row divided by its sum; rows of zeros stay zeros.
-
-    >>> row_shares(np.array([[3.0, 1.0], [0.0, 0.0]])).tolist()
-    [[0.75, 0.25], [0.0, 0.0]]
-    """
+    """Every row divided by its sum; rows of zeros stay zeros."""
     totals = matrix.sum(axis=-1, keepdims=True)
     shares: Matrix = np.divide(matrix, totals, out=np.zeros_like(matrix), where=totals > 0)
     return shares
@@ -51,11 +47,7 @@ def without_diagonal(matrix: Matrix) -> Matrix:
 
 
 def off_diagonal(matrix: Matrix) -> Matrix:
-    """(…, K, K) → (…, K, K−1): the diagonal erased, as in the residual correlation matrix S.
-
-    >>> off_diagonal(np.array([[0.0, 1.0, 2.0], [3.0, 0.0, 4.0], [5.0, 6.0, 0.0]])).tolist()
-    [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
-    """
+    """(…, K, K) → (…, K, K−1): the diagonal erased, as in the residual correlation matrix S."""
     size = matrix.shape[-1]
     kept = matrix[..., ~np.eye(size, dtype=bool)]  # (…, K·(K−1))
     return kept.reshape(*matrix.shape[:-2], size, max(size - 1, 0))
@@ -94,7 +86,6 @@ class ConfusedGroup:
     members: tuple[int, ...]  # class indices, rising
     mass: float  # how much the members are taken for each other, in the matrix's unit (examples, for counts)
     within: float  # the same as a share of all that the members are taken for: what merging them would put right
-    total: float  # the sum of the members' rows (their examples, for counts)
     weakest: float  # the smallest min(r_ij, r_ji) of two members
 
 
@@ -124,7 +115,7 @@ def confused_groups(matrix: ArrayLike, *, threshold: float | None = None, least:
 
     >>> counts = [[8, 2, 0, 0], [3, 7, 0, 0], [5, 0, 5, 0], [0, 0, 0, 9]]
     >>> confused_groups(counts, threshold=0.1)
-    [ConfusedGroup(members=(0, 1), mass=5.0, within=1.0, total=20.0, weakest=0.2)]
+    [ConfusedGroup(members=(0, 1), mass=5.0, within=1.0, weakest=0.2)]
     """
     values = square(matrix)
     if len(values) < 3:
@@ -140,8 +131,8 @@ def confused_groups(matrix: ArrayLike, *, threshold: float | None = None, least:
         inside = np.ix_(members, members)
         weakest = float(mutual[inside][np.triu_indices(len(members), 1)].min())
         if weakest > 0:  # so that the members are taken for each other
-            mass, taken, total = (float(part.sum()) for part in (others[inside], others[members], values[members]))
-            groups.append(ConfusedGroup(tuple(members.tolist()), mass, mass / taken, total, weakest))
+            mass, taken = float(others[inside].sum()), float(others[members].sum())
+            groups.append(ConfusedGroup(tuple(members.tolist()), mass, mass / taken, weakest))
     return sorted(groups, key=lambda group: (-group.mass, group.members))
 
 
@@ -155,12 +146,13 @@ def asymmetric_pairs(counts: ArrayLike) -> pd.DataFrame:
     ``counts`` (K, K) has the diagonal too; fractions, as in means over runs, are rounded.
 
     Returns:
-        ``true`` and ``taken_for`` (class indices), ``count`` and ``rate`` (share of the class's examples) with their
+        ``true`` and ``taken_for`` (class indices), ``errors`` and ``rate`` (share of the class's examples) with their
         ``reverse_…``, and ``p`` with ``p_holm``, which is corrected over all pairs with a confusion.
 
-    >>> first = asymmetric_pairs([[20, 9, 1], [1, 29, 0], [1, 0, 29]]).iloc[0]
-    >>> int(first["count"]), int(first["reverse_count"]), round(float(first["p"]), 4), round(float(first["p_holm"]), 4)
-    (9, 1, 0.0215, 0.043)
+    >>> pairs = asymmetric_pairs([[20, 9, 1], [1, 29, 0], [1, 0, 29]])
+    >>> pairs.head(1)[["true", "taken_for", "errors", "p_holm"]].round(3)
+       true  taken_for  errors  p_holm
+    0     0          1       9   0.043
     """
     values = np.rint(square(counts, "counts"))
     totals, errors = values.sum(axis=1), without_diagonal(values)
@@ -174,7 +166,7 @@ def asymmetric_pairs(counts: ArrayLike) -> pd.DataFrame:
         there, back = int(errors[a, b]), int(errors[b, a])
         p = float(test(there, there + back, float(totals[a] / (totals[a] + totals[b]))).pvalue)
         rows.append((a, b, there, back, there / totals[a], back / totals[b], p))
-    columns = ["true", "taken_for", "count", "reverse_count", "rate", "reverse_rate", "p"]
+    columns = ["true", "taken_for", "errors", "reverse_errors", "rate", "reverse_rate", "p"]
     found = pd.DataFrame(rows, columns=columns)
     found["p_holm"] = holm(found["p"].tolist())
     found["gap"] = found["reverse_rate"] - found["rate"]

@@ -3,7 +3,7 @@
 Each function takes a folder of runs, a run, or several of either. Missing numbers are NaN.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +19,11 @@ from adaptive_labels.metrics import confidence_and_correct
 Runs = str | Path | RunFolder | Iterable[str | Path | RunFolder]
 
 
-def frame_of(records: Sequence[RunRecord]) -> pd.DataFrame:
-    """One row per record: names, status, and every metric of its ``result.json`` as ``split_metric`` (test_top1)."""
-    names = ("dataset", "model", "method", "label", "seed", "epochs", "status")
-    return pd.DataFrame([{**_names(record, *names), **record.metrics} for record in records])
-
-
 def metrics_of(runs: Runs) -> pd.DataFrame:
-    """One row per run, as `frame_of` has them."""
-    return frame_of(read_run_records(open_runs(runs)))
+    """One row per run: names, status, and every metric of its ``result.json`` as ``split_metric`` (test_top1)."""
+    names = ("dataset", "model", "method", "label", "seed", "epochs", "status")
+    records = read_run_records(open_runs(runs))
+    return pd.DataFrame([{**_names(record, *names), **record.metrics} for record in records])
 
 
 def histories_of(runs: Runs) -> pd.DataFrame:

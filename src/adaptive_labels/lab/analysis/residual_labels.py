@@ -7,6 +7,7 @@ j in the probability that k gives to other classes. The diagonal is 0 and not co
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy import special, stats
 
@@ -115,59 +116,32 @@ def consistency(labels_over_epochs: ArrayLike) -> Consistency:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """A pair of class indices about which residual labels and test errors differ."""
-
-    true: int
-    taken_for: int
-    residual: float  # the residual label
-    share: float  # of the test errors of the class
-    expected: float  # test errors there would be if those of the class were divided as its residual label says
-    count: float  # test errors there are
-
-
-@dataclass(frozen=True)
 class Agreement:
-    """How well residual labels and test errors agree."""
+    """How well residual labels and test errors agree; None where there is nothing to compare."""
 
     overall: float | None  # Spearman's rank correlation over all off-diagonal pairs of classes with errors
     median: float | None  # over those classes, of the correlation within their row
-    per_class: Matrix  # (K,) the correlations within the rows, NaN where there is none
     top1: float | None  # share of classes with errors whose largest residual label is a most frequent error
     classes: int  # how many classes have test errors and a residual label that varies
-    differences: tuple[Difference, ...]  # where the two differ most, largest difference in examples first
 
 
-def agreement(residual_labels: ArrayLike, confusion_counts: ArrayLike, *, pairs: int = 20) -> Agreement:
+def agreement(residual_labels: ArrayLike, confusion_counts: ArrayLike) -> Agreement:
     """Compare what training learned to expect with what the test split shows.
 
     Both are distributions over the wrong classes: the errors of a class are divided by their number. Classes without a
-    test error are left out. Differences are ranked by |expected − count|, in test examples, so that a class with one
-    error does not lead the list.
+    test error are left out. ``residual_labels`` (K, K); ``confusion_counts`` (K, K) are test examples of the row's
+    class predicted as the column's, or means over runs.
 
-    Args:
-        residual_labels: (K, K).
-        confusion_counts: (K, K) test examples of the row's class predicted as the column's, or means over runs.
-        pairs: how many differences to give.
-
-    >>> found = agreement([[0, 0.7, 0.3], [0.6, 0, 0.4], [0.2, 0.8, 0]], [[5, 4, 1], [1, 7, 2], [0, 0, 9]], pairs=1)
+    >>> found = agreement([[0, 0.7, 0.3], [0.6, 0, 0.4], [0.2, 0.8, 0]], [[5, 4, 1], [1, 7, 2], [0, 0, 9]])
     >>> round(found.overall, 3), found.median, found.top1, found.classes
     (0.8, 0.0, 0.5, 2)
-    >>> pair = found.differences[0]  # its 3 errors would be 1.8 here and 1.2 there; they are 1 and 2
-    >>> (pair.true, pair.taken_for, pair.count, round(pair.expected, 3))
-    (1, 0, 1.0, 1.8)
     """
-    residual = square(residual_labels, "residual_labels")
-    counts = without_diagonal(square(confusion_counts, "confusion_counts"))
-    if residual.shape != counts.shape:
-        raise ValueError(f"residual_labels has shape {residual.shape} and confusion_counts {counts.shape}.")
-    q, errors = off_diagonal(residual), off_diagonal(counts)  # (K, K−1)
+    q, errors = map(off_diagonal, _both(residual_labels, confusion_counts))  # (K, K−1)
     shares = row_shares(errors)
     wrong = errors.sum(axis=1) > 0
     ranked = wrong & _varies(q)
     usable = ranked & _varies(shares)
-    per_class = np.full(len(q), np.nan)
-    per_class[usable] = _correlation(_centred_ranks(q[usable]), _centred_ranks(shares[usable]))
+    within = _correlation(_centred_ranks(q[usable]), _centred_ranks(shares[usable]))
     every = np.stack([q[wrong].ravel(), shares[wrong].ravel()])
     overall = top1 = None
     if every.shape[1] >= 3 and _varies(every).all():
@@ -175,26 +149,39 @@ def agreement(residual_labels: ArrayLike, confusion_counts: ArrayLike, *, pairs:
     if ranked.any():
         found = np.take_along_axis(errors, q.argmax(axis=1, keepdims=True), axis=1)[:, 0]
         top1 = float((found == errors.max(axis=1, initial=0.0))[ranked].mean())
-    return Agreement(
-        overall=overall,
-        median=float(np.median(per_class[usable])) if usable.any() else None,
-        per_class=per_class,
-        top1=top1,
-        classes=int(ranked.sum()),
-        differences=_differences(residual, counts, pairs),
-    )
+    return Agreement(overall, float(np.median(within)) if usable.any() else None, top1, int(ranked.sum()))
 
 
-def _differences(residual: Matrix, counts: Matrix, pairs: int) -> tuple[Difference, ...]:
-    totals = counts.sum(axis=1, keepdims=True)
-    expected, shares = totals * without_diagonal(residual), row_shares(counts)
-    gap = np.abs(expected - counts)
-    order = np.argsort(-gap, axis=None, kind="stable")[:pairs]
-    return tuple(
-        Difference(i, j, float(residual[i, j]), float(shares[i, j]), float(expected[i, j]), float(counts[i, j]))
-        for i, j in (divmod(int(cell), len(counts)) for cell in order)
-        if gap[i, j] > 0
-    )
+def largest_differences(residual_labels: ArrayLike, confusion_counts: ArrayLike, n: int) -> pd.DataFrame:
+    """The n pairs about which residual labels and test errors differ most, as `agreement` takes them.
+
+    Ranked by |expected − errors|, in test examples, so that a class with one error does not lead the list.
+
+    Returns:
+        ``true`` and ``taken_for`` (class indices), the ``residual`` label, the ``share`` of the class's errors, and how
+        many ``errors`` were ``expected`` if those of the class were divided as its residual label says, and were found.
+
+    >>> largest_differences([[0, 0.7, 0.3], [0.6, 0, 0.4], [0.2, 0.8, 0]], [[5, 4, 1], [1, 7, 2], [0, 0, 9]], 1)
+       true  taken_for  residual     share  expected  errors
+    0     1          0       0.6  0.333333       1.8     1.0
+    """
+    residual, counts = _both(residual_labels, confusion_counts)
+    expected = counts.sum(axis=1, keepdims=True) * without_diagonal(residual)
+    gap = np.abs(expected - counts).ravel()
+    first = np.argsort(-gap, kind="stable")[:n]
+    cell = np.divmod(first[gap[first] > 0], max(len(counts), 1))
+    columns = {"residual": residual, "share": row_shares(counts), "expected": expected, "errors": counts}
+    where = {"true": cell[0], "taken_for": cell[1]}
+    return pd.DataFrame(where | {name: matrix[cell] for name, matrix in columns.items()})
+
+
+def _both(residual_labels: ArrayLike, confusion_counts: ArrayLike) -> tuple[Matrix, Matrix]:
+    """Both as (K, K) of the same K, the counts without their diagonal."""
+    residual = square(residual_labels, "residual_labels")
+    counts = without_diagonal(square(confusion_counts, "confusion_counts"))
+    if residual.shape != counts.shape:
+        raise ValueError(f"residual_labels has shape {residual.shape} and confusion_counts {counts.shape}.")
+    return residual, counts
 
 
 def _varies(rows: Matrix) -> NDArray[np.bool_]:

@@ -42,7 +42,6 @@ class Bootstrap:
     difference: float
     low: float
     high: float
-    examples: int
 
 
 def summarise(values: Sequence[float]) -> Summary | None:
@@ -139,9 +138,9 @@ def bootstrap_difference(method: ArrayLike, baseline: ArrayLike, *, repeats: int
     differences = first - second
     mean = float(differences.mean())
     if first.size == 1:  # resampling one example gives it again
-        return Bootstrap(mean, mean, mean, 1)
+        return Bootstrap(mean, mean, mean)
     # Resampling the differences resamples the pairs; in batches, so that 10,000 examples take 8 MB at a time.
     low, high = stats.bootstrap(
         (differences,), np.mean, n_resamples=repeats, batch=100, method="percentile", confidence_level=LEVEL, rng=seed
     ).confidence_interval
-    return Bootstrap(mean, float(low), float(high), first.size)
+    return Bootstrap(mean, float(low), float(high))

@@ -25,7 +25,7 @@ from adaptive_labels.lab.cli.output import check_output, prose, show_json
 from adaptive_labels.lab.words import plural
 
 if TYPE_CHECKING:
-    from adaptive_labels.lab.analysis import Summary
+    from adaptive_labels.lab.analysis.statistics import Summary
     from adaptive_labels.lab.config import RunConfig
     from adaptive_labels.lab.jobs import JobExecutor
     from adaptive_labels.lab.runs import RunFolder
@@ -93,7 +93,7 @@ def _show(runs: list["RunFolder"], option: str, method: str, as_json: bool) -> N
 
 
 def _summary(found: list[dict[str, Any]], split: str) -> "Summary":
-    from adaptive_labels.lab.analysis import summarise
+    from adaptive_labels.lab.analysis.statistics import summarise
 
     summary = summarise([metrics[split]["top1"] for metrics in found])
     assert summary is not None  # there is at least one

@@ -68,7 +68,7 @@ def make_record(run: RunFolder, task: str, variant: Variant) -> Record:
         record["mechanism"] = _rounded(describe_margins(predictions.test_logits, predictions.test_labels))
         record["right_by_class"] = counts.diagonal().tolist()
         record["test_by_class"] = counts.sum(axis=1).tolist()
-        found = None if labels is None else agreement(labels.matrix(), counts, pairs=0)
+        found = None if labels is None else agreement(labels.matrix(), counts)
         if found is not None and found.overall is not None and found.top1 is not None:
             record["mechanism"] |= _rounded({"label_agreement": found.overall, "label_top1": found.top1})
     return record

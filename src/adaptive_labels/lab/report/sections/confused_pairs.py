@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from adaptive_labels.lab.analysis.confusions import (
+from adaptive_labels.lab.analysis.confusions import differing_pairs, significant_pairs, top_pairs
+from adaptive_labels.lab.analysis.confusions_text import (
     agreement_sentence,
     groups_sentence,
     one_way_cells,
     pair_cells,
-    significant_pairs,
-    top_pairs,
 )
 from adaptive_labels.lab.analysis.format import percent
 from adaptive_labels.lab.analysis.records import is_number
@@ -29,14 +28,13 @@ def pairs_values(context: Context) -> Values:
     main = context.data.mapped
     if main is None:
         return None
-    agreement = main.confusions.agreement(_DIFFERENCES)
     return {
         "method": main.label,
         "cards": _cards(main) if context.examples and main.confusions.counts is not None else [],
         "pairs": _pairs(context, main),
         "groups": groups_sentence(main.confusions),
         "one_way": _one_way(context, main),
-        "agreement": agreement_sentence(agreement),
+        "agreement": agreement_sentence(main.confusions),
         "differing": _differing(context, main),
     }
 
@@ -50,10 +48,10 @@ def _cards(method: MethodData) -> list[dict[str, Any]]:
                 known = kept.setdefault((str(pair.get("true")), str(pair.get("predicted"))), [])
                 known += [example for example in pair["examples"] if isinstance(example, dict)]
     cards = []
-    for pair in top_pairs(method.confusions, _PAIRS, by="test").rename(columns={"count": "count_"}).itertuples():
+    for pair in top_pairs(method.confusions, _PAIRS, by="test").itertuples():
         texts, images = _inputs(kept.get((pair.true, pair.taken_for), []))
         if texts or images:
-            rate = f"{percent(pair.rate)}% of its {pair.count_ / pair.rate:.0f} test examples"
+            rate = f"{percent(pair.rate)}% of its {pair.errors / pair.rate:.0f} test examples"
             title = f"{pair.true} → {pair.taken_for}"
             cards.append({"title": title, "rate": rate, "texts": texts, "images": images})
     return cards
@@ -98,19 +96,18 @@ def _one_way(context: Context, method: MethodData) -> Table | None:
 
 def _differing(context: Context, method: MethodData) -> Table | None:
     """The pairs on which residual labels and test errors differ."""
-    found, classes = method.confusions.agreement(_DIFFERENCES), method.confusions.classes
-    if found is None or not found.differences:
+    if method.confusions.agreement is None:
         return None
     rows = [
         [
-            *(classes[pair.true], classes[pair.taken_for], percent(pair.residual), percent(pair.share)),
-            *(f"{pair.expected:.1f}", f"{pair.count:.1f}"),
+            *(pair.true, pair.taken_for, percent(pair.residual), percent(pair.share)),
+            *(f"{pair.expected:.1f}", f"{pair.errors:.1f}"),
         ]
-        for pair in found.differences
+        for pair in differing_pairs(method.confusions, _DIFFERENCES).itertuples()
     ]
     headings = ["class", "taken for", "residual label %", "share of errors %", "errors expected", "errors found"]
     caption = (
         f"{method.label}: the pairs on which the two differ most. Expected: the class's test errors, divided as its "
         "residual label says."
     )
-    return context.figures.table("differing-pairs", headings, rows, caption, words=(0, 1))
+    return context.figures.table("differing-pairs", headings, rows, caption, words=(0, 1)) if rows else None

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from adaptive_labels.lab.analysis.confusion_matrix import Matrix, order_by_similarity, without_diagonal
-from adaptive_labels.lab.analysis.confusions import Confusions, most_confused, top_pairs
+from adaptive_labels.lab.analysis.confusions import Confusions, top_pairs
 from adaptive_labels.lab.analysis.format import percent
 from adaptive_labels.lab.report.figures import Chart
 from adaptive_labels.lab.report.group_data import MethodData, Residuals
@@ -58,6 +58,12 @@ def map_values(context: Context) -> Values:
         "notes": [*notes, *filter(None, [confusions.little_learned])],
         "data": data,
     }
+
+
+def most_confused(matrix: Matrix, n: int) -> list[int]:
+    """The n classes that take part in the strongest confusions, in their own order."""
+    strength = np.maximum(matrix.max(axis=0), matrix.max(axis=1))
+    return sorted(np.argsort(-strength, kind="stable")[:n].tolist())
 
 
 def _full_colours(methods: Sequence[MethodData]) -> dict[str, float]:
