@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -122,6 +123,37 @@ def test_imports_point_one_way(room: str, path: Path) -> None:
                 assert room_of(parts[1:]) in allowed, f"{room} imports {name}"
         elif parts[0] not in sys.stdlib_module_names:
             assert parts[0] in OUTSIDE.get(room, set()), f"{room} imports {name}"
+
+
+HOP = re.compile(r"^\| (\d+) \| (\d*) ?\| `([\w/.]+)` \| `(\w+)` \|", re.MULTILINE)
+
+
+def walks() -> dict[str, list[tuple[str, str, str, str]]]:
+    page = (PACKAGE.parent.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    found = re.findall(r"^### `(.+)`\n\n((?:\|.*\n)+)", page, re.MULTILINE)
+    return {title: HOP.findall(table) for title, table in found}
+
+
+def test_the_walks_are_those_of_three_commands_and_short() -> None:
+    assert [title.split()[-2] for title in walks()] == ["compare", "train", "reproduce"]
+    for hops in walks().values():
+        assert [int(number) for number, *_ in hops] == list(range(1, len(hops) + 1))
+        assert 5 < len(hops) <= 12
+
+
+@pytest.mark.parametrize("title", walks())
+def test_the_walks_are_true(title: str) -> None:
+    """Each function is there, and is called from the file that the page says, which imports its room."""
+    hops = walks()[title]
+    for number, caller, file, function in hops:
+        path = PACKAGE / "lab" / file
+        nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        assert function in {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}, number
+        if number != "1":
+            before = PACKAGE / "lab" / hops[int(caller or int(number) - 1) - 1][2]
+            assert re.search(rf"\b{function}\b", before.read_text(encoding="utf-8")), (number, before)
+            rooms = {room_of(tuple(name.split(".")[1:])) for name in imports(before) if name.startswith("adaptive_l")}
+            assert room_of(path.relative_to(PACKAGE).parts) in {*rooms, room_of(before.relative_to(PACKAGE).parts)}
 
 
 def test_nothing_above_imports_the_lab_and_needs_more_than_torch_and_numpy() -> None:
