@@ -1,6 +1,5 @@
 """A small ImageNet: real JPEG and PNG files in the usual folders."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +35,4 @@ def write_imagenet(folder: Path, train: int = 12, val: int = 3, names: str | Non
     if names == "mapping":
         lines = [f"{synset} {words}" for synset, words in SYNSETS.items()]
         (folder / "LOC_synset_mapping.txt").write_text("\n".join(lines) + "\n")
-    elif names == "index":
-        entries = {str(i): [s, SYNSETS[s].split(",")[0]] for i, s in enumerate(sorted(SYNSETS))}
-        (folder / "imagenet_class_index.json").write_text(json.dumps(entries))
     return folder

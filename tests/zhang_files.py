@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import random
@@ -38,14 +37,11 @@ def content(official: ZhangTexts, split: str, count: int) -> bytes:
     return "".join(lines).encode()
 
 
-def write_folder(texts: ZhangTexts, files: dict[str, bytes], root: Path, gzipped: bool = False) -> Path:
+def write_folder(texts: ZhangTexts, files: dict[str, bytes], root: Path) -> Path:
     folder = root / texts.folder
     folder.mkdir(parents=True)
     for name, file in files.items():
-        if gzipped:
-            (folder / f"{name}.gz").write_bytes(gzip.compress(file))
-        else:
-            (folder / name).write_bytes(file)
+        (folder / name).write_bytes(file)
     return folder
 
 

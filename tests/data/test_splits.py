@@ -11,7 +11,6 @@ from adaptive_labels.lab.data.splits import (
     _shuffled,
     assemble,
     content_digest,
-    count_shared,
     digest_array,
     largest_remainder,
     split_off,
@@ -219,11 +218,3 @@ def test_the_shuffled_order_is_that_of_the_salted_hashes(digest):
     keys = [hashlib.blake2b(d[:16], digest_size=16, key=b"test 7").digest() + d[16:] for d in digests]
     expected = sorted(range(len(keys)), key=keys.__getitem__)
     assert _shuffled(digest_array(digests), "test 7").tolist() == expected
-
-
-@given(st.lists(st.sampled_from([bytes(8) + b"x", bytes(8) + b"y", b"abcdefghi", b"jklmnopqr"])))
-def test_shared_contents_are_counted_in_full(these):
-    """Two that differ in their last byte alone are two."""
-    those = [bytes(8) + b"x", b"jklmnopqr", b"jklmnopqr"]
-    mine = digest_array(these) if these else np.zeros((0, 9), np.uint8)
-    assert count_shared(mine, digest_array(those)) == sum(digest in those for digest in these)

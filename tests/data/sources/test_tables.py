@@ -365,7 +365,9 @@ def test_bad_folders_each_with_a_sentence(tmp_path):
     write_csv(folder / "train.csv", ROWS)
     assert "Not used: a.csv, b.csv." in load_dataset(str(folder)).notes
     write_csv(folder / "train.tsv", ROWS, delimiter="\t")
-    assert error_of(folder) == f"{folder} has more than one train split (train.csv, train.tsv); keep one of them."
+    assert error_of(folder) == (
+        f"{folder} has more than one table of its train split (train.csv, train.tsv); keep one of them, or join them."
+    )
 
 
 def test_a_test_file_without_the_label_column(tmp_path):
@@ -406,20 +408,14 @@ def write_parquet(path: Path, rows: list[tuple[str, int]], names: list[str] | No
     pyarrow.parquet.write_table(table, path)
 
 
-def test_the_folder_of_hugging_face_is_read_with_all_parts_and_class_names(tmp_path: Path) -> None:
-    for number in range(2):
-        part = tmp_path / "films" / "data" / f"train-{number:05d}-of-00002.parquet"
-        write_parquet(part, FILMS[number::2][:25], ["neg", "pos"])
-    write_parquet(tmp_path / "films" / "data" / "validation-00000-of-00001.parquet", FILMS[50:55], ["neg", "pos"])
-    write_parquet(tmp_path / "films" / "data" / "test-00000-of-00001.parquet", FILMS[55:], ["neg", "pos"])
+def test_the_folder_of_hugging_face_is_read_with_its_class_names(tmp_path: Path) -> None:
+    for split, rows in {"train": FILMS[:50], "validation": FILMS[50:55], "test": FILMS[55:]}.items():
+        write_parquet(tmp_path / "films" / "data" / f"{split}-00000-of-00001.parquet", rows, ["neg", "pos"])
     (tmp_path / "films" / "README.md").write_text("---\n---\n")
     dataset = load_dataset(str(tmp_path / "films"))
     assert dataset.classes == ("neg", "pos")
     assert [len(split) for _, split in dataset.splits()] == [50, 5, 5]
-    assert dataset.train.sources[49] == "train-*.parquet:50"  # type: ignore[index]
-    (tmp_path / "films" / "data" / "train-00001-of-00002.parquet").unlink()
-    with pytest.raises(DataError, match="has 1 of the 2 parts of its train split"):
-        load_dataset(str(tmp_path / "films"))
+    assert dataset.train.sources[49] == "train-00000-of-00001.parquet:50"  # type: ignore[index]
 
 
 def test_names_may_end_in_their_split(tmp_path: Path) -> None:
@@ -429,7 +425,7 @@ def test_names_may_end_in_their_split(tmp_path: Path) -> None:
     dataset = load_dataset(str(tmp_path / "data"))
     assert len(dataset.test) == 10
     write_csv(tmp_path / "data" / "books-train.csv", FILMS)
-    assert "more than one train split (books-train.csv, films_train.csv)" in error_of(tmp_path / "data")
+    assert "more than one table of its train split (books-train.csv, films_train.csv)" in error_of(tmp_path / "data")
 
 
 TRAIN = """DESC:manner How did serfdom develop in and then leave Russia ?
@@ -502,10 +498,3 @@ def test_a_line_without_labels_is_named(tmp_path):
         f"{folder}/train_5500.label line 11 does not begin with a coarse and a fine label, as in 'NUM:dist How far is "
         "it ?'."
     )
-
-
-def test_two_train_files_are_too_many(tmp_path):
-    folder = write_trec(tmp_path / "trec")
-    (folder / "train_1000.label").write_text(TRAIN, encoding="utf-8")
-    with pytest.raises(DataError, match=r"more than one train split \(train_1000.label, train_5500.label\)"):
-        load_dataset(str(folder))

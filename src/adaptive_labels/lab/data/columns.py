@@ -37,24 +37,24 @@ class FeatureColumns(NamedTuple):
     numeric: tuple[bool, ...]
 
 
-def find_label(table: Table, taken: Sequence[str]) -> str:
+def find_label(table: Table, texts: Sequence[str]) -> str:
     """The column that is called as labels are, if there is one; else the only one whose values repeat as classes do."""
-    free = [name for name in table.names if name not in taken]
+    free = [name for name in table.names if name not in texts]
     named = [name for name in free if normalise_name(name) in LABEL_NAMES]
     if len(named) == 1:
         return named[0]
-    found = {name: count for name in free if (count := _classes(table, name))}
-    if len(found) == 1:
-        return next(iter(found))
-    if not found:
+    candidates = {name: count for name in free if (count := _classes(table, name))}
+    if len(candidates) == 1:
+        return next(iter(candidates))
+    if not candidates:
         raise DataError(
             f"No column of {table.path} repeats its values as classes do; give label_column "
             f"(it has {columns_of(table)})."
         )
-    shown = listed(f"{name!r} ({plural(count, 'class', 'classes')})" for name, count in found.items())
+    shown = listed(f"{name!r} ({plural(count, 'class', 'classes')})" for name, count in candidates.items())
     raise LabelError(
         f"Several columns of {table.path} could be the label: {shown}; give label_column.",
-        ["--label-column", list(found)[-1]],
+        ["--label-column", list(candidates)[-1]],
     )
 
 
@@ -148,11 +148,11 @@ def columns_of(table: Table) -> str:
     return f"no header line and {len(table.names)} columns, numbered from 1"
 
 
-def features_note(found: FeatureColumns) -> str:
+def features_note(columns: FeatureColumns) -> str:
     """What is read of each row."""
     kinds = []
     for wanted, thing, things in ((True, "number", "numbers"), (False, "category", "categories")):
-        names = [name for name, numeric in zip(found.names, found.numeric, strict=True) if numeric is wanted]
+        names = [name for name, numeric in zip(columns.names, columns.numeric, strict=True) if numeric is wanted]
         if names:
             kinds.append(f"{plural(len(names), thing, things)} ({listed(map(repr, names), 5)})")
     return f"No text is read: each row is {joined(kinds)}."

@@ -4,7 +4,7 @@ import hashlib
 import http.client
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -45,6 +45,16 @@ def not_found(name: str, folder: str, archive: str, where: str, url: str) -> Dat
     )
 
 
+def fetch(files: Mapping[Path, tuple[str, str]], progress: Progress) -> list[str]:
+    """Download the files that are not there, each from its address with its checksum; what was done, in sentences."""
+    done = []
+    for path, (url, checksum) in files.items():
+        if not path.is_file():
+            download(url, path, checksum, progress)
+            done.append(f"Downloaded {path} from {url}.")
+    return done
+
+
 def download(url: str, path: Path, checksum: str, progress: Progress) -> None:
     """Download `url` to `path`; a DataError, and no file, if it cannot be had or its checksum is another.
 
@@ -71,9 +81,9 @@ def download(url: str, path: Path, checksum: str, progress: Progress) -> None:
             raise DataError(
                 f"{url} cannot be downloaded: {reason}; you can get it another way and put it at {path}."
             ) from error
-        found = digest.hexdigest()
-        if found != checksum:
-            raise DataError(f"{url} is not the file it should be: its {kind} is {found}, expected is {checksum}.")
+        if digest.hexdigest() != checksum:
+            here = digest.hexdigest()
+            raise DataError(f"{url} is not the file it should be: its {kind} is {here}, expected is {checksum}.")
 
     path.parent.mkdir(parents=True, exist_ok=True)
     write_with(path, fill)

@@ -147,7 +147,6 @@ def _read_delimited(path: Path, text: str, delimiter: str, header: bool | None, 
     check_limit("columns", content.partition("\n")[0].count(delimiter) + 1, path)
     above = len(text) - len(content)
     ((frame, lines),) = read_csv(path, io.BytesIO(content.encode()), delimiter, above + 1)
-    _refuse_short_rows(path, content, delimiter, frame, lines - above)
     first = [cell.strip() for cell in frame.iloc[0]]
     if header is None:
         numbers = {cell for cell in first if _NUMBER.fullmatch(cell)}
@@ -155,19 +154,6 @@ def _read_delimited(path: Path, text: str, delimiter: str, header: bool | None, 
         header = named or (len(first) > 1 and not numbers)
     frame = frame.set_axis(first if header else [str(i + 1) for i in range(len(first))], axis=1)
     return Table(path, frame[int(header) :], lines[int(header) :], header)
-
-
-def _refuse_short_rows(
-    path: Path, content: str, delimiter: str, frame: "pd.DataFrame", lines: NDArray[np.int64]
-) -> None:
-    """Refuse rows with too few fields, which pandas fills up: their last line does not end with an empty field."""
-    written: list[str] = []
-    for row in np.flatnonzero(frame.iloc[:, -1] == "") if frame.shape[1] > 1 else ():
-        written = written or content.split("\n")
-        last = int(lines[row]) + sum(cell.count("\n") for cell in frame.iloc[row])
-        if not written[last - 1].rstrip(" ").endswith((delimiter, '""')):
-            first = len(frame.columns)
-            raise DataError(f"{path} line {last} has fewer fields than the first line, which has {first}.")
 
 
 def read_csv(
@@ -212,11 +198,11 @@ def _why_not_parsed(path: Path, message: str, file: Any, options: dict[str, Any]
         breaks = sum(int(cell.count("\n")) for column in rows for cell in rows[column])
         return first + rows_before + breaks
 
-    if found := _TOO_MANY.search(message):
-        expected, row, seen = map(int, found.groups())
+    if match := _TOO_MANY.search(message):
+        expected, row, seen = map(int, match.groups())
         return f"{path} line {line_of(row - 1)} has {seen} fields where line {first} has {expected}."
-    if found := _NOT_CLOSED.search(message):
-        return f"{path} line {line_of(int(found[1]))} cannot be parsed: a quoted field that is never closed."
+    if match := _NOT_CLOSED.search(message):
+        return f"{path} line {line_of(int(match[1]))} cannot be parsed: a quoted field that is never closed."
     return f"{path} cannot be parsed: {message.strip()}."
 
 
@@ -248,12 +234,12 @@ def _read_label_lines(path: Path, text: str) -> Table:
     """
     rows, lines = [], []
     for place, line in _lines(text):
-        found = _LABELLED.fullmatch(line.strip())
-        if found is None:
+        match = _LABELLED.fullmatch(line.strip())
+        if match is None:
             raise DataError(
                 f"{path} line {place} does not begin with a coarse and a fine label, as in 'NUM:dist How far is it ?'."
             )
-        coarse, fine, rest = found.groups()
+        coarse, fine, rest = match.groups()
         rows.append((coarse, f"{coarse}:{fine}", rest))
         lines.append(place)
     return _table_of(path, ["label", "fine", "text"], list(zip(*rows, strict=True)), lines)

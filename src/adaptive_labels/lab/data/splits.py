@@ -67,7 +67,7 @@ def _part(examples: Examples, digests: np.ndarray | None) -> _Part:
 def assemble(raw: RawDataset, *, split_seed: int = 0, train_fraction: float = 1.0) -> Dataset:
     """Make the missing splits, count duplicates across splits, and take the fingerprint.
 
-    Of what is then left in train, `train_fraction` of each class is kept (see `share`).
+    Of what is then left in train, `train_fraction` of each class stays (see `subsample`).
     """
     name, classes, thing = raw.name, raw.classes, raw.kind
     if len(classes) < 2:
@@ -79,12 +79,12 @@ def assemble(raw: RawDataset, *, split_seed: int = 0, train_fraction: float = 1.
     notes = [*raw.notes, *_similar_names(classes)]
 
     def set_aside(split: str, fraction: float, whole: str) -> tuple[_Part, _Part]:
-        kept, taken = split_off(train.examples.labels, train.digests, fraction=fraction, salt=f"{split} {split_seed}")
+        rest, taken = split_off(train.examples.labels, train.digests, fraction=fraction, salt=f"{split} {split_seed}")
         notes.append(
             f"There was no {split} split, so {fraction:.0%} of {whole} ({plural(len(taken), thing)}) is set aside "
             f"for it, stratified by class (split seed {split_seed})."
         )
-        return train.subset(kept), train.subset(taken)
+        return train.subset(rest), train.subset(taken)
 
     if test is None:
         train, test = set_aside("test", TEST_FRACTION, "all" if validation is None else "train")
@@ -97,7 +97,7 @@ def assemble(raw: RawDataset, *, split_seed: int = 0, train_fraction: float = 1.
             )
     if train_fraction != 1:
         whole = len(train.examples)
-        train = train.subset(share(train.examples.labels, train.digests, train_fraction, f"share {split_seed}"))
+        train = train.subset(subsample(train.examples.labels, train.digests, train_fraction, f"share {split_seed}"))
         notes.append(
             f"{plural(len(train.examples), f'training {thing}')} of {whole:,} are kept: "
             f"{train_fraction:.4g} of each class, rounded, at least 1 (split seed {split_seed})."
@@ -124,14 +124,13 @@ def assemble(raw: RawDataset, *, split_seed: int = 0, train_fraction: float = 1.
 
 def without_rare_classes(raw: RawDataset, least: int) -> RawDataset:
     """The data set without the classes that have fewer than ``least`` training examples."""
-    counts = np.bincount(raw.splits["train"].labels.numpy(), minlength=len(raw.classes))
-    kept = counts >= least
-    if kept.all():
+    stays = np.bincount(raw.splits["train"].labels.numpy(), minlength=len(raw.classes)) >= least  # (K,)
+    if stays.all():
         return raw
-    number = torch.from_numpy(np.cumsum(kept) - 1)  # of each class among those that stay
+    number = torch.from_numpy(np.cumsum(stays) - 1)  # of each class among those that stay
     splits, digests, dropped = {}, {}, 0
     for split, examples in raw.splits.items():
-        rows = np.flatnonzero(kept[examples.labels.numpy()])
+        rows = np.flatnonzero(stays[examples.labels.numpy()])
         dropped += len(examples) - len(rows)
         if len(rows) == 0:
             few_each = f"classes with fewer than {least} training examples (min_per_class)"
@@ -140,7 +139,7 @@ def without_rare_classes(raw: RawDataset, least: int) -> RawDataset:
         splits[split] = replace(part, labels=number[part.labels])
         if split in raw.digests:
             digests[split] = raw.digests[split][rows]
-    rare, classes = ([raw.classes[k] for k in np.flatnonzero(chosen).tolist()] for chosen in (~kept, kept))
+    rare, classes = ([raw.classes[k] for k in np.flatnonzero(chosen).tolist()] for chosen in (~stays, stays))
     note = (
         f"Left out {plural(len(rare), 'class', 'classes')} with fewer than {least} training examples "
         f"({few(map(repr, rare))}): {plural(dropped, raw.kind)} in all."
@@ -153,25 +152,20 @@ def _similar_names(classes: Sequence[str]) -> list[str]:
     alike: dict[str, list[str]] = {}
     for name in classes:
         alike.setdefault("".join(name.casefold().split()), []).append(name)
-    found = [" and ".join(map(repr, names)) for names in alike.values() if len(names) > 1]
-    if not found:
-        return []
-    more = f", and {len(found) - 3} more" if len(found) > 3 else ""
-    return [f"Classes that differ in case or spaces only: {'; '.join(found[:3])}{more}. Are they the same?"]
+    doubtful = [" and ".join(map(repr, names)) for names in alike.values() if len(names) > 1]
+    return [f"Classes that differ in case or spaces only: {few(doubtful, 3)}. Are they the same?"] if doubtful else []
 
 
 def _refuse_single_examples(examples: Examples, classes: Sequence[str]) -> None:
     """Raise a DataError that names the class if a class has one example only: it cannot be split."""
-    labels = examples.labels.numpy()
-    single = np.flatnonzero(np.bincount(labels) == 1)
-    if len(single) == 0:
+    single = np.flatnonzero(np.bincount(examples.labels.numpy()) == 1).tolist()
+    if not single:
         return
-    first = int(single[0])
-    sources = examples.sources
-    where = "" if sources is None else f" ({sources[int(np.flatnonzero(labels == first)[0])]})"
+    place = examples.labels.tolist().index(single[0])
+    where = "" if examples.sources is None else f" ({examples.sources[place]})"
     others = f", like {plural(len(single) - 1, 'other class', 'other classes')}" if len(single) > 1 else ""
     raise DataError(
-        f"The class {classes[first]!r} has one example only{where}{others}; "
+        f"The class {classes[single[0]]!r} has one example only{where}{others}; "
         "to be split into train, validation and test a class needs at least 2, better 3. "
         "--min-per-class 3 leaves rarer classes out."
     )
@@ -208,14 +202,14 @@ def digest_array(digests: Sequence[bytes]) -> np.ndarray:
 def largest_remainder(counts: Sequence[int], fraction: float) -> list[int]:
     """How many of each class go into a split that takes `fraction` of all.
 
-    The sizes add up to round(fraction · Σ counts), each as near to its share as whole numbers allow; but a class with
+    The sizes add up to round(fraction · Σ counts), each as near to its quota as whole numbers allow; but a class with
     at least two examples gives at least one and keeps at least one, even if the total then comes out higher.
     """
-    shares = [fraction * count for count in counts]
+    quotas = [fraction * count for count in counts]
     most = [max(count - 1, 0) for count in counts]
-    sizes = [min(max(int(share), 1), limit) for share, limit in zip(shares, most, strict=True)]
+    sizes = [min(max(int(quota), 1), limit) for quota, limit in zip(quotas, most, strict=True)]
     missing = round(fraction * sum(counts)) - sum(sizes)
-    for k in sorted(range(len(counts)), key=lambda k: (sizes[k] - shares[k], k)):
+    for k in sorted(range(len(counts)), key=lambda k: (sizes[k] - quotas[k], k)):
         if missing > 0 and sizes[k] < most[k]:
             sizes[k] += 1
             missing -= 1
@@ -236,10 +230,10 @@ def split_off(labels: Tensor, digests: np.ndarray, *, fraction: float, salt: str
     return order[~taken], order[taken]
 
 
-def share(labels: Tensor, digests: np.ndarray, fraction: float, salt: str) -> np.ndarray:
+def subsample(labels: Tensor, digests: np.ndarray, fraction: float, salt: str) -> np.ndarray:
     """Indices, in rising order, of `fraction` of the examples of each class, chosen by their content and `salt`.
 
-    Of n examples of a class max(1, ⌊fraction · n + ½⌋) are kept, so that a smaller share lies within a larger one.
+    Of n examples of a class max(1, ⌊fraction · n + ½⌋) stay, so that a smaller subsample lies within a larger one.
     """
     order = _shuffled(digests, salt)
     ordered = labels.numpy()[order]
@@ -248,15 +242,13 @@ def share(labels: Tensor, digests: np.ndarray, fraction: float, salt: str) -> np
 
 
 def count_shared(these: np.ndarray, those: np.ndarray) -> int:
-    """How many of these digests (N, 8 bytes or more) are among those.
+    """How many of these digests (N, 8 bytes or more) are among those, by their first 8 bytes.
 
     >>> count_shared(digest_array([b"12345678", b"abcdefgh", b"abcdefgh"]), digest_array([b"abcdefgh"]))
     2
     """
-    # The first 8 bytes as a number leave few that may be the same; those are compared in full.
-    mine, others = (np.ascontiguousarray(digests[:, :8]).view(np.uint64).ravel() for digests in (these, those))
-    seen = {those[i].tobytes() for i in np.flatnonzero(np.isin(others, mine))}
-    return sum(these[i].tobytes() in seen for i in np.flatnonzero(np.isin(mine, others)))
+    mine, others = (np.ascontiguousarray(digests[:, :8]).view(np.uint64) for digests in (these, those))
+    return int(np.isin(mine, others).sum())
 
 
 def _shuffled(digests: np.ndarray, salt: str) -> np.ndarray:

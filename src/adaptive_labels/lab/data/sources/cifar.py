@@ -15,7 +15,8 @@ from adaptive_labels.lab.data import archives, downloads
 from adaptive_labels.lab.data.dataset import DataError, Examples, SplitName
 from adaptive_labels.lab.data.sources import register_dataset
 from adaptive_labels.lab.data.splits import RawDataset
-from adaptive_labels.lab.files import read_bytes, write_bytes
+from adaptive_labels.lab.files import read_bytes
+from adaptive_labels.lab.limits import check_limit, limit_of
 
 _SITE = "https://www.cs.toronto.edu/~kriz/"
 
@@ -27,7 +28,6 @@ _ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"): _RECONSTRUCT,
     ("numpy._core.multiarray", "_reconstruct"): _RECONSTRUCT,
 }
-LARGEST_MEMBER = 2**28  # bytes; the largest file of CIFAR has 155 MB
 
 
 class _ArraysOnly(pickle.Unpickler):
@@ -77,20 +77,9 @@ class Cifar:
         return RawDataset(self.name, "image", classes, splits, [note])
 
     def fetch(self, data_dir: Path, progress: downloads.Progress) -> list[str]:
-        """Download and unpack what is not in `data_dir` yet; what was done, in sentences."""
-        done: list[str] = []
-        archive = self._find(data_dir)
-        if archive is None:
-            archive = data_dir / f"{self.archive}.tar.gz"
-            downloads.download(self.url, archive, self.archive_md5, progress)
-            done.append(f"Downloaded {archive} from {self.url}.")
-        if archive.is_file() and archive != data_dir:
-            folder = data_dir / self.folder
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, content in self._contents(archive).items():
-                write_bytes(folder / name, content)
-            done.append(f"Unpacked {archive} to {folder}, which is read from now on.")
-        return done
+        """Download the archive, unless the data is in `data_dir` already; what was done, in sentences."""
+        archive = data_dir / f"{self.archive}.tar.gz"
+        return [] if self._find(data_dir) else downloads.fetch({archive: (self.url, self.archive_md5)}, progress)
 
     def _find(self, root: Path) -> Path | None:
         return downloads.find(root, self.folder, self.archive, lambda folder: not self._absent(folder))
@@ -118,11 +107,10 @@ class Cifar:
         else:
             contents = _read_archive(path, self.folder, list(self.md5))
         for name, expected in self.md5.items():
-            found = hashlib.md5(contents[name], usedforsecurity=False).hexdigest()
-            if found != expected:
+            md5 = hashlib.md5(contents[name], usedforsecurity=False).hexdigest()
+            if md5 != expected:
                 raise DataError(
-                    f"{path / name} is not the published file of {self.name}: its MD5 is {found}, expected is "
-                    f"{expected}."
+                    f"{path / name} is not the published file of {self.name}: its MD5 is {md5}, expected is {expected}."
                 )
         return contents
 
@@ -140,11 +128,8 @@ def _read_archive(path: Path, folder: str, names: list[str]) -> dict[str, bytes]
     try:
         for member, file in archives.members(path):
             if member.name in names and member.parent.name == folder:
-                contents[member.name] = file.read(LARGEST_MEMBER + 1)
-                if len(contents[member.name]) > LARGEST_MEMBER:
-                    raise DataError(
-                        f"The archive {path} is not CIFAR's: {member} takes more than {LARGEST_MEMBER:,} bytes."
-                    )
+                contents[member.name] = file.read(limit_of("file") + 1)
+                check_limit("file", len(contents[member.name]), f"{member} in {path}")
             if len(contents) == len(names):  # what follows need not be decompressed
                 return contents
     except archives.BROKEN_ARCHIVE as error:

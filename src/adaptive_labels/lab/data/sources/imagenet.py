@@ -11,12 +11,12 @@ from adaptive_labels.lab.data.pixels import is_image
 from adaptive_labels.lab.data.sources import register_dataset
 from adaptive_labels.lab.data.sources.images import ImageFile, files_in, images_of, stream, subfolders
 from adaptive_labels.lab.data.splits import RawDataset
-from adaptive_labels.lab.files import parse_json, read_text
+from adaptive_labels.lab.files import read_text
 
 SIZE = 224
 VALIDATION_FRACTION = 0.02  # of train is held out: about 25 images per class
 _PLACES = ("", "imagenet", "ILSVRC/Data/CLS-LOC", "imagenet/ILSVRC/Data/CLS-LOC")
-_MAPPING, _INDEX = "LOC_synset_mapping.txt", "imagenet_class_index.json"
+_MAPPING = "LOC_synset_mapping.txt"
 
 
 @register_dataset("imagenet", "photographs of any size, 1,000 classes, 1.3 million images (folders train/ and val/)")
@@ -70,30 +70,21 @@ def _files(folder: Path, split: str, synsets: Sequence[str]) -> list[ImageFile]:
 
 def _class_names(folder: Path, root: Path, synsets: Sequence[str]) -> tuple[list[str], str]:
     """A name for each synset, and in words where it is from; two synsets of one name get their ids behind it."""
-    for place in dict.fromkeys((folder, *folder.parents[:3], root)):
-        for file, read in ((place / _MAPPING, _read_mapping), (place / _INDEX, _read_index)):
-            if file.is_file():
-                known = read(file)
-                absent = [synset for synset in synsets if synset not in known]
-                if absent:
-                    raise DataError(f"{file} has no name for the synset {absent[0]}.")
-                names = [known[synset] for synset in synsets]
-                count = Counter(names)
-                unique = [n if count[n] == 1 else f"{n} ({s})" for n, s in zip(names, synsets, strict=True)]
-                return unique, f"those in {file.name}."
-    return list(synsets), f"the synset ids; {_MAPPING} or {_INDEX} beside train/ would give words."
+    file = next(
+        (place / _MAPPING for place in (folder, *folder.parents[:3], root) if (place / _MAPPING).is_file()), None
+    )
+    if file is None:
+        return list(synsets), f"the synset ids; {_MAPPING} beside train/ would give words."
+    names = _read_mapping(file)
+    absent = [synset for synset in synsets if synset not in names]
+    if absent:
+        raise DataError(f"{file} has no name for the synset {absent[0]}.")
+    count = Counter(names[synset] for synset in synsets)
+    unique = [names[synset] if count[names[synset]] == 1 else f"{names[synset]} ({synset})" for synset in synsets]
+    return unique, f"those in {file.name}."
 
 
 def _read_mapping(file: Path) -> dict[str, str]:
     """Lines such as ``n01440764 tench, Tinca tinca``: the first of the names."""
     pairs = (line.split(maxsplit=1) for line in read_text(file).splitlines() if line.strip())
     return {pair[0]: pair[-1].split(",")[0].strip() for pair in pairs}
-
-
-def _read_index(file: Path) -> dict[str, str]:
-    """JSON such as ``{"0": ["n01440764", "tench"], …}``."""
-    try:
-        entries = parse_json(read_text(file)).values()
-        return {str(synset): str(name).replace("_", " ") for synset, name in entries}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise DataError(f'{file} is not of the form {{"0": ["n01440764", "tench"], …}}: {error}.') from error

@@ -4,7 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,6 @@ from adaptive_labels.lab.files import read_text
 from adaptive_labels.lab.words import listed, plural
 
 _WHOLE_NUMBER = re.compile(r"-?\d+(\.0+)?")
-_PART = re.compile(r"-\d+-of-\d+")
 NO_TEXT = "none"
 
 
@@ -40,7 +39,7 @@ class _Rows:
     table: Table
     inputs: list[str] | TableRows
     labels: list[str]
-    kept: list[int]
+    rows: list[int]
     unlabelled: int  # rows that were left out because they have no label
 
 
@@ -57,15 +56,14 @@ def read_tables(
     A ``text_column`` of none reads numbers and categories although there is a text.
     """
     notes: list[str] = []
-    files: Mapping[SplitName, Sequence[Path]] = {"train": [path]} if path.is_file() else find_files(path, notes)
+    files: Mapping[SplitName, Path] = {"train": path} if path.is_file() else find_files(path, notes)
     splits, text_columns = _read_splits(files, text_column, label_column, notes, drop_unlabelled)
     if all(_WHOLE_NUMBER.fullmatch(label) for rows in splits.values() for label in set(rows.labels)):
         for rows in splits.values():
             rows.labels[:] = [label.partition(".")[0] for label in rows.labels]  # 4.0 is written as 4
     keys = _in_order(set(splits["train"].labels))
-    first = files["train"][0]
-    class_names = _class_names(keys, first.parent / "classes.txt", notes)
-    examples = {name: _to_examples(rows, keys, first) for name, rows in splits.items()}
+    class_names = _class_names(keys, files["train"].parent / "classes.txt", notes)
+    examples = {name: _to_examples(rows, keys, files["train"]) for name, rows in splits.items()}
     kind: Kind = "row" if isinstance(splits["train"].inputs, TableRows) else "text"
     return RawDataset(path.resolve().name, kind, class_names, examples, notes, text_columns=text_columns)
 
@@ -97,36 +95,20 @@ def read_rows(path: Path, names: Sequence[str], numeric: Sequence[bool]) -> tupl
     return TableRows.of(names, numeric, map(table.texts, columns)), [f"{path.name}:{line}" for line in table.lines]
 
 
-def _read_parts(paths: Sequence[Path], header: bool | None, known_names: Sequence[str]) -> Table:
-    """A table that is in several files, whose rows are counted through; or in one."""
-    tables = [read_table(path, header=header, known_names=known_names) for path in paths]
-    first = tables[0]
-    if len(first.names) < 2:
-        raise DataError(
-            f"{first.path} has one column only ({first.names[0]!r}); a text and a label column are needed, "
-            "separated by commas (in .tsv by tabs)."
-        )
-    if len(tables) == 1:
-        return first
-    for table in tables[1:]:
-        if table.names != first.names:
-            raise DataError(f"{table.path} has other columns than {first.path.name}, of which it is a part.")
-    import pandas as pd
-
-    frame = pd.concat([table.frame for table in tables], ignore_index=True)
-    path = first.path.with_name(_PART.sub("-*", first.path.name))
-    return replace(first, path=path, frame=frame, lines=np.arange(1, len(frame) + 1), unit="row")
-
-
 def _read_splits(
-    files: Mapping[SplitName, Sequence[Path]],
+    files: Mapping[SplitName, Path],
     text_column: str | None,
     label_column: str | None,
     notes: list[str],
     drop_unlabelled: bool,
 ) -> tuple[dict[SplitName, _Rows], Sequence[str]]:
     """What is read of each split, and the names of the columns of text."""
-    train = _read_parts(files["train"], None, [*_given_names(text_column), *_given_names(label_column)])
+    train = read_table(files["train"], known_names=[*_given_names(text_column), *_given_names(label_column)])
+    if len(train.names) < 2:
+        raise DataError(
+            f"{train.path} has one column only ({train.names[0]!r}); a text and a label column are needed, "
+            "separated by commas (in .tsv by tabs)."
+        )
     texts, label = _choose_columns(train, text_column, label_column)
     features = None if texts else feature_columns(train, label)
     if features is not None and not features.names:
@@ -137,12 +119,12 @@ def _read_splits(
     names = texts if features is None else features.names
     notes += _columns_notes(train, texts, label, features)
     splits: dict[SplitName, _Rows] = {"train": _rows(train, names, label, drop_unlabelled, features, names)}
-    for split, files_of_split in files.items():
+    for split, path in files.items():
         if split != "train":
             header = None if train.has_header else False
-            table = _read_parts(files_of_split, header, train.names if train.has_header else ())
-            *own, own_label = (_same_column(name, train, table) for name in (*names, label))
-            splits[split] = _rows(table, own, own_label, drop_unlabelled, features, names)
+            table = read_table(path, header=header, known_names=train.names if train.has_header else ())
+            *columns, label_there = (_same_column(name, train, table) for name in (*names, label))
+            splits[split] = _rows(table, columns, label_there, drop_unlabelled, features, names)
     if features is not None:
         assert isinstance(splits["train"].inputs, TableRows)
         notes += _missing_note(splits["train"].inputs)
@@ -173,16 +155,16 @@ def _rows(
             f"The label column {label!r} is empty at {table.where(labels.index(''))}{others}; "
             "--drop-unlabelled leaves such rows out."
         )
-    kept = [row for row, text in enumerate(texts) if text and labels[row]]
-    if not kept and any(texts):
+    chosen = [row for row, text in enumerate(texts) if text and labels[row]]
+    if not chosen and any(texts):
         raise DataError(f"No row of {table.path} has a label (column {label!r}).")
-    if not kept:
+    if not chosen:
         shown = ", ".join(map(repr, columns))
         raise DataError(f"All {'texts' if features is None else 'rows'} in {table.path} are empty (column {shown}).")
-    inputs: list[str] | TableRows = [texts[row] for row in kept]
+    inputs: list[str] | TableRows = [texts[row] for row in chosen]
     if features is not None:
-        inputs = TableRows.of(names, features.numeric, map(table.texts, columns))[np.array(kept)]
-    return _Rows(table, inputs, [labels[row] for row in kept], kept, labels.count(""))
+        inputs = TableRows.of(names, features.numeric, map(table.texts, columns))[np.array(chosen)]
+    return _Rows(table, inputs, [labels[row] for row in chosen], chosen, labels.count(""))
 
 
 def _joined(table: Table, columns: Sequence[str]) -> list[str]:
@@ -214,13 +196,13 @@ def _to_examples(rows: _Rows, keys: Sequence[str], train_path: Path) -> Examples
     unseen = Counter(label for label in rows.labels if label not in index)
     if unseen:
         label = next(iter(unseen))
-        place = rows.table.where(rows.kept[rows.labels.index(label)])
+        place = rows.table.where(rows.rows[rows.labels.index(label)])
         others = f", nor {plural(len(unseen) - 1, 'other label')}" if len(unseen) > 1 else ""
         raise DataError(
             f"The label {label!r} at {place} ({unseen[label]:,} in the file) never occurs in {train_path.name}{others}."
         )
     labels = torch.tensor([index[label] for label in rows.labels], dtype=torch.int64)
-    return Examples(rows.inputs, labels, sources=LineSources(rows.table.path.name, rows.table.lines[rows.kept]))
+    return Examples(rows.inputs, labels, sources=LineSources(rows.table.path.name, rows.table.lines[rows.rows]))
 
 
 def _given_names(argument: str | None) -> list[str]:
@@ -249,8 +231,7 @@ def _columns_notes(table: Table, texts: Sequence[str], label: str, features: Fea
         hint = "--text-column none reads numbers and categories instead"
     if not table.has_header:
         notes[0] = f"{table.path.name} has no header line: {notes[0][0].lower()}{notes[0][1:-1]}, counted from 1."
-    read = {label, *texts, *(features.names if features is not None else ())}
-    others = [name for name in table.names if name not in read]
+    others = [name for name in table.names if name not in {label, *texts, *(features.names if features else ())}]
     return [*notes, f"Not read: {listed(map(repr, others))} ({hint})."] if others else notes
 
 

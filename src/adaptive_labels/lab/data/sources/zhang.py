@@ -5,15 +5,14 @@ They are read once, some rows at a time, into a compact form on disk: neither a 
 as a whole.
 """
 
-import gzip
 import hashlib
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import torch
@@ -33,6 +32,7 @@ _MIRROR = "https://s3.amazonaws.com/fast-ai-nlp/"
 _ROWS_AT_A_TIME = 50_000
 _FORMAT = 2  # of the entries in the cache: another number makes all of them anew
 _SPLITS: tuple[SplitName, ...] = ("train", "test")
+Check = Callable[["array[int]", "array[int]"], None]
 _COLUMNS = {"offsets": "<i8", "characters": "<i4", "labels": "<i2", "lines": "<u4", "digests": "|u1"}  # of an entry
 
 
@@ -42,7 +42,7 @@ class ZhangTexts:
 
     name: str
     description: str
-    folder: str  # with train.csv and test.csv in it, or these gzipped; an archive has the same name
+    folder: str  # with train.csv and test.csv in it; an archive has the same name
     classes: tuple[str, ...]  # in the order of their numbers
     per_class: Mapping[str, int]  # how many rows of each class train and test have
     text_columns: int
@@ -76,25 +76,20 @@ class ZhangTexts:
 
     def fetch(self, data_dir: Path, progress: downloads.Progress) -> list[str]:
         """Download what is not in `data_dir` yet; what was done, in sentences."""
-        done = []
-        for place, checksum in self.files.items() if not self._find(data_dir) else ():
-            path = data_dir / place
-            if not path.is_file():
-                downloads.download(self._url(place), path, checksum, progress)
-                done.append(f"Downloaded {path} from {self._url(place)}.")
-        return done
+        files = {data_dir / place: (self._url(place), checksum) for place, checksum in self.files.items()}
+        return [] if self._find(data_dir) else downloads.fetch(files, progress)
 
     def _url(self, place: str) -> str:
         return self.site + Path(place).name
 
     def _find(self, root: Path) -> dict[SplitName, Path]:
         """Where train and test are: in the folder, in `root` itself, or in an archive; empty if they are not there."""
-        found = downloads.find(root, self.folder, self.folder, lambda folder: len(_files(folder)) == len(_SPLITS))
-        if found is None:
-            return {}
-        return _files(found) if found.is_dir() else {split: found / f"{split}.csv" for split in _SPLITS}
+        place = downloads.find(
+            root, self.folder, self.folder, lambda folder: all(map(Path.is_file, _files(folder).values()))
+        )
+        return {} if place is None else _files(place)
 
-    def _check(self, split: str, source: Path, numbers: "array[int]", lines: "array[int]", md5: str) -> None:
+    def _check(self, split: str, source: Path, numbers: "array[int]", lines: "array[int]") -> None:
         """Refuse a file that is not the published one, by its counts and by its MD5 where that is known."""
         counts = np.bincount(numbers, minlength=len(self.classes) + 1)[1:]
         expected, unpublished = self.per_class[split], f"{source} is not the published file of {self.name}:"
@@ -103,9 +98,9 @@ class ZhangTexts:
             wrong = f"{source} line {lines[first]} has the class number {numbers[first]}; {self.name} has "
             wrong += f"{len(self.classes)} classes"
         elif (counts != expected).any():
-            found = ", ".join(f"{count:,}" for count in counts)
-            wrong = f"{unpublished} its classes have {found} rows where {expected:,} each are expected"
-        elif md5 != self.md5.get(split, md5):
+            rows = ", ".join(f"{count:,}" for count in counts)
+            wrong = f"{unpublished} its classes have {rows} rows where {expected:,} each are expected"
+        elif self.md5 and (md5 := _md5(source)) != self.md5[split]:
             wrong = f"{unpublished} the MD5 of the CSV is {md5}, expected is {self.md5[split]}"
         else:
             return
@@ -114,10 +109,9 @@ class ZhangTexts:
         )
 
 
-def _files(folder: Path) -> dict[SplitName, Path]:
-    """The CSV files of a folder, the plain one where there is a gzipped one beside it."""
-    paths = ((split, folder / f"{split}{suffix}") for split in _SPLITS for suffix in (".csv.gz", ".csv"))
-    return {split: path for split, path in paths if path.is_file()}
+def _files(place: Path) -> dict[SplitName, Path]:
+    """The CSV files in a folder or an archive."""
+    return {split: place / f"{split}.csv" for split in _SPLITS}
 
 
 def unescape(text: str, line_ends: str) -> str:
@@ -136,23 +130,22 @@ def unescape(text: str, line_ends: str) -> str:
     return text.replace("\\n", "\n").replace('\\"', '"')
 
 
-def read_stored(source: Path, columns: int, line_ends: str, check: Any = None) -> tuple[Examples, np.ndarray]:
+def read_stored(source: Path, columns: int, line_ends: str, check: Check | None = None) -> tuple[Examples, np.ndarray]:
     """Return the rows of a file with so many columns of text, and the digests of the texts; from the cache if cached.
 
-    ``check`` is given the class numbers, the lines and the MD5 of the CSV before they are cached.
+    ``check`` is given the class numbers and the lines before they are cached.
     """
-    path = source.parent if source.parent.is_file() else source
-    state = path.stat()
+    state = (source.parent if source.parent.is_file() else source).stat()
     key = hash_of([_FORMAT, str(source.resolve()), state.st_size, state.st_mtime_ns, columns, line_ends])
     folder = cached("texts", key, lambda entry: _write(entry, source, columns, line_ends, check))
     arrays = {name: memmap(folder / f"{name}.bin", dtype) for name, dtype in _COLUMNS.items()}
     texts = StoredTexts(folder / "texts.bin", arrays["offsets"], arrays["characters"], key)
     labels = torch.from_numpy(arrays["labels"].astype(np.int64) - 1)
-    sources = LineSources(f"{Path(source.name.removesuffix('.gz')).stem}.csv", arrays["lines"])
-    return Examples(texts, labels, sources=sources), arrays["digests"].reshape(len(texts), -1)
+    examples = Examples(texts, labels, sources=LineSources(source.name, arrays["lines"]))
+    return examples, arrays["digests"].reshape(len(texts), -1)
 
 
-def _write(folder: Path, source: Path, columns: int, line_ends: str, check: Any) -> None:
+def _write(folder: Path, source: Path, columns: int, line_ends: str, check: Check | None) -> None:
     """Read the file once, some rows at a time, and write what `read_stored` reads."""
     offsets, characters, labels, lines = array("q", [0]), array("i"), array("h"), array("L")
     try:
@@ -178,28 +171,31 @@ def _write(folder: Path, source: Path, columns: int, line_ends: str, check: Any)
                     characters.append(len(text))
                     labels.append(int(label))
                     lines.append(place)
-        with _content(source) as content:
-            md5 = hashlib.file_digest(content, "md5").hexdigest()  # type: ignore[arg-type]
+        if check is not None:
+            check(labels, lines)
     except archives.BROKEN_ARCHIVE as error:
         raise DataError(f"{source} cannot be read: {archives.why_broken(error)}.") from error
-    if check is not None:
-        check(labels, lines, md5)
     columns_of_numbers = {"offsets": offsets, "characters": characters, "labels": labels, "lines": lines}
     for name, numbers in columns_of_numbers.items():
         np.asarray(numbers).astype(_COLUMNS[name]).tofile(folder / f"{name}.bin")
 
 
 @contextmanager
-def _content(source: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    """The bytes of the CSV, decompressed as they are read."""
+def _content(source: Path) -> Iterator[IO[bytes]]:
+    """The bytes of the CSV: a file's, or those of a member of an archive, decompressed as they are read."""
     if source.parent.is_file():
         for member, file in archives.members(source.parent):
             if member.name == source.name:
                 yield file
                 return
         raise DataError(f"The archive {source.parent} has no {source.name}.")
-    with open_regular(source) as file, gzip.open(file) if source.suffix.lower() == ".gz" else file as own:
-        yield own
+    with open_regular(source) as file:
+        yield file
+
+
+def _md5(source: Path) -> str:
+    with _content(source) as content:
+        return hashlib.file_digest(content, "md5").hexdigest()  # type: ignore[arg-type]
 
 
 _AG_NEWS_MD5 = {"train": "b1a00f826fdfbd249f79597b59e1dc12", "test": "d52ea96a97a2d943681189a97654912d"}
