@@ -19,7 +19,7 @@ from torch import Tensor
 
 from adaptive_labels.lab import tables
 from adaptive_labels.lab.machine import usable_cores
-from adaptive_labels.lab.report.charts import Axis, Curve, fitting_range, line_chart, panels
+from adaptive_labels.lab.report.charts import Axis, Curve, chart_grid, fitting_range, line_chart
 from adaptive_labels.lab.report.figures import standalone
 from adaptive_labels.lab.words import first_line
 from adaptive_labels.losses import AdaptiveLabelLoss, create_loss
@@ -264,7 +264,7 @@ def draw_growth(result: dict[str, Any]) -> str:
         x = Axis(AXES[axis], log=True, ticks={value: f"{value:,.0f}" for value in values})
         charts.append(line_chart(curves, AXES[axis], x, y, styles=styles, y_range=ends, with_legend=False))
     words = f"Along samples, classes and threads, for {', '.join(LINES)}."
-    return standalone(panels(charts, "What a step of the losses costs", words, width=320.0, names=styles))
+    return standalone(chart_grid(charts, "What a step of the losses costs", words, width=320.0, names=styles))
 
 
 def markdown(rows: list[dict[str, Any]], figure: str) -> str:

@@ -12,8 +12,8 @@ from scipy import stats
 from adaptive_labels.lab import tables
 from adaptive_labels.lab.analysis.format import difference, p_phrase, p_value, points
 from adaptive_labels.lab.analysis.statistics import LEVEL, PairedDifference, compare_paired, holm
-from adaptive_labels.lab.report.charts import WIDTH, Axis, Scale, difference_chart, panels
-from adaptive_labels.lab.report.svg import LETTER, figure, line, marker, text
+from adaptive_labels.lab.report.charts import WIDTH, Axis, Scale, chart_grid, difference_chart
+from adaptive_labels.lab.report.svg import LETTER, line, marker, text, wrap_svg
 from adaptive_labels.lab.words import shorten
 
 Values = Mapping[str, Mapping[int, float]]  # variant → seed → test accuracy
@@ -166,7 +166,7 @@ def draw_combined(tasks: Mapping[str, Values], references: Sequence[str], title:
     if (ranks := rank_variants(tasks, whole_variants(tasks, references))) is not None:
         drawings.append(rank_chart(ranks.mean, ranks.critical, "Mean ranks"))
     words = "Each ring is a task; the bar is the pooled mean with its 95% interval. Ranks: 1 is best."
-    return panels(drawings, title, words, columns=len(drawings)) if drawings else ""
+    return chart_grid(drawings, title, words, columns=len(drawings)) if drawings else ""
 
 
 def rank_chart(ranks: Mapping[str, float], critical: float, title: str) -> str:
@@ -189,7 +189,7 @@ def rank_chart(ranks: Mapping[str, float], critical: float, title: str) -> str:
         parts += [line(x(value), top, x(value), y, "range"), marker(i, x(value), top)]
         parts.append(text(x(value) + (-5 if to_left else 5), y, names[name], "end" if to_left else "start"))
     description = ", ".join(f"{name} {value:.1f}" for name, value in ranks.items())
-    return figure(title, f"{description}.", WIDTH, top + step * (len(ranks) + 1), "".join(parts), "chart")
+    return wrap_svg(title, f"{description}.", WIDTH, top + step * (len(ranks) + 1), "".join(parts), "chart")
 
 
 def _rank_ends(names: Mapping[str, float]) -> tuple[float, float]:

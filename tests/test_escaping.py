@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 
 from adaptive_labels.lab import tables
 from adaptive_labels.lab.report import page, svg
-from adaptive_labels.lab.report.figures import Table
+from adaptive_labels.lab.report.figures import PageTable
 
 NASTY = ("</script>", "<img src=x onerror=alert(1)>", "&lt;", '" onload="', "=cmd|' /C calc'!A0", "+1", "-x", "@SUM(1)")
 NASTY += (
@@ -62,7 +62,7 @@ def rendered(template: str, **values: object) -> str:
 
 @given(TEXTS, TEXTS)
 def test_html(text, other):
-    shown = Table(["a", text], [[other, text]], other, words=(1,), best=other)
+    shown = PageTable(["a", text], [[other, text]], other, text_columns=(1,), best=other)
     html = rendered(
         '{% from "macros.html" import table, quote %}{{ table(table_) }}{{ quote(text) }}', table_=shown, text=text
     )
@@ -81,7 +81,7 @@ def test_data_for_the_script_cannot_end_its_block(text):
 
 @given(TEXTS, TEXTS)
 def test_svg_is_well_formed_and_holds_nothing_but_text(text, other):
-    drawing = tables.visible(svg.figure(text, other, 10, 10, svg.text(1, 1, text)))
+    drawing = tables.visible(svg.wrap_svg(text, other, 10, 10, svg.text(1, 1, text)))
     root = ET.fromstring(drawing)
     assert [child.tag for child in root.iter()] == ["svg", "title", "desc", "text"]
 

@@ -191,7 +191,7 @@ HIDDEN_TABLES = """() => [...document.querySelectorAll('section.group > section:
     .filter(part => part.scrollWidth > part.clientWidth + 1).length"""
 BROKEN_WORDS = """() => {
   const broken = [];
-  for (const cell of document.querySelectorAll('td.words, th.words')) {
+  for (const cell of document.querySelectorAll('td.text, th.text')) {
     const text = cell.firstChild;
     if (!text || text.nodeType !== Node.TEXT_NODE) continue;
     for (const word of text.data.matchAll(/[\\p{L}\\p{N}_]+/gu)) {

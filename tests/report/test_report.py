@@ -336,7 +336,7 @@ def test_the_figures_are_those_of_the_runs(maker: Any, tmp_path: Path) -> None:
     assert f"Lowest: {'abcdef'[worst]} with alr {100 * accuracy[worst]:.0f}%." in text
     q = labels.matrix()[~np.eye(6, dtype=bool)].reshape(6, 5).astype(float)
     entropy = 100 * np.mean(-(q * np.log(q)).sum(axis=1)) / np.log(5)
-    assert f"Entropy of the residual labels, towns, fasttext At the right end: alr {entropy:.1f}%." in text
+    assert f"How even the residual labels are, towns, fasttext At the right end: alr {entropy:.1f}%." in text
 
 
 def test_labels_that_have_not_moved_are_not_to_be_read(maker: Any, tmp_path: Path) -> None:

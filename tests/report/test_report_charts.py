@@ -8,13 +8,13 @@ from adaptive_labels.lab.report.charts import (
     EPOCHS,
     Axis,
     Curve,
+    chart_grid,
     line_chart,
-    panels,
     percent_axis,
     zoom_start,
 )
 from adaptive_labels.lab.report.heatmap import heat_map
-from adaptive_labels.lab.report.svg import labelled, nice_ticks
+from adaptive_labels.lab.report.svg import nice_ticks, tick_labels
 from adaptive_labels.lab.words import shorten
 
 
@@ -44,12 +44,12 @@ def test_the_heat_map_draws_each_value_in_its_strength() -> None:
 
 def test_ticks_are_round_and_told_apart() -> None:
     assert nice_ticks(0.615, 0.668) == [0.62, 0.64, 0.66]
-    assert labelled([0.625, 0.63], lambda value, digits: f"{100 * value:.{digits}f}") == ["62.5", "63.0"]
+    assert tick_labels([0.625, 0.63], lambda value, digits: f"{100 * value:.{digits}f}") == ["62.5", "63.0"]
     assert nice_ticks(0.5, 0.5) == [0.5]
 
 
 def test_a_chart_with_values_by_name_and_intervals_at_each_point() -> None:
-    """What the figures of studies and benchmarks need: given places, bars, logarithms and several panels."""
+    """What the figures of studies and benchmarks need: given places, bars, logarithms and several chart_grid."""
     lines = {"a": Curve.of([0, 1], [0.5, 1.5], [0.1, -0.5], [0.9, 3.5]), "b": Curve.of([0, 1], [1, 2])}
     drawing = line_chart(lines, "t", Axis("rate", ticks={0: "0.1", 1: "0.3"}), Axis("points", signed=True), bars=True)
     assert drawing.count('class="spread') == 2  # b has no interval
@@ -69,7 +69,7 @@ def test_a_chart_with_values_by_name_and_intervals_at_each_point() -> None:
     left, middle, right = (float(pair.split(",")[0]) for pair in places[1].split())
     assert middle - left == pytest.approx(right - middle, abs=0.11)  # 16 to 256 is as far as 256 to 4,096
 
-    three = panels([logarithmic] * 3, "t", "d", columns=2, captions=["(a)", "(b)", "(c)"], names={"a": 0})
+    three = chart_grid([logarithmic] * 3, "t", "d", columns=2, captions=["(a)", "(b)", "(c)"], names={"a": 0})
     assert three.count('class="chart"') == 3
     assert three.count(">(b)</text>") == 1
     ET.fromstring(three)

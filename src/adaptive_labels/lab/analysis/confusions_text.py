@@ -1,7 +1,7 @@
 """Confusions for reading and for machines: tables and sentences, text, JSON and CSV."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -20,7 +20,6 @@ from adaptive_labels.lab.analysis.confusions import (
 from adaptive_labels.lab.analysis.format import p_value, percent
 
 FORMATS = ("text", "json", "csv")
-LISTS = ("pairs", "one-way", "groups", "advice")
 NOTHING = "No class is taken for another.\n"
 
 
@@ -32,55 +31,43 @@ def summarise_confusions(confusions: Confusions, top: int = 10) -> str:
     return "\n".join(filter(None, [_pair_text(confusions, pairs), groups_sentence(confusions)])) + "\n"
 
 
-def format_confusions(
-    confusions: Confusions, top: int = 10, format: str = "text", by: str | None = None, only: str | None = None
-) -> str:
-    """Pairs, pairs confused one way more than the other, groups, and what to do: the ``top`` of each list, as one text.
+def format_confusions(confusions: Confusions, top: int = 10, format: str = "text") -> str:
+    """Pairs, pairs confused one way more than the other, groups, and what to do: the ``top`` of each list.
 
-    Args:
-        format: text, json or csv. CSV holds one list, the pairs unless ``only`` says otherwise.
-        by: which view pairs are ranked and groups found by: residual or test; groups by both unless given.
-        only: pairs, one-way, groups or advice, to leave the others out.
+    ``format`` is text, json, or csv, which holds the pairs alone.
     """
     if format not in FORMATS:
         raise UserError(f"format is {format!r}; it must be one of {', '.join(FORMATS)}.")
-    if only not in (None, *LISTS):
-        raise UserError(f"only is {only!r}; it must be one of {', '.join(LISTS)}.")
-    pairs = top_pairs(confusions, top, by)  # refuses a view that is not there, whatever is shown
-    make: dict[str, Callable[[], pd.DataFrame]] = {
-        "pairs": lambda: pairs,
-        "one-way": lambda: (significant_pairs if format == "text" else one_way_pairs)(confusions),
-        "groups": lambda: group_frame(confusions, by),
-        "advice": lambda: advice_frame(confusions),
-    }
-    wanted = [only] if only else ["pairs"] if format == "csv" else LISTS
-    frames = {name: make[name]() for name in wanted}
-    if format == "json":
-        return json.dumps(_plain(confusions, frames, top), indent=2, ensure_ascii=False) + "\n"
+    pairs = top_pairs(confusions, top)
     if format == "csv":
-        frame = frames[wanted[0]].head(top)
-        if "classes" in frame:  # one line per class, so that names with any separator in them stay whole
-            frame = frame.reset_index(names="group").explode("classes")
-        return tables.as_csv(list(frame), frame.astype(object).to_numpy().tolist())
+        return tables.as_csv(list(pairs), pairs.astype(object).to_numpy().tolist())
+    groups, advice = group_frame(confusions), advice_frame(confusions)
+    if format == "json":
+        lists = {"pairs": pairs, "one_way": one_way_pairs(confusions), "groups": groups, "advice": advice}
+        return json.dumps(_plain(confusions, lists, top), indent=2, ensure_ascii=False) + "\n"
     if pairs.empty:
         return NOTHING
-    texts = [_TEXTS[name](confusions, frame, top) for name, frame in frames.items()]
+    one_way = significant_pairs(confusions)
+    texts = [
+        _pair_text(confusions, pairs),
+        "" if confusions.counts is None else _one_way_text(one_way, top),
+        _group_text(groups, top),
+        _advice_text(advice, top),
+    ]
     return "\n\n".join(filter(None, texts)) + "\n"
 
 
-def _plain(confusions: Confusions, frames: Mapping[str, pd.DataFrame], top: int) -> dict[str, Any]:
+def _plain(confusions: Confusions, lists: Mapping[str, pd.DataFrame], top: int) -> dict[str, Any]:
     plain: dict[str, Any] = {"residual_runs": confusions.residual_runs, "test_runs": confusions.test_runs}
-    for name, frame in frames.items():
-        plain[name.replace("-", "_")] = frame.head(top).to_dict(orient="records")
-    if "pairs" in frames:
-        found = confusions.agreement
-        plain["agreement"] = found and {
-            "overall": found.overall,
-            "by_class_median": found.median,
-            "same_top_confusion": found.top1,
-            "classes": found.classes,
-            "differences": differing_pairs(confusions, top).to_dict(orient="records"),
-        }
+    plain |= {name: frame.head(top).to_dict(orient="records") for name, frame in lists.items()}
+    found = confusions.agreement
+    plain["agreement"] = found and {
+        "overall": found.overall,
+        "by_class_median": found.median,
+        "same_top_confusion": found.top1,
+        "classes": found.classes,
+        "differences": differing_pairs(confusions, top).to_dict(orient="records"),
+    }
     return plain
 
 
@@ -132,16 +119,14 @@ def agreement_sentence(confusions: Confusions) -> str:
     return f"{sentence}; for {share}, the largest residual label is the most frequent error."
 
 
-def _pair_text(confusions: Confusions, pairs: pd.DataFrame, top: int = 0) -> str:
+def _pair_text(confusions: Confusions, pairs: pd.DataFrame) -> str:
     one = max(confusions.residual_runs, confusions.test_runs) == 1
     lines = tables.aligned(*pair_cells(pairs), left=(0, 1))
     lines.append(f"{'One run' if one else confusions.averaged.capitalize()}; last stored epoch.")
     return "\n".join([*lines, *filter(None, [confusions.little_learned or agreement_sentence(confusions)])])
 
 
-def _one_way_text(confusions: Confusions, pairs: pd.DataFrame, top: int) -> str:
-    if confusions.counts is None:
-        return ""
+def _one_way_text(pairs: pd.DataFrame, top: int) -> str:
     if pairs.empty:
         return "No pair is confused one way more than the other by more than chance (binomial test, Holm, p < 0.05)."
     lines = tables.aligned(*one_way_cells(pairs.head(top)), left=(0, 1))
@@ -149,7 +134,7 @@ def _one_way_text(confusions: Confusions, pairs: pd.DataFrame, top: int) -> str:
     return "\n".join(["One way more than the other:", *lines, note])
 
 
-def _group_text(confusions: Confusions, groups: pd.DataFrame, top: int) -> str:
+def _group_text(groups: pd.DataFrame, top: int) -> str:
     if groups.empty:
         return "No classes are confused with each other enough to form a group."
     rows = [
@@ -164,13 +149,10 @@ def _group_text(confusions: Confusions, groups: pd.DataFrame, top: int) -> str:
     return "\n".join(["Confused with each other:", *lines, note])
 
 
-def _advice_text(confusions: Confusions, advice: pd.DataFrame, top: int) -> str:
+def _advice_text(advice: pd.DataFrame, top: int) -> str:
     first = advice.groupby("kind", sort=False).head(top)["sentence"]
     return "\n".join(["What to do:", *(f"- {sentence}" for sentence in first)]) if len(first) else ""
 
 
 def _more(frame: pd.DataFrame, top: int) -> str:
     return f" {len(frame)} in all, {top} shown." if len(frame) > top else ""
-
-
-_TEXTS = {"pairs": _pair_text, "one-way": _one_way_text, "groups": _group_text, "advice": _advice_text}

@@ -11,11 +11,9 @@ from adaptive_labels.lab.cli.output import block
 def confusions(
     runs: Runs,
     top: Annotated[int, count("How many of each list.")] = 10,
-    format: Annotated[str, option("text|json|csv", "How to print it.")] = "text",
-    by: Annotated[str | None, option("residual|test", "Which of the two to rank by.")] = None,
-    only: Annotated[str | None, option("pairs|one-way|groups|advice", "One list only; in CSV it is pairs.")] = None,
+    format: Annotated[str, option("text|json|csv", "How to print it; CSV holds the pairs.")] = "text",
 ) -> None:
     """Which classes are taken for which, and what to do. By the residual labels and by the test split."""
     from adaptive_labels.lab.analysis import format_confusions, read_confusions
 
-    block(format_confusions(read_confusions(find_runs(runs)), top=top, format=format, by=by, only=only))
+    block(format_confusions(read_confusions(find_runs(runs)), top, format))

@@ -17,7 +17,7 @@ from adaptive_labels.lab.jobs import Listener
 from adaptive_labels.lab.paper.recipes import PaperFigure, Reproduction
 from adaptive_labels.lab.paper.runner import StudyOptions, run_variant
 from adaptive_labels.lab.paper.study import Study, StudyError, Variant
-from adaptive_labels.lab.report.charts import panels
+from adaptive_labels.lab.report.charts import chart_grid
 from adaptive_labels.lab.report.figures import Figures
 from adaptive_labels.lab.report.heatmap import heat_map
 from adaptive_labels.lab.runs import RunFolder
@@ -120,11 +120,11 @@ def draw(maps: HeatMaps) -> str:
     for letter, epoch, accuracy in zip("abcdef", maps.epochs, maps.train_accuracy, strict=False):
         captions.append(f"({letter}) {plural(epoch, 'epoch')} (μ = {100 * accuracy:.2f}%)")
     drawn = [
-        heat_map(labels, maps.classes, words, "Rows are the true class.")
-        for labels, words in zip(maps.labels, captions, strict=True)
+        heat_map(labels, maps.classes, caption, "Rows are the true class.")
+        for labels, caption in zip(maps.labels, captions, strict=True)
     ]
     title = f"Residual labels of {maps.data} over the epochs"
-    return panels(drawn, title, "Each row is the residual label of a class.", width=320.0, captions=captions)
+    return chart_grid(drawn, title, "Each row is the residual label of a class.", width=320.0, captions=captions)
 
 
 def write_picture(maps: HeatMaps, folder: Path, name: str) -> tuple[list[Path], str | None]:

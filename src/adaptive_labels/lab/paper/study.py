@@ -213,8 +213,8 @@ def load_study(path: str | Path) -> Study:
         for task in study.tasks:
             study.config(task)
     except (ConfigError, StudyError) as error:
-        words = str(error)
-        raise StudyError(words if str(path) in words else f"the study {path}: {words}") from error
+        sentence = str(error)
+        raise StudyError(sentence if str(path) in sentence else f"the study {path}: {sentence}") from error
     return study
 
 

@@ -14,15 +14,15 @@ from adaptive_labels.lab.report.svg import (
     LETTER,
     STYLES,
     coordinates,
-    figure,
-    labelled,
     legend,
     line,
     marker,
     nice_ticks,
     stroke,
     text,
+    tick_labels,
     window,
+    wrap_svg,
 )
 from adaptive_labels.lab.words import shorten
 from adaptive_labels.metrics import ReliabilityTable
@@ -62,11 +62,11 @@ class Axis:
     signed: bool = False  # write a sign before positive values
     log: bool = False  # place values by their logarithm; ticks are powers of ten unless given
     whole: bool = False  # write whole numbers only: every one of a few, else about seven with the first and the last
-    ticks: Mapping[float, str] | None = None  # the places that are written, with their words; else round numbers
+    ticks: Mapping[float, str] | None = None  # the places that are written, with their labels; else round numbers
     low: float | None = None  # the axis never starts below this value
     high: float | None = None  # the axis never ends above this value
 
-    def words(self, value: float, digits: int) -> str:
+    def written(self, value: float, digits: int) -> str:
         """A value as it is written."""
         text = f"{abs(self.scale * value):.{digits}f}"
         if float(text) == 0:
@@ -99,21 +99,21 @@ class Scale:
         return self.start + (position - self.low) / (self.high - self.low) * (self.end - self.start)
 
     def ticks(self, about: int = 5) -> dict[float, str]:
-        """The places that are written, with their words."""
+        """The places that are written, with their labels."""
         if self.axis.ticks is not None:
             return dict(self.axis.ticks)
         if self.axis.log:
             return {10.0**power: f"{10.0**power:g}" for power in range(int(self.low), int(self.high) + 1)}
         whole = self.axis.whole
         found = _whole_ticks(int(self.low), int(self.high)) if whole else nice_ticks(self.low, self.high, about)
-        return dict(zip(found, labelled(found, self.axis.words), strict=True))
+        return dict(zip(found, tick_labels(found, self.axis.written), strict=True))
 
 
 def _grid(x: Scale, top: float, bottom: float, about: int = 5) -> list[str]:
-    """Lines across at the ticks of an x axis, the ticks' words below them, and the axis's label."""
+    """Lines across at the ticks of an x axis, the ticks' labels below them, and the axis's own."""
     ticks = x.ticks(about)
     parts = [line(x(tick), top, x(tick), bottom, "grid") for tick in ticks]
-    parts += [text(x(tick), bottom + 15, words, "middle") for tick, words in ticks.items()]
+    parts += [text(x(tick), bottom + 15, label, "middle") for tick, label in ticks.items()]
     return [*parts, text((x.start + x.end) / 2, bottom + 32, x.axis.label, "middle")]
 
 
@@ -153,10 +153,10 @@ def line_chart(
     across = Scale(x, first, last, LEFT + inner, right - inner)
     up = Scale(y, *(y_range or fitting_range(list(lines.values()), y, skip)), bottom, TOP)
     parts = []
-    for tick, words in up.ticks().items():
+    for tick, label in up.ticks().items():
         parts.append(line(LEFT, up(tick), right, up(tick), "zero" if y.signed and tick == 0 else "grid"))
-        parts.append(text(LEFT - 5, up(tick) + 4, words, "end"))
-    parts += [text(across(tick), bottom + 16, words, "middle") for tick, words in across.ticks().items()]
+        parts.append(text(LEFT - 5, up(tick) + 4, label, "end"))
+    parts += [text(across(tick), bottom + 16, label, "middle") for tick, label in across.ticks().items()]
     parts.append(text((LEFT + right) / 2, bottom + 32, x.label, "middle"))
     parts.append(text(8, 14, y.label))
     drawn = []
@@ -170,8 +170,8 @@ def line_chart(
         parts.append(key)
         height = bottom + 44 + space
     unit, digits = ("%", 1) if y.scale == 100 and not y.signed else ("", 3)
-    ends = ", ".join(f"{name} {y.words(float(one.mean[-1]), digits)}{unit}" for name, one in lines.items())
-    return figure(title, f"At the right end: {ends}.", WIDTH, height, "".join(parts), "chart")
+    ends = ", ".join(f"{name} {y.written(float(one.mean[-1]), digits)}{unit}" for name, one in lines.items())
+    return wrap_svg(title, f"At the right end: {ends}.", WIDTH, height, "".join(parts), "chart")
 
 
 def _places(names: Iterable[str], styles: Mapping[str, int] | None) -> dict[str, int]:
@@ -195,7 +195,7 @@ def _drawn_line(one: Curve, style: int, name: str, places: Sequence[float], up: 
     return "".join([*parts, *(marker(style, *point) for point in marked)])
 
 
-def panels(
+def chart_grid(
     drawings: Sequence[str],
     title: str,
     description: str,
@@ -211,7 +211,7 @@ def panels(
         columns: how many stand beside one another.
         width: of each panel; its height follows.
         captions: a line below each panel.
-        names: name → style of the lines that all panels share, named once below all of them.
+        names: name → style of the lines that all chart_grid share, named once below all of them.
     """
     boxes = [drawing.split('viewBox="', 1)[1].split('"', 1)[0].split() for drawing in drawings]
     sizes = [(float(own), float(height)) for _, _, own, height in boxes]
@@ -230,7 +230,7 @@ def panels(
         key, space = legend(names, 8, height, whole - 16)
         parts.append(key)
         height += space
-    return figure(title, description, whole, height, "".join(parts))
+    return wrap_svg(title, description, whole, height, "".join(parts))
 
 
 def fitting_range(lines: Sequence[Curve], y: Axis, skip: int = 0) -> tuple[float, float]:
@@ -273,25 +273,25 @@ def difference_chart(
     parts = _grid(x, top - 4, bottom, about=4)
     parts.append(line(x(0), top - 8, x(0), bottom, "zero"))
 
-    def within(center: float, words: str, size: int) -> float:
-        """Where words begin that stand around a place, and not beyond the chart."""
-        length = len(words) * size * LETTER
+    def within(center: float, label: str, size: int) -> float:
+        """Where a label begins that stands around a place, and not beyond the chart."""
+        length = len(label) * size * LETTER
         return min(max(center - length / 2, left), right - length)
 
     parts.append(text(within(x(0), baseline, 12), top - 12, baseline, "start"))
     drawn = []
     for i, (name, one) in enumerate(found.items()):
-        y, mean, words = top + step * (i + 0.42), x(means[name]), difference(one)
+        y, mean, label = top + step * (i + 0.42), x(means[name]), difference(one)
         parts.append(text(left - 8, y + 4, shorten(name, 24), "end", 13, "best" if name == best else ""))
         if one.low is not None and one.high is not None:
             drawn.append(line(x(one.low), y, x(one.high), y, "interval"))
             drawn += [line(x(end), y - 5, x(end), y + 5, "interval") for end in (one.low, one.high)]
         drawn += [f'<circle class="seed" cx="{x(value):.1f}" cy="{y:.1f}" r="4"/>' for value in by_seed[name]]
         drawn.append(line(mean, y - 9, mean, y + 9, "mean"))
-        drawn.append(text(within(mean, words, 11), y + 20, words, "start", 11, "halo"))
+        drawn.append(text(within(mean, label, 11), y + 20, label, "start", 11, "halo"))
     parts.append(window(left, 0, right - left + 6, bottom, "".join(drawn)))
     description = "; ".join(f"{name} {difference(one)}" for name, one in found.items()) + "."
-    return figure(title, description, WIDTH, bottom + 38, "".join(parts), "chart differences")
+    return wrap_svg(title, description, WIDTH, bottom + 38, "".join(parts), "chart differences")
 
 
 def reliability_diagram(before: ReliabilityTable, after: ReliabilityTable | None, title: str) -> str:
@@ -305,18 +305,18 @@ def reliability_diagram(before: ReliabilityTable, after: ReliabilityTable | None
 
     ticks = {0.0: "0", 0.5: "50", 1.0: "100"}
     parts = []
-    for tick, words in ticks.items():
-        parts += [line(left, y(tick), left + side, y(tick), "grid"), text(left - 5, y(tick) + 4, words, "end")]
+    for tick, label in ticks.items():
+        parts += [line(left, y(tick), left + side, y(tick), "grid"), text(left - 5, y(tick) + 4, label, "end")]
     for b in np.flatnonzero(before.count):
         accuracy, share = float(before.accuracy[b]), float(before.count[b]) / most
-        words = (
+        label = (
             f"confidence {b / bins:.2f} to {(b + 1) / bins:.2f}: {100 * accuracy:.1f}% right of "
             f"{int(before.count[b])} predictions, mean confidence {100 * float(before.confidence[b]):.1f}%"
         )
         parts.append(
             f'<rect class="bar" x="{left + b / bins * side + 0.5:.1f}" y="{y(accuracy):.1f}" '
             f'width="{side / bins - 1:.1f}" height="{max(top + side - y(accuracy), 0.8):.1f}" '
-            f'fill-opacity="{0.25 + 0.75 * share:.2f}"><title>{escape(words)}</title></rect>'
+            f'fill-opacity="{0.25 + 0.75 * share:.2f}"><title>{escape(label)}</title></rect>'
         )
     parts.append(line(left, top + side, left + side, top, "diagonal"))
     description = f"Accuracy by confidence in {bins} bins; the mean gap is {100 * before.ece:.1f} points"
@@ -327,10 +327,10 @@ def reliability_diagram(before: ReliabilityTable, after: ReliabilityTable | None
         parts.append(f'<polyline class="after" points="{coordinates(places)}"/>')
         parts += [f'<circle class="after" cx="{a:.1f}" cy="{b:.1f}" r="2.5"/>' for a, b in places]
         description += f", and {100 * after.ece:.1f} after temperature scaling"
-    parts += [text(left + tick * side, top + side + 15, words, "middle") for tick, words in ticks.items()]
+    parts += [text(left + tick * side, top + side + 15, label, "middle") for tick, label in ticks.items()]
     parts.append(text(left + side / 2, top + side + 30, "confidence %", "middle"))
     parts.append(text(6, 12, "right %"))
-    return figure(title, f"{description}.", left + side + 14, top + side + 36, "".join(parts), "reliability")
+    return wrap_svg(title, f"{description}.", left + side + 14, top + side + 36, "".join(parts), "reliability")
 
 
 def class_chart(
@@ -352,7 +352,7 @@ def class_chart(
         parts += [marker(place[method], x(figures[i]), y) for method, figures in by_method.items()]
     key, height = legend(place, 8, bottom + 42, WIDTH - 16)
     worst = f"Lowest: {names[0]} with " + ", ".join(f"{m} {100 * v[0]:.0f}%" for m, v in by_method.items())
-    return figure(title, f"{worst}.", WIDTH, bottom + 42 + height, "".join([*parts, key]), "chart")
+    return wrap_svg(title, f"{worst}.", WIDTH, bottom + 42 + height, "".join([*parts, key]), "chart")
 
 
 def zoom_start(epochs: int) -> int:

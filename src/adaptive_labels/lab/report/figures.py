@@ -24,13 +24,13 @@ class Chart(NamedTuple):
     note: str
 
 
-class Table(NamedTuple):
-    """A table of the page: ``words`` are its columns of words, ``best`` the first cell of the row to point out."""
+class PageTable(NamedTuple):
+    """A table of the page: ``text_columns`` are left-aligned, ``best`` is the first cell of the row to point out."""
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     caption: str
-    words: Sequence[int] = ()
+    text_columns: Sequence[int] = ()
     best: str | None = None
 
 
@@ -53,12 +53,12 @@ class Figures:
         headings: Sequence[str],
         rows: Sequence[Sequence[str]],
         caption: str,
-        words: Sequence[int] = (),
+        text_columns: Sequence[int] = (),
         best: str | None = None,
-    ) -> Table:
+    ) -> PageTable:
         """Keep a table as LaTeX."""
-        self.tables[self._free(name, self.tables)] = tables.latex(headings, rows, caption, left=(0, *words))
-        return Table(headings, rows, caption, words, best)
+        self.tables[self._free(name, self.tables)] = tables.latex(headings, rows, caption, left=(0, *text_columns))
+        return PageTable(headings, rows, caption, text_columns, best)
 
     def write(self, folder: str | Path) -> tuple[list[Path], str | None]:
         """Write every figure as SVG and PNG and every table as LaTeX; the files, and why there is no PNG or None."""

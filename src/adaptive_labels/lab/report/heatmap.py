@@ -11,7 +11,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from adaptive_labels.lab.report.svg import LETTER, figure, text
+from adaptive_labels.lab.report.svg import LETTER, text, wrap_svg
 from adaptive_labels.lab.words import shorten
 
 SIDE = 340.0  # of a map with few classes
@@ -58,7 +58,7 @@ def heat_map(matrix: Matrix, classes: Sequence[str], title: str, description: st
         f"{_key(left, top + side + 12, top_value)}"
     )
     css = "heatmap large" if side > LARGE else "heatmap"
-    return figure(title, description, left + side + right, top + side + 44, body, css)
+    return wrap_svg(title, description, left + side + right, top + side + 44, body, css)
 
 
 def pack(matrix: Matrix) -> str:
@@ -90,6 +90,6 @@ def _key(left: float, top: float, largest: float) -> str:
     ]
     for level in (0, 3, 6, 9):
         share = 100 * largest * level / STRENGTHS
-        words = f"{share:.0f}%" if share >= 2 or level == 0 else f"{share:.1f}%"
-        parts.append(text(left + 14 * (level + 0.5), top + 23, words, "middle", 10))
+        label = f"{share:.0f}%" if share >= 2 or level == 0 else f"{share:.1f}%"
+        parts.append(text(left + 14 * (level + 0.5), top + 23, label, "middle", 10))
     return f'<g class="key">{"".join(parts)}</g>'

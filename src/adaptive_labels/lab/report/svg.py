@@ -17,7 +17,7 @@ DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 3", "5 2", "1 2")
 LETTER = 0.6  # the width of a letter in font sizes, on average
 
 
-def figure(title: str, description: str, width: float, height: float, body: str, css: str = "") -> str:
+def wrap_svg(title: str, description: str, width: float, height: float, body: str, css: str = "") -> str:
     """Wrap drawing commands in an ``<svg>`` that a screen reader can read."""
     return (
         f'<svg class="{css}" viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(title)}">'
@@ -31,10 +31,10 @@ def window(x: float, y: float, width: float, height: float, body: str) -> str:
     return f'<svg x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" viewBox="{place}">{body}</svg>'
 
 
-def text(x: float, y: float, words: str, anchor: str = "start", size: float = 12.0, css: str = "") -> str:
-    """A line of words; ``anchor`` is start, middle or end."""
+def text(x: float, y: float, label: str, anchor: str = "start", size: float = 12.0, css: str = "") -> str:
+    """A line of text; ``anchor`` is start, middle or end."""
     style = f' class="{css}"' if css else ""
-    return f'<text{style} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size:.1f}">{escape(words)}</text>'
+    return f'<text{style} x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size:.1f}">{escape(label)}</text>'
 
 
 def line(x1: float, y1: float, x2: float, y2: float, css: str) -> str:
@@ -83,10 +83,10 @@ def legend(names: Mapping[str, int], left: float, top: float, width: float) -> t
     return "".join(parts), y - top + 6
 
 
-def labelled(ticks: Sequence[float], label: Callable[[float, int], str]) -> list[str]:
+def tick_labels(ticks: Sequence[float], label: Callable[[float, int], str]) -> list[str]:
     """The labels of ``ticks`` with as few decimals as say them exactly, four at most; ``label`` takes their number.
 
-    >>> labelled([0.625, 0.63], lambda value, digits: f"{100 * value:.{digits}f}")
+    >>> tick_labels([0.625, 0.63], lambda value, digits: f"{100 * value:.{digits}f}")
     ['62.5', '63.0']
     """
 

@@ -32,14 +32,11 @@ class Context:
         curves: Mapping[str, Curve],
         y: Axis,
         note: str,
-        *,
-        words: str,
         x: Axis = EPOCHS,
         skip: int = 0,
     ) -> Chart:
-        """A line chart of the methods; ``words`` say to a screen reader what is shown."""
-        shown = f"{words}, {self.data.group.title}"
-        drawing = line_chart(curves, shown, x, y, skip=skip, styles=self.data.styles)
+        """A line chart of the methods."""
+        drawing = line_chart(curves, f"{title}, {self.data.group.title}", x, y, skip=skip, styles=self.data.styles)
         return self.figures.chart(name, drawing, title, note)
 
 

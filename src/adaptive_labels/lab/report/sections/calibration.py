@@ -57,6 +57,5 @@ def _risk(context: Context, methods: Sequence[MethodData]) -> Chart:
         curves,
         percent_axis("wrong %"),
         note,
-        words="Risk by coverage",
         x=percent_axis("coverage: % of the test examples, the most confident first"),
     )

@@ -38,8 +38,9 @@ def classes_values(context: Context) -> Values:
         rows.append([names[i], f"{main.confusions.counts[i].sum():.0f}", *cells, most])
     headings = ["class", "n", *(f"{label} %" for label in accuracy), "mostly taken for"]
     caption = f"The worst classes of {main.label}, with the number of their test examples; mean over seeds."
+    text_columns = (0, len(headings) - 1)
     return {
         "sentences": [],
         "charts": [context.figures.chart("accuracy-by-class", drawing, "Accuracy by class", note)],
-        "table_beside": context.figures.table("worst-classes", headings, rows, caption, words=(0, len(headings) - 1)),
+        "table_beside": context.figures.table("worst-classes", headings, rows, caption, text_columns),
     }

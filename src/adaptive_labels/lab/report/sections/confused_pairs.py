@@ -12,7 +12,7 @@ from adaptive_labels.lab.analysis.confusions_text import (
 )
 from adaptive_labels.lab.analysis.format import percent
 from adaptive_labels.lab.analysis.records import is_number
-from adaptive_labels.lab.report.figures import Table
+from adaptive_labels.lab.report.figures import PageTable
 from adaptive_labels.lab.report.group_data import MethodData
 from adaptive_labels.lab.report.page import is_png
 from adaptive_labels.lab.report.sections import Context, Values, section
@@ -77,7 +77,7 @@ def _confidence(example: dict[str, Any]) -> float:
     return float(value) if is_number(value) else 0.0
 
 
-def _pairs(context: Context, method: MethodData) -> Table | None:
+def _pairs(context: Context, method: MethodData) -> PageTable | None:
     confusions = method.confusions
     headings, cells = pair_cells(top_pairs(confusions, _PAIRS))
     explained = f"{method.label}, {confusions.averaged}."
@@ -85,16 +85,16 @@ def _pairs(context: Context, method: MethodData) -> Table | None:
         explained += " Residual label: of the probability a class gives to others, the share that goes to this one."
     if confusions.counts is not None:
         explained += " Test rate: of the class's test examples, the share predicted as the other."
-    return context.figures.table("confused-pairs", headings, cells, explained, words=(0, 1)) if cells else None
+    return context.figures.table("confused-pairs", headings, cells, explained, text_columns=(0, 1)) if cells else None
 
 
-def _one_way(context: Context, method: MethodData) -> Table | None:
+def _one_way(context: Context, method: MethodData) -> PageTable | None:
     headings, rows = one_way_cells(significant_pairs(method.confusions).head(_DIFFERENCES))
     caption = f"{method.label}: pairs that are confused one way more than the other (binomial test on the test split)."
-    return context.figures.table("one-way-pairs", headings, rows, caption, words=(0, 1)) if rows else None
+    return context.figures.table("one-way-pairs", headings, rows, caption, text_columns=(0, 1)) if rows else None
 
 
-def _differing(context: Context, method: MethodData) -> Table | None:
+def _differing(context: Context, method: MethodData) -> PageTable | None:
     """The pairs on which residual labels and test errors differ."""
     if method.confusions.agreement is None:
         return None
@@ -110,4 +110,4 @@ def _differing(context: Context, method: MethodData) -> Table | None:
         f"{method.label}: the pairs on which the two differ most. Expected: the class's test errors, divided as its "
         "residual label says."
     )
-    return context.figures.table("differing-pairs", headings, rows, caption, words=(0, 1)) if rows else None
+    return context.figures.table("differing-pairs", headings, rows, caption, text_columns=(0, 1)) if rows else None

@@ -23,8 +23,8 @@ def noise_values(context: Context) -> Values:
     )
     fewest = [row for row in rows if _memorised(row) == min(map(_memorised, rows))]
     names = joined([row.label for row in fewest])
-    words = f"{names} memorised the fewest of the wrong labels: {_memorised(fewest[0]):.1f}%."
-    return {"sentence": words, "noise": context.figures.table("label-noise", headings, cells, caption)}
+    sentence = f"{names} memorised the fewest of the wrong labels: {_memorised(fewest[0]):.1f}%."
+    return {"sentence": sentence, "noise": context.figures.table("label-noise", headings, cells, caption)}
 
 
 def _memorised(row: MethodRow) -> float:

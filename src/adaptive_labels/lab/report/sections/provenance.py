@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from adaptive_labels.lab.analysis.records import RunRecord, describe_settings, differing, flatten, group_by
-from adaptive_labels.lab.report.figures import Table
+from adaptive_labels.lab.report.figures import PageTable
 from adaptive_labels.lab.report.sections import Context, Values, section
 from adaptive_labels.lab.runs import RunError
 
@@ -22,23 +22,23 @@ def provenance_values(context: Context) -> Values:
         for key, value in sorted(settings[0].items())
         if key not in (*own, "method.name")
     ]
-    words = "Settings that all of these runs share."
+    caption = "Settings that all of these runs share."
     return {
         "methods": _methods(records, own),
         "environment": _environments(environments),
-        "shared": Table(["setting", "value"], shared, words, words=(0, 1)) if shared else None,
+        "shared": PageTable(["setting", "value"], shared, caption, text_columns=(0, 1)) if shared else None,
         "commands": sorted({str(one["command"]) for one in environments if one.get("command")}),
     }
 
 
-def _methods(records: Sequence[RunRecord], differing: Sequence[str]) -> Table:
+def _methods(records: Sequence[RunRecord], differing: Sequence[str]) -> PageTable:
     rows = []
     for label, members in group_by(records, lambda record: record.label).items():
         own = [key for key in differing if key in members[0].options]
         seeds = ", ".join(str(seed) for seed in sorted({record.seed for record in members}))
         rows.append([label, seeds, describe_settings(members[0].options, own) or "–"])
     caption = "The methods, their seeds and their own options."
-    return Table(["method", "seeds", "options"], rows, caption, words=(0, 1, 2))
+    return PageTable(["method", "seeds", "options"], rows, caption, text_columns=(0, 1, 2))
 
 
 def _environment(record: RunRecord) -> dict[str, Any] | None:
@@ -48,7 +48,7 @@ def _environment(record: RunRecord) -> dict[str, Any] | None:
         return None
 
 
-def _environments(environments: Sequence[dict[str, Any]]) -> Table | None:
+def _environments(environments: Sequence[dict[str, Any]]) -> PageTable | None:
     rows = []
     for key in dict.fromkeys(key for one in environments for key in one):
         values = sorted({str(one[key]) for one in environments if one.get(key) is not None})
@@ -56,4 +56,4 @@ def _environments(environments: Sequence[dict[str, Any]]) -> Table | None:
             rows.append([key.removeprefix("versions."), "; ".join(values)])
     if dates := sorted(str(one["date"]) for one in environments if one.get("date")):
         rows.append(["date", dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"])
-    return Table(["environment", ""], rows, "Where the runs were made.", words=(0, 1)) if rows else None
+    return PageTable(["environment", ""], rows, "Where the runs were made.", text_columns=(0, 1)) if rows else None

@@ -21,8 +21,8 @@ def over_time_values(context: Context) -> Values:
         "100% is an even spread over all other classes, as at the start; 0% is a single one. Mean over classes and "
         "seeds; the band holds the middle 80% of the classes."
     )
-    words, title = "Entropy of the residual labels", "How even the residual labels are"
-    drawn = [context.lines("residual-entropy", title, entropy, percent_axis("entropy %"), note, words=words)]
+    title = "How even the residual labels are"
+    drawn = [context.lines("residual-entropy", title, entropy, percent_axis("entropy %"), note)]
     sentences, top_share, correlation = [], {}, {}
     for label, residuals in learned.items():
         if len(residuals.epochs) > 1:
@@ -30,12 +30,11 @@ def over_time_values(context: Context) -> Values:
             sentences.append(sentence)
     if top_share:
         note = "Percent of the classes whose most likely confusion is already that of the last epoch; mean over seeds."
-        words, name = "Classes whose top confusion is that of the last epoch", "top-confusion-consistency"
-        y = percent_axis("classes %")
-        drawn.append(context.lines(name, "How early they are settled", top_share, y, note, words=words))
+        title, y = "How early the top confusion is settled", percent_axis("classes %")
+        drawn.append(context.lines("top-confusion-consistency", title, top_share, y, note))
         note = "Mean over the classes of the rank correlation between a row and the same row at the last epoch."
-        words, y = "Rank correlation of residual labels with the last epoch's", Axis("correlation")
-        drawn.append(context.lines("row-correlation", "The whole rows", correlation, y, note, words=words))
+        title, y = "How early the whole rows are settled", Axis("correlation")
+        drawn.append(context.lines("row-correlation", title, correlation, y, note))
     return {"sentences": sentences, "charts": drawn, "table_beside": None}
 
 

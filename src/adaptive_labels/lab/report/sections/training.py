@@ -24,18 +24,17 @@ def training_values(context: Context) -> Values:
         note = "Percent, mean over seeds; the band is one standard deviation to each side."
         if skip:
             note += f" The scale fits the epochs after {skip}; earlier ones may run off the bottom."
-        name, title, words = "validation-accuracy", "Validation accuracy", "Validation accuracy by epoch"
         y = percent_axis("validation accuracy %")
-        drawn.append(context.lines(name, title, curves, y, note, words=words, skip=skip))
+        drawn.append(context.lines("validation-accuracy", "Validation accuracy", curves, y, note, skip=skip))
     if curves := _curves(context, "train_accuracy"):
         note = "Percent of the training examples, counted during training and after augmentation, if there is any."
-        name, title, words = "training-accuracy", "Training accuracy", "Training accuracy by epoch"
-        drawn.append(context.lines(name, title, curves, percent_axis("training accuracy %"), note, words=words))
+        y = percent_axis("training accuracy %")
+        drawn.append(context.lines("training-accuracy", "Training accuracy", curves, y, note))
     if curves := _curves(context, "parts", "weight"):
         kinds = [_weight(method) for method in context.data.methods if method.label in curves]
         note = f"The factor on the residual loss, mean over seeds. {' '.join(kinds)}"
-        title = "Weight on the residual loss"
-        drawn.append(context.lines("residual-weight", title, curves, Axis("weight", low=0.0), note, words=title))
+        y = Axis("weight", low=0.0)
+        drawn.append(context.lines("residual-weight", "Weight on the residual loss", curves, y, note))
     drawn += [chart for method in context.data.methods if (chart := _loss_parts(context, method)) is not None]
     return {"sentences": [], "charts": drawn, "table_beside": None} if drawn else None
 
@@ -56,8 +55,8 @@ def _weight(method: MethodData) -> str:
 
 
 def _loss_parts(context: Context, method: MethodData) -> Chart | None:
-    found = {words: _curve(method, "parts", part) for part, words in _PARTS.items()}
-    curves = {words: curve for words, curve in found.items() if curve is not None}
+    by_part = {name: _curve(method, "parts", part) for part, name in _PARTS.items()}
+    curves = {name: curve for name, curve in by_part.items() if curve is not None}
     if len(curves) < 2:
         return None
     title = f"Parts of the loss of {method.label}"

@@ -10,7 +10,7 @@ from adaptive_labels.lab.analysis.statistics import PairedDifference, bootstrap_
 from adaptive_labels.lab.analysis.table import caption, left_out, shown_rows, table_cells
 from adaptive_labels.lab.analysis.verdict import mean_correct, verdict
 from adaptive_labels.lab.report.charts import difference_chart
-from adaptive_labels.lab.report.figures import Chart, Table
+from adaptive_labels.lab.report.figures import Chart, PageTable
 from adaptive_labels.lab.report.group_data import GroupData
 from adaptive_labels.lab.report.sections import Context, Values, section
 
@@ -38,7 +38,7 @@ def verdict_values(context: Context) -> Values:
     }
 
 
-def _results(context: Context) -> tuple[Table | None, Table | None]:
+def _results(context: Context) -> tuple[PageTable | None, PageTable | None]:
     """The table of results, and its less important columns if there are any."""
     found = context.data
     if not found.rows:
@@ -49,12 +49,12 @@ def _results(context: Context) -> tuple[Table | None, Table | None]:
     if best is not None and len(found.rows) > 1:
         text += f" The marked row, {best}, is best by validation accuracy."
     context.figures.table("results", headings, cells, text)
-    table = Table(headings[:_FIRST_COLUMNS], [row[:_FIRST_COLUMNS] for row in cells], text, best=best)
+    table = PageTable(headings[:_FIRST_COLUMNS], [row[:_FIRST_COLUMNS] for row in cells], text, best=best)
     rest = ["method", *headings[_FIRST_COLUMNS:]]
     if len(rest) == 1:
         return table, None
     text = "The same runs: time in seconds, and parameters of the network and of the criterion."
-    return table, Table(rest, [[row[0], *row[_FIRST_COLUMNS:]] for row in cells], text, best=best)
+    return table, PageTable(rest, [[row[0], *row[_FIRST_COLUMNS:]] for row in cells], text, best=best)
 
 
 def _differences(context: Context, versus: dict[str, PairedDifference]) -> Chart:
@@ -88,7 +88,7 @@ def _first_pairs(found: GroupData) -> list[dict[str, Any]] | None:
     ]
 
 
-def _tests(context: Context, versus: dict[str, PairedDifference]) -> Table:
+def _tests(context: Context, versus: dict[str, PairedDifference]) -> PageTable:
     """Every test of every method against the baseline, over seeds and over test examples."""
     baseline = context.data.baseline or ""
     rows = []
