@@ -17,9 +17,7 @@ LENGTHS = torch.tensor([4, 2, 1])
 BUILDERS = {
     "rcnn": lambda: TextRNN(3, vocabulary=20, dim=4, context=3, hidden=5),
     "rcnn of LSTM": lambda: TextRNN(3, vocabulary=20, dim=4, context=3, hidden=5, cell="lstm"),
-    "bilstm": lambda: TextRNN(3, vocabulary=20, dim=4, context=3, form="bilstm"),
     "transformer": lambda: Transformer(3, vocabulary=20, width=8, layers=2, heads=2),
-    "transformer, norms first": lambda: Transformer(3, vocabulary=20, width=8, layers=2, heads=2, norm_first=True),
     "charcnn": lambda: CharCNN(3, vocabulary=20, width=4, length=123),
 }
 
@@ -85,15 +83,6 @@ def test_rcnn_is_its_equations():
         ]
         logits.append(model.head(torch.stack(traits).amax(0)))
     assert torch.allclose(model((WORDS, LENGTHS)), torch.stack(logits), atol=1e-6)
-
-
-def test_bilstm_reads_the_last_states():
-    model = started(TextRNN(3, vocabulary=20, dim=4, context=3, form="bilstm"))
-    for row, length in zip(WORDS, LENGTHS.tolist(), strict=True):
-        states, _ = model.recurrent(model.embedding(row[None, :length]))
-        seen = torch.cat([states[0, -1, :3], states[0, 0, 3:]])
-        expected = model.head(seen)
-        assert torch.allclose(model((row[None], torch.tensor([length])))[0], expected, atol=1e-6)
 
 
 def test_transformer_layer_is_its_equations():
@@ -178,7 +167,6 @@ def test_textrnn_has_the_published_sizes():
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("textrnn", {"form": "gru"}, "form is 'gru'; it must be one of rcnn, bilstm"),
         ("textrnn", {"cell": "x"}, "cell is 'x'; it must be one of rnn, lstm"),
         ("textrnn", {"hidden": 0}, "hidden is 0; it must be at least 1"),
         ("transformer", {"width": 10, "heads": 4}, "width is 10; it must be even and a multiple of heads, which is 4"),

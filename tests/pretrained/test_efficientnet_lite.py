@@ -49,7 +49,7 @@ def test_folded_norms_change_no_feature():
     images = torch.randn(2, 3, 64, 64, dtype=torch.float64)
     with torch.no_grad():
         before = model.features(images)
-        model.fold()
+        model.fuse_norms()
         assert not any(isinstance(module, nn.BatchNorm2d) for module in model.modules())
         assert before.abs().max() > 0.01
         assert torch.allclose(model.features(images), before, atol=1e-9)

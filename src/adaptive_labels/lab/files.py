@@ -191,8 +191,8 @@ def expanded(path: str | Path) -> Path:
 
 def refuse_special(path: str | Path, opened: int | None = None) -> None:
     """Raise an OSError if a path, or a file ``opened`` there, is a pipe, a device or a socket: these hold no data."""
-    found = Path(path).stat() if opened is None else os.fstat(opened)
-    kind = _SPECIAL.get(stat.S_IFMT(found.st_mode))
+    state = Path(path).stat() if opened is None else os.fstat(opened)
+    kind = _SPECIAL.get(stat.S_IFMT(state.st_mode))
     if kind is not None:
         raise OSError(errno.EINVAL, f"it is {kind}, and only ordinary files are opened", str(path))
 
@@ -258,8 +258,8 @@ def too_deep() -> str:
 def _depth_is_fine(parsed: Any) -> bool:
     level = [parsed]
     for _ in range(limit_of("nesting")):
-        inner = [one for one in level if isinstance(one, dict | list)]
-        level = [value for one in inner for value in (one.values() if isinstance(one, dict) else one)]
+        nested = [value for value in level if isinstance(value, dict | list)]
+        level = [value for parent in nested for value in (parent.values() if isinstance(parent, dict) else parent)]
         if not level:
             return True
     return False
@@ -311,7 +311,7 @@ def whole_lines(path: Path) -> list[bytes]:
 
 def append_line(path: Path, line: bytes) -> None:
     """Add a JSON object to such a file, so that it survives a power cut. What a crash tore before is repaired."""
-    whole = b"".join(one + b"\n" for one in whole_lines(path))
+    whole = b"".join(earlier + b"\n" for earlier in whole_lines(path))
     try:
         if path.exists() and read_bytes(path) != whole:
             write_bytes(path, whole)

@@ -45,7 +45,7 @@ def exceeded(name: str, what: object) -> LimitError:
     return LimitError(f"{what} has more than {limit_of(name):,} {limit.unit}; {raised}.")
 
 
-def check_limit(name: str, found: int, what: object) -> None:
+def check_limit(name: str, count: int, what: object) -> None:
     """Refuse something that holds more than a limit."""
-    if found > limit_of(name):
+    if count > limit_of(name):
         raise exceeded(name, what)

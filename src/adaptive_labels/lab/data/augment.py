@@ -1,7 +1,7 @@
 """Random changes to whole batches of images, without a loop over the images.
 
 Shapes: `images` (N, C, H, W) of any type. Every function returns a new tensor; what is random comes from the generator.
-`among`, (place, size), means that the images are a part, from that place on, of a larger batch. Random numbers are
+`in_batch`, (place, size), means that the images are a part, from that place on, of a larger batch. Random numbers are
 drawn for the whole batch, so that processes that share it change each image as one process would.
 """
 
@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-Among = tuple[int, int] | None
+InBatch = tuple[int, int] | None
 
 
-def random_flip(images: Tensor, generator: torch.Generator | None = None, among: Among = None) -> Tensor:
+def random_flip(images: Tensor, generator: torch.Generator | None = None, in_batch: InBatch = None) -> Tensor:
     """Mirror each image left to right with probability one half.
 
     >>> random_flip(torch.ones(2, 1, 1, 3)).shape
     torch.Size([2, 1, 1, 3])
     """
-    count, own = _batch(images, among)
-    return _mirrored(images, torch.rand(count, generator=generator)[own] < 0.5)
+    count, mine = _batch(images, in_batch)
+    return _mirrored(images, torch.rand(count, generator=generator)[mine] < 0.5)
 
 
 def alternating_flip(images: Tensor, first: Tensor, epoch: int) -> Tensor:
@@ -37,19 +37,21 @@ def _mirrored(images: Tensor, chosen: Tensor) -> Tensor:
     return images.index_copy(0, places, images.index_select(0, places).flip(-1))
 
 
-def random_cutout(images: Tensor, size: int, generator: torch.Generator | None = None, among: Among = None) -> Tensor:
+def random_cutout(
+    images: Tensor, size: int, generator: torch.Generator | None = None, in_batch: InBatch = None
+) -> Tensor:
     """Set a square of `size` pixels to zero, in each image at a random place of its own, whole within the image.
 
     >>> random_cutout(torch.ones(2, 1, 4, 4), size=2).sum((1, 2, 3))
     tensor([12., 12.])
     """
-    count, own = _batch(images, among)
+    count, mine = _batch(images, in_batch)
     inside = []
     for axis in (2, 3):
         length = images.shape[axis]
         if not 0 <= size <= length:
             raise ValueError(f"size is {size}; for images of {length} pixels it must be from 0 to {length}")
-        begin = torch.randint(length - size + 1, (count, 1), generator=generator)[own]
+        begin = torch.randint(length - size + 1, (count, 1), generator=generator)[mine]
         places = torch.arange(length)
         inside.append((begin <= places) & (places < begin + size))  # (N, length)
     square = (inside[0][:, None, :, None] & inside[1][:, None, None, :]).to(images.device)  # (N, 1, H, W)
@@ -60,7 +62,7 @@ def random_crop(
     images: Tensor,
     padding: int,
     generator: torch.Generator | None = None,
-    among: Among = None,
+    in_batch: InBatch = None,
     *,
     reflect: bool = False,
 ) -> Tensor:
@@ -71,12 +73,12 @@ def random_crop(
     >>> random_crop(torch.ones(2, 1, 4, 4), padding=1).shape
     torch.Size([2, 1, 4, 4])
     """
-    count, own = _batch(images, among)
+    count, mine = _batch(images, in_batch)
     if padding < 0:
         raise ValueError(f"padding is {padding}; it must be at least 0")
     examples, channels, height, width = images.shape
     padded = F.pad(images, (padding,) * 4, mode="reflect" if reflect else "constant").contiguous()
-    shift = torch.randint(2 * padding + 1, (2, count, 1), generator=generator)[:, own]
+    shift = torch.randint(2 * padding + 1, (2, count, 1), generator=generator)[:, mine]
     # A row of a crop is a run of `width` values somewhere in the padded images. All runs are a view without a copy, and
     # picking whole rows among them is many times faster than gathering single values.
     runs = padded.as_strided((max(padded.numel() - width + 1, 0), width), (1, 1))
@@ -87,9 +89,9 @@ def random_crop(
     return runs.index_select(0, begins).view(images.shape)
 
 
-def _batch(images: Tensor, among: Among) -> tuple[int, slice]:
+def _batch(images: Tensor, in_batch: InBatch) -> tuple[int, slice]:
     """How many images the whole batch has, and which of them these are."""
     if images.ndim != 4:
         raise ValueError(f"images has shape {tuple(images.shape)}; it must be (N, C, H, W)")
-    begin, count = among or (0, len(images))
+    begin, count = in_batch or (0, len(images))
     return count, slice(begin, begin + len(images))

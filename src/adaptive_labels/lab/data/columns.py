@@ -142,7 +142,6 @@ def _is_index(name: str, values: Sequence[str], rows: range) -> bool:
 
 
 def columns_of(table: Table) -> str:
-    """The columns in words."""
     if table.has_header:
         return f"the columns {listed(map(repr, table.names))}"
     return f"no header line and {len(table.names)} columns, numbered from 1"

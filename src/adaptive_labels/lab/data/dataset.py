@@ -45,7 +45,6 @@ class ImageFiles:
         return ImageFiles(self.folder, self.names[indices], self.bytes_each[indices], self.size)
 
     def path(self, index: int) -> Path:
-        """Where an image is."""
         return self.folder / os.fsdecode(self.names[index])
 
 
@@ -107,7 +106,6 @@ class Dataset:
 
     @property
     def num_classes(self) -> int:
-        """K, the number of classes."""
         return len(self.classes)
 
     def splits(self) -> Iterable[tuple[SplitName, Examples]]:

@@ -52,11 +52,9 @@ class Table:
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns."""
         return list(self.frame.columns)
 
     def where(self, row: int) -> str:
-        """The file and line of a row, for messages."""
         return f"{self.path} {self.unit} {self.lines[row]}"
 
     def texts(self, name: str) -> list[str]:
@@ -81,7 +79,6 @@ class Table:
 
 
 def is_table(path: Path) -> bool:
-    """Whether a file is a table, by its name."""
     return path.name.lower().endswith(TABLE_SUFFIXES)
 
 

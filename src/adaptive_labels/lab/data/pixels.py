@@ -104,13 +104,8 @@ def _random_box(width: int, height: int, draw: np.random.Generator) -> tuple[int
     return left, upper, left + across, upper + down
 
 
-def size_of(file: io.BufferedReader, turned_up_to: int) -> tuple[int, int]:
-    """Width and height of an image, from its header; of one up to so many pixels when it is upright."""
+def size_of(file: io.BufferedReader) -> tuple[int, int]:
     with Image.open(file, formats=_formats()) as image:
-        # Pillow decodes a whole PNG to find its EXIF data, so they are read only where they can matter.
-        if image.width != image.height and max(image.size) <= turned_up_to:
-            orientation = image.getexif().get(0x0112, 1)  # 5 to 8 swap width and height
-            return image.size[::-1] if orientation in (5, 6, 7, 8) else image.size
         return image.size
 
 

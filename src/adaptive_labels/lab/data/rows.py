@@ -26,7 +26,6 @@ class TableRows:
 
     @classmethod
     def of(cls, names: Sequence[str], numeric: Sequence[bool], columns: Iterable[Sequence[str]]) -> "TableRows":
-        """Return rows made of columns of texts."""
         cells = np.array([[clean(cell) for cell in column] for column in columns], dtype=object).T
         return cls(tuple(names), tuple(numeric), cells)
 

@@ -177,7 +177,6 @@ def content_digest(content: bytes) -> bytes:
 
 
 def content_digests(contents: Iterable[bytes]) -> np.ndarray:
-    """The digest of each content, (N, 16)."""
     return digest_array([content_digest(content) for content in contents])
 
 

@@ -45,7 +45,6 @@ class StoredTexts(Sequence[str]):
                 yield piece.decode("utf-8", "surrogatepass")
 
     def pieces(self) -> Iterator[list[bytes]]:
-        """Yield the texts as bytes, some thousands at a time."""
         all_rows = self._rows()
         with self.file.open("rb") as file:
             for start in range(0, len(self), _AT_A_TIME):
@@ -65,7 +64,6 @@ class StoredTexts(Sequence[str]):
 
     @property
     def sizes(self) -> Int64s:
-        """How many bytes each text has, (N,)."""
         return np.diff(self.offsets)[self._rows()]
 
     def identity(self) -> str:

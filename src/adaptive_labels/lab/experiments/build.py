@@ -195,14 +195,14 @@ def make_augment(config: RunConfig, dataset: Dataset) -> Augment | None:
 
     def augment(inputs: Inputs, generator: torch.Generator, epoch: int, part: ProcessSlice) -> Inputs:
         assert isinstance(inputs, Tensor)
-        among = part.begin, len(part.whole)
+        in_batch = part.begin, len(part.whole)
         if flip == "random":
-            inputs = random_flip(inputs, generator, among)
+            inputs = random_flip(inputs, generator, in_batch)
         elif flip == "alternating":
             inputs = alternating_flip(inputs, first[part.indices], epoch)
         if padding:
-            inputs = random_crop(inputs, padding, generator, among, reflect=reflect)
-        return random_cutout(inputs, training.cutout, generator, among) if training.cutout else inputs
+            inputs = random_crop(inputs, padding, generator, in_batch, reflect=reflect)
+        return random_cutout(inputs, training.cutout, generator, in_batch) if training.cutout else inputs
 
     return augment
 

@@ -64,7 +64,6 @@ class ShiftNorm(nn.BatchNorm2d):
         self.register_parameter("weight", None)
 
     def reset_parameters(self) -> None:
-        """Start at shift 0."""
         self.reset_running_stats()
         nn.init.zeros_(self.bias)
 

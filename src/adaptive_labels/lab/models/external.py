@@ -1,7 +1,7 @@
 """Networks of other libraries, by prefix; a library is imported only when one of its networks is used.
 
 >>> sorted(LIBRARIES)
-['hf', 'timm', 'torchvision']
+['hf', 'timm']
 """
 
 from functools import partial
@@ -15,38 +15,21 @@ from adaptive_labels.lab.models.pretrained import hub
 from adaptive_labels.lab.models.registry import LIBRARIES, ModelEntry
 
 
-def _find_external(name: str) -> ModelEntry:
-    """A network of timm or torchvision. It starts at random, from `--weights`, or as timm's with `pretrained`."""
-    library, _, own = name.partition(":")
-    module = hub.import_library(library, name)
-    known = module.list_models()
+def _find_timm(full_name: str) -> ModelEntry:
+    """A network of timm, which starts at random, from `--weights`, or with timm's weights (`pretrained`)."""
+    timm, name = hub.import_library("timm", full_name), full_name.partition(":")[2]
+    known = timm.list_models()
     # timm also takes the name of trained weights behind a dot, which choose a variant's settings.
-    if own.partition(".")[0] not in known:
-        raise UserError(f"{library} has no model {own!r}{did_you_mean(own, known, f'{library}:')}")
-    if library == "timm":
-        return ModelEntry(name, "image", LIBRARIES[library][0], partial(_from_timm, module, own), "pixels", name)
-    return ModelEntry(name, "image", LIBRARIES[library][0], partial(_from_torchvision, module, own), "pixels")
-
-
-def _find_encoder(name: str) -> ModelEntry:
-    """A head on an encoder of Transformers."""
-    own = name.partition(":")[2]
-    kind = hub.kind_of(own)
-
-    def load() -> nn.Module:
-        return (hub.text_backbone(own) if kind == "text" else hub.image_backbone(own)).load()
-
-    return ModelEntry(name, kind, LIBRARIES["hf"][0], partial(on_features, load), f"hf-{kind}:{own}")
+    if name.partition(".")[0] not in known:
+        raise UserError(f"timm has no model {name!r}{did_you_mean(name, known, 'timm:')}")
+    return ModelEntry(full_name, "image", LIBRARIES["timm"][0], partial(_from_timm, timm, name), "pixels", full_name)
 
 
 def _from_timm(
-    module: Any,
-    own: str,
+    timm: Any,
+    name: str,
     num_classes: int,
     in_channels: int = 3,
-    drop_rate: float | None = None,
-    drop_path_rate: float | None = None,
-    img_size: int | None = None,
     pretrained: bool = False,
     in_features: int = 0,
     hidden: int = 512,
@@ -55,23 +38,23 @@ def _from_timm(
     encoder_lr: float = ENCODER_LR,
     head_epochs: int = HEAD_EPOCHS,
 ) -> nn.Module:
-    """Build a network of timm; what is None is not passed on, since not every network has every option."""
     if pretrained:
-        load = hub.timm_backbone(own).load
+        load = hub.timm_backbone(name).load
         return on_features(load, num_classes, in_features, hidden, dropout, tune, encoder_lr, head_epochs)
-    given = {"drop_rate": drop_rate, "drop_path_rate": drop_path_rate, "img_size": img_size}
-    options = {name: value for name, value in given.items() if value is not None}
-    model: nn.Module = module.create_model(own, num_classes=num_classes, in_chans=in_channels, **options)
+    model: nn.Module = timm.create_model(name, num_classes=num_classes, in_chans=in_channels)
     return model
 
 
-def _from_torchvision(module: Any, own: str, num_classes: int, in_channels: int = 3) -> nn.Module:
-    if in_channels != 3:
-        raise ValueError(f"in_channels is {in_channels}; torchvision's networks read 3 channels only")
-    model: nn.Module = module.get_model(own, num_classes=num_classes)
-    return model
+def _find_encoder(full_name: str) -> ModelEntry:
+    """A head on an encoder of Transformers."""
+    name = full_name.partition(":")[2]
+    kind = hub.kind_of(name)
+
+    def load() -> nn.Module:
+        return (hub.text_backbone(name) if kind == "text" else hub.image_backbone(name)).load()
+
+    return ModelEntry(full_name, kind, LIBRARIES["hf"][0], partial(on_features, load), f"hf-{kind}:{name}")
 
 
 LIBRARIES["hf"] = ("text or image: a head on any encoder of Transformers: hf:FOLDER, hf:NAME", _find_encoder)
-LIBRARIES["timm"] = ("image: any network of timm, at random or pretrained: timm:resnet18, …", _find_external)
-LIBRARIES["torchvision"] = ("image: any classifier of torchvision: torchvision:resnet18, …", _find_external)
+LIBRARIES["timm"] = ("image: any network of timm, at random or pretrained: timm:resnet18, …", _find_timm)

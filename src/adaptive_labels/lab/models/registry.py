@@ -38,7 +38,6 @@ class ModelEntry:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Return the names of the options and their defaults."""
         parameters = list(inspect.signature(self.build).parameters.values())[1:]
         return {parameter.name: parameter.default for parameter in parameters}
 
@@ -61,10 +60,10 @@ def register_model(name: str, kind: str, description: str, *, reads: str | None 
         raise UserError(f"kind is {kind!r}; it must be 'text', 'image' or 'row'")
 
     def enter(build: Builder) -> Builder:
-        found = source_hash(build)
+        hash_of_source = source_hash(build)
         if name in MODELS and MODELS[name].source_hash is None:
             raise UserError(f"model {name!r} is built in: register your own under another name")
-        MODELS[name] = ModelEntry(name, kind, description, build, reads or _USUAL[kind], source_hash=found)
+        MODELS[name] = ModelEntry(name, kind, description, build, reads or _USUAL[kind], source_hash=hash_of_source)
         return build
 
     return enter

@@ -5,7 +5,6 @@ Shapes: N images, C channels, H × W pixels; w = `width`.
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -19,9 +18,6 @@ class PreActBlock(nn.Module):
     Where the size or the number of channels changes, a 1×1 convolution after the first normalisation and rectification
     brings the input into shape. `dropout` acts before the second convolution.
     """
-
-    # This block has no norm at its end, and its last norm at zero would cut off the gradient for good.
-    starts_at_zero: ClassVar = "conv2.weight"
 
     def __init__(self, in_channels: int, out_channels: int, stride: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -37,9 +33,9 @@ class PreActBlock(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         """Return (N, out_channels, H / stride, W / stride), rounded up."""
         active = F.relu(self.norm1(input))
-        kept = input if self.shortcut is None else self.shortcut(active)
+        shortcut = input if self.shortcut is None else self.shortcut(active)
         changed: Tensor = self.conv2(self.dropout(F.relu(self.norm2(self.conv1(active)))))
-        return changed + kept
+        return changed + shortcut
 
 
 class BasicBlock(nn.Module):
@@ -48,8 +44,6 @@ class BasicBlock(nn.Module):
     Where the size or the number of channels changes, the input is brought into shape without parameters: every second
     pixel of every second row is taken, and channels of zeros come after its own (option A of the paper).
     """
-
-    starts_at_zero: ClassVar = "norm2.weight"
 
     def __init__(self, in_channels: int, out_channels: int, stride: int) -> None:
         super().__init__()
@@ -62,10 +56,10 @@ class BasicBlock(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         """Return (N, out_channels, H / stride, W / stride), rounded up."""
         changed = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(input)))))
-        kept = input
+        shortcut = input
         if self.stride != 1 or self.added:
-            kept = F.pad(input[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.added))
-        return F.relu(changed + kept)
+            shortcut = F.pad(input[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.added))
+        return F.relu(changed + shortcut)
 
 
 class Bottleneck(nn.Module):
@@ -75,7 +69,6 @@ class Bottleneck(nn.Module):
     B of the paper).
     """
 
-    starts_at_zero: ClassVar = "bn3.weight"
     expansion = 4
 
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
@@ -98,8 +91,8 @@ class Bottleneck(nn.Module):
         changed = F.relu(self.bn1(self.conv1(input)))
         changed = F.relu(self.bn2(self.conv2(changed)))
         changed = self.bn3(self.conv3(changed))
-        kept = input if self.downsample is None else self.downsample(input)
-        return F.relu(changed + kept)
+        shortcut = input if self.downsample is None else self.downsample(input)
+        return F.relu(changed + shortcut)
 
 
 def _stages(
@@ -118,21 +111,16 @@ def _stages(
         yield blocks
 
 
-def _start(network: nn.Module, head: nn.Linear, zero_init_last: bool) -> None:
+def _start(network: nn.Module, head: nn.Linear) -> None:
     """Draw every convolution from N(0, 2 / n), n = kernel area × output channels; start the head's bias at 0.
 
     That keeps the variance of the gradients from layer to layer (eq. 14 of He, Zhang, Ren and Sun, "Delving Deep into
-    Rectifiers", 2015), and is what the authors of the residual networks trained with. With
-    `zero_init_last` the last layer of every block starts at zero, so that the block starts as its shortcut (Goyal et
-    al., "Accurate, Large Minibatch SGD", 2017, section 5.1).
+    Rectifiers", 2015), and is what the authors of the residual networks trained with.
     """
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
     nn.init.zeros_(head.bias)
-    for module in network.modules():
-        if zero_init_last and isinstance(module, PreActBlock | BasicBlock | Bottleneck):
-            nn.init.zeros_(module.get_parameter(module.starts_at_zero))
 
 
 class SmallResNet(nn.Module):
@@ -145,7 +133,6 @@ class SmallResNet(nn.Module):
         factors: channels of the stages as multiples of `width`; each stage has `depth` blocks.
         width: channels of the first stage.
         stem_stride: of the first convolution; 2 halves the size of the images at once, for a quarter of the work.
-        zero_init_last: every block starts as its shortcut.
 
     >>> import torch
     >>> network = SmallResNet(PreActBlock, True, None, (1, 2, 4, 8), 2, num_classes=10, in_channels=1, width=8)
@@ -164,7 +151,6 @@ class SmallResNet(nn.Module):
         in_channels: int = 3,
         width: int = 64,
         stem_stride: int = 1,
-        zero_init_last: bool = False,
     ) -> None:
         super().__init__()
         check_sizes(in_channels=in_channels, width=width, stem_stride=stem_stride)
@@ -178,7 +164,7 @@ class SmallResNet(nn.Module):
         if pre_activation:
             self.norm = nn.BatchNorm2d(widths[-1])
         self.head = nn.Linear(widths[-1], num_classes)
-        _start(self, self.head, zero_init_last)
+        _start(self, self.head)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (N, K) for images (N, C, H, W)."""
@@ -208,7 +194,6 @@ def wide_resnet_28_10(
     width: int = 160,
     dropout: float = 0.0,
     stem_stride: int = 1,
-    zero_init_last: bool = False,
 ) -> SmallResNet:
     """Return the network with three stages of four blocks; 160 is ten times the 16 channels of the first convolution.
 
@@ -216,7 +201,7 @@ def wide_resnet_28_10(
     """
     check_sizes(dropout)
     block = partial(PreActBlock, dropout=dropout)
-    return SmallResNet(block, True, 16, (1, 2, 4), 4, num_classes, in_channels, width, stem_stride, zero_init_last)
+    return SmallResNet(block, True, 16, (1, 2, 4), 4, num_classes, in_channels, width, stem_stride)
 
 
 # He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition", 2016, section 4.2.
@@ -235,7 +220,6 @@ class LargeResNet(nn.Module):
     Args:
         depths: blocks of each stage.
         width: inner channels of the first stage's blocks; each later stage has twice as many. 64 is the paper's.
-        zero_init_last: every block starts as its shortcut.
 
     >>> import torch
     >>> LargeResNet((3, 4, 6, 3), num_classes=10, width=4)(torch.zeros(2, 3, 64, 64)).shape
@@ -248,7 +232,6 @@ class LargeResNet(nn.Module):
         num_classes: int,
         in_channels: int = 3,
         width: int = 64,
-        zero_init_last: bool = False,
     ) -> None:
         super().__init__()
         check_sizes(in_channels=in_channels, width=width)
@@ -259,7 +242,7 @@ class LargeResNet(nn.Module):
         stages = _stages(Bottleneck, width, widths, depths, grows=Bottleneck.expansion)
         self.layer1, self.layer2, self.layer3, self.layer4 = (nn.Sequential(*blocks) for blocks in stages)
         self.fc = nn.Linear(widths[-1] * Bottleneck.expansion, num_classes)
-        _start(self, self.fc, zero_init_last)
+        _start(self, self.fc)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (N, K) for images (N, C, H, W)."""

@@ -1,4 +1,4 @@
-"""The recurrent convolutional network for texts, and a plain bidirectional LSTM.
+"""The recurrent convolutional network for texts.
 
 Shapes: N texts of up to L words, D = `dim`, C = `context`, H = `hidden`, K classes.
 """
@@ -9,7 +9,6 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from adaptive_labels.lab.models.registry import check_sizes, register_model
 
-FORMS = ("rcnn", "bilstm")
 CELLS = {"rnn": nn.RNN, "lstm": nn.LSTM}
 
 
@@ -32,8 +31,7 @@ class TextRNN(nn.Module):
         dim: the size D of an embedding.
         context: the size C of each context.
         hidden: the size H of y.
-        form: `"rcnn"`, as above; or `"bilstm"`: the last states of an LSTM from either side, and a linear layer.
-        cell: of the contexts of `"rcnn"`: `"rnn"`, as above, or `"lstm"`.
+        cell: of the contexts: `"rnn"`, as above, or `"lstm"`.
         dropout: share of the embeddings, and of what the last layer reads, that is dropped in training.
 
     The default sizes are those of Lai, Xu, Liu and Zhao, "Recurrent Convolutional Neural Networks for Text
@@ -51,40 +49,30 @@ class TextRNN(nn.Module):
         dim: int = 50,
         context: int = 50,
         hidden: int = 100,
-        form: str = "rcnn",
         cell: str = "rnn",
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         check_sizes(dropout, vocabulary=vocabulary, dim=dim, context=context, hidden=hidden)
-        if form not in FORMS:
-            raise ValueError(f"form is {form!r}; it must be one of {', '.join(FORMS)}")
         if cell not in CELLS:
             raise ValueError(f"cell is {cell!r}; it must be one of {', '.join(CELLS)}")
         self.embedding = nn.Embedding(vocabulary, dim, padding_idx=0)
         self.dropout = nn.Dropout(dropout)
-        kind = nn.LSTM if form == "bilstm" else CELLS[cell]
-        self.recurrent = kind(dim, context, batch_first=True, bidirectional=True)
-        self.traits: nn.Linear | None = None
-        if form == "rcnn":
-            self.edges = nn.Parameter(torch.zeros(2, context))  # the first word's left context, the last one's right
-            self.traits = nn.Linear(dim + 2 * context, hidden)
-        self.head = nn.Linear(hidden if form == "rcnn" else 2 * context, num_classes)
+        self.recurrent = CELLS[cell](dim, context, batch_first=True, bidirectional=True)
+        self.edges = nn.Parameter(torch.zeros(2, context))  # the first word's left context, the last one's right
+        self.traits = nn.Linear(dim + 2 * context, hidden)
+        self.head = nn.Linear(hidden, num_classes)
 
     def forward(self, inputs: tuple[Tensor, Tensor]) -> Tensor:
         """Return logits (N, K) for numbers of words (N, L), padded with 0, and how many of them count (N,)."""
         words, lengths = inputs
         embedded = self.dropout(self.embedding(words))  # (N, L, D)
         packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        if self.traits is None:
-            _, (last, _) = self.recurrent(packed)  # (2, N, C)
-            seen = torch.cat([last[0], last[1]], dim=1)
-        else:
-            left, right = self._contexts(packed, lengths, words.shape[1])
-            traits = torch.tanh(self.traits(torch.cat([left, embedded, right], dim=2)))  # (N, L, H)
-            padding = torch.arange(words.shape[1], device=lengths.device) >= lengths[:, None]  # (N, L)
-            seen = traits.masked_fill(padding[:, :, None], -2.0).amax(1)  # below what tanh can give
-        logits: Tensor = self.head(self.dropout(seen))
+        left, right = self._contexts(packed, lengths, words.shape[1])
+        traits = torch.tanh(self.traits(torch.cat([left, embedded, right], dim=2)))  # (N, L, H)
+        padding = torch.arange(words.shape[1], device=lengths.device) >= lengths[:, None]  # (N, L)
+        strongest = traits.masked_fill(padding[:, :, None], -2.0).amax(1)  # below what tanh can give
+        logits: Tensor = self.head(self.dropout(strongest))
         return logits
 
     def _contexts(self, packed: PackedSequence, lengths: Tensor, words: int) -> tuple[Tensor, Tensor]:

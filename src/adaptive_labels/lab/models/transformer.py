@@ -23,11 +23,9 @@ class Transformer(nn.Module):
     Args:
         vocabulary: how many numbers of words there are; 0 is padding.
         width: the size D of a word.
-        layers: of attention, each followed by a feed-forward part.
+        layers: of attention, each followed by a feed-forward part of 4 × `width` units.
         heads: of each attention; they divide `width`.
-        feedforward: units of the feed-forward parts; None is 4 × `width`.
         dropout: in training, of embeddings, attention, what the layers add, and the mean.
-        norm_first: normalise what a layer reads instead of what it gives; deep ones then train without a warm-up.
 
     The defaults are the encoder of the base model of Vaswani et al., "Attention Is All You Need", 2017.
 
@@ -43,13 +41,10 @@ class Transformer(nn.Module):
         width: int = 512,
         layers: int = 6,
         heads: int = 8,
-        feedforward: int | None = None,
         dropout: float = 0.1,
-        norm_first: bool = False,
     ) -> None:
         super().__init__()
-        feedforward = 4 * width if feedforward is None else feedforward
-        check_sizes(dropout, vocabulary=vocabulary, width=width, layers=layers, heads=heads, feedforward=feedforward)
+        check_sizes(dropout, vocabulary=vocabulary, width=width, layers=layers, heads=heads)
         if width % heads or width % 2:
             raise ValueError(f"width is {width}; it must be even and a multiple of heads, which is {heads}")
         self.width = width
@@ -58,11 +53,9 @@ class Transformer(nn.Module):
         with torch.no_grad():
             self.embedding.weight[0] = 0
         self.dropout = nn.Dropout(dropout)
-        layer = nn.TransformerEncoderLayer(width, heads, feedforward, dropout, batch_first=True, norm_first=norm_first)
+        layer = nn.TransformerEncoderLayer(width, heads, 4 * width, dropout, batch_first=True)
         # Nested tensors would be another path in evaluation than in training, with warnings of its own.
-        self.encoder = nn.TransformerEncoder(
-            layer, layers, norm=nn.LayerNorm(width) if norm_first else None, enable_nested_tensor=False
-        )
+        self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
         for weight in self.encoder.parameters():
             if weight.dim() > 1:
                 nn.init.xavier_uniform_(weight)  # the layers are copies of one otherwise

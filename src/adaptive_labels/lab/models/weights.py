@@ -34,36 +34,36 @@ def match_weights(model: nn.Module, path: str | Path) -> Match:
     The network's last linear layer, its head, may be missing in the file or be for another number of classes; it then
     stays as it is. Everything else must be there, and nothing more.
     """
-    own = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items() if not name.endswith(_COUNTER)}
+    needed = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items() if not name.endswith(_COUNTER)}
     stored = {name: shape for name, shape in _shapes(path).items() if not name.endswith(_COUNTER)}
     head = _head(model)
-    missing = [name for name in own if name not in stored]
-    differing = [name for name in own if name in stored and own[name] != stored[name]]
-    unexpected = [name for name in stored if name not in own]
+    missing = [name for name in needed if name not in stored]
+    differing = [name for name in needed if name in stored and needed[name] != stored[name]]
+    unexpected = [name for name in stored if name not in needed]
     new: tuple[str, ...] = ()
     note = f"The weights start from {path}, the head's included."
     other = [*missing, *differing]
-    if other and all(name in head and own[name][1:] == stored.get(name, own[name])[1:] for name in other):
+    if other and all(name in head and needed[name][1:] == stored.get(name, needed[name])[1:] for name in other):
         new = head  # as a whole: its bias belongs to its weight
         missing, differing = [], []
         had = f"is for {stored[head[0]][0]:,} classes" if head[0] in stored else "is not in the file"
-        note = f"The weights start from {path}; its head {had}, so a new one for {own[head[0]][0]:,} classes "
+        note = f"The weights start from {path}; its head {had}, so a new one for {needed[head[0]][0]:,} classes "
         note += "starts at random."
     if missing or differing or unexpected:
-        shapes = [f"{name} {_by(stored[name])} instead of {_by(own[name])}" for name in differing]
+        shapes = [f"{name} {_by(stored[name])} instead of {_by(needed[name])}" for name in differing]
         reasons = {"it has no": missing, "the network has no": unexpected, "in another shape it has": shapes}
         problems = "; ".join(f"{reason} {listed(names, 3)}" for reason, names in reasons.items() if names)
         raise WeightsError(f"{path} does not hold the weights of this network: {problems}")
-    return Match(tuple(name for name in own if name not in new), new, note)
+    return Match(tuple(name for name in needed if name not in new), new, note)
 
 
 def load_weights(model: nn.Module, path: str | Path) -> Match:
     """Give a network the weights of a file, in place; see `match_weights` for what must fit."""
     match = match_weights(model, path)
-    stored, own = load_file(path), model.state_dict()
+    stored, tensors = load_file(path), model.state_dict()
     with torch.no_grad():
         for name in match.taken:
-            own[name].copy_(stored[name])
+            tensors[name].copy_(stored[name])
     return match
 
 

@@ -64,11 +64,9 @@ class CharacterIds(TextEncoder):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The sizes of a network that its encoder decides."""
         return {"vocabulary": len(self.alphabet) + 1, "length": self.length}
 
     def encode_chunks(self, texts: Sequence[str]) -> Iterator[Chunk]:
-        """Yield the numbers of the characters of all texts, for some texts at a time."""
         table = np.zeros(0x110000, np.int32)
         for place, character in enumerate(self.alphabet, start=1):
             table[ord(character)] = place

@@ -57,18 +57,15 @@ class ColumnEncoder(Encoder):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The sizes of a network that its encoder decides."""
         kinds = ((column.get("categories"), column.get("missing", False)) for column in self.columns)
         return {"in_features": sum(1 + missing if values is None else len(values) for values, missing in kinds)}
 
     @property
     def names(self) -> list[str]:
-        """The columns that are read."""
         return [column["name"] for column in self.columns]
 
     @property
     def numeric(self) -> list[bool]:
-        """Whether each column holds numbers."""
         return ["mean" in column for column in self.columns]
 
     def encode(self, inputs: TableRows) -> Vectors:

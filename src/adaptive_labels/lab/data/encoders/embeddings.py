@@ -79,11 +79,11 @@ class Pretrained(Encoder, Generic[B]):
     @property
     def backbone(self) -> B:
         """The pretrained network, which must be the one that the encoder was made with."""
-        found: B = self.find(self.name)
-        if found.weights != self.weights:
-            which, here = self.name or self.kind, found.weights[:12]
+        network: B = self.find(self.name)
+        if network.weights != self.weights:
+            which, here = self.name or self.kind, network.weights[:12]
             raise UserError(f"{which} with the weights {self.weights[:12]}… is not known here, only {here}…")
-        return found
+        return network
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -51,7 +51,6 @@ class Words:
 
     @classmethod
     def find(cls, texts: list[str]) -> "Words":
-        """Find the words of all texts."""
         codes, text_ends = code_points(texts)
         roles = _roles(codes)
         part = roles == _PART_OF_WORD
@@ -66,7 +65,6 @@ class Words:
         return cls(codes, starts, ends, np.searchsorted(text_ends, starts, side="right"))
 
     def hashes(self) -> UInt64s:
-        """Return the hash of every word."""
         return mix(PolynomialHash(self.codes).of(self.starts, self.ends), _WORD_SALT)
 
 

@@ -57,20 +57,19 @@ class ImageEmbeddings(Pretrained[ImageBackbone], ImageEncoder):
     @classmethod
     def fit(cls, inputs: Tensor | ImageFiles, name: str = "", **options: Any) -> Self:
         """Return the encoder for images like these; nothing is fitted, but what it needs must be installed."""
-        found = cls.find(name)
-        found.check()
-        its = {"weights": found.weights, "name": name, "tune": options.get("tune", False)}
+        backbone = cls.find(name)
+        backbone.check()
+        settings = {"weights": backbone.weights, "name": name, "tune": options.get("tune", False)}
         files = isinstance(inputs, ImageFiles)
         shape = (3, inputs.size, inputs.size) if isinstance(inputs, ImageFiles) else inputs.shape[1:]
-        usual = found.only or (inputs.size if files else found.small if min(shape[1:]) <= SMALL_UP_TO else found.large)
-        size = options.get("input_size", usual)
-        if found.only not in (None, size):
-            raise ValueError(f"input_size is {size}; this network reads {found.only} only")
+        suitable = inputs.size if files else backbone.small if min(shape[1:]) <= SMALL_UP_TO else backbone.large
+        size = options.get("input_size", backbone.only or suitable)
+        if backbone.only not in (None, size):
+            raise ValueError(f"input_size is {size}; this network reads {backbone.only} only")
         seen = (size, size) if files else (shape[1], shape[2])
-        return cls(found.mean, found.std, seen, shape[0], ZOOM if files else 1.0, size, **its)
+        return cls(backbone.mean, backbone.std, seen, shape[0], ZOOM if files else 1.0, size, **settings)
 
     def cache_key(self) -> dict[str, Any]:
-        """All that features depend on beside the images, as plain data."""
         how = {"input_size": self.input_size, "resized": "bicubic", "mean": list(self.mean), "std": list(self.std)}
         return {"encoder": self.kind, **how, "weights": self.weights}
 
@@ -94,7 +93,6 @@ class ImageEmbeddings(Pretrained[ImageBackbone], ImageEncoder):
         return embed_once(self.cache_key(), self.digests(inputs), self.backbone, _batches_of(pixels), progress)
 
     def normalised(self, images: Tensor) -> Tensor:
-        """Return uint8 images (n, C, H, W) as float32 (n, 3, S, S), normalised."""
         colour = super().normalised(images.expand(-1, 3, -1, -1))
         size = (self.input_size, self.input_size)
         if colour.shape[2:] == size:
@@ -106,10 +104,10 @@ def _state(path: Path) -> bytes:
     """A file's name, size and time of change, unread: by these another image in its place is noticed."""
     name = os.fsencode(path)
     try:
-        found = path.stat()
+        state = path.stat()
     except OSError:  # whoever reads the file says so
         return name
-    return b"%s %d %d" % (name, found.st_size, found.st_mtime_ns)
+    return b"%s %d %d" % (name, state.st_size, state.st_mtime_ns)
 
 
 def _batches_of(pixels: ImageTensors | EncodedFiles) -> Batches:

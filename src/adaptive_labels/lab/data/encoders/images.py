@@ -70,15 +70,14 @@ class ImageEncoder(Encoder):
         # Exact sums from a count of the 256 values, without a float copy of all images.
         counts = torch.stack([torch.bincount(inputs[:, c].reshape(-1), minlength=256) for c in range(channels)])
         values = torch.arange(256, dtype=torch.float64) / 255
-        share = counts.double() / (examples * height * width)  # (C, 256)
-        mean = share @ values
-        std = (share * (values - mean[:, None]).square()).sum(1).sqrt()
+        frequency = counts.double() / (examples * height * width)  # (C, 256)
+        mean = frequency @ values
+        std = (frequency * (values - mean[:, None]).square()).sum(1).sqrt()
         std = torch.where(std < 1e-6, 1.0, std)
         return cls(tuple(mean.tolist()), tuple(std.tolist()), (height, width), channels)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The sizes of a network that its encoder decides."""
         return {"in_channels": self.channels}
 
     def encode(self, inputs: Tensor | ImageFiles) -> "ImageTensors | EncodedFiles":

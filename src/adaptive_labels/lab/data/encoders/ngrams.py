@@ -80,12 +80,10 @@ class HashedNgrams(TextEncoder):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The sizes of a network that its encoder decides."""
         return {"buckets": self.buckets}
 
     @classmethod
     def fit(cls, inputs: Sequence[str], **settings: Any) -> "HashedNgrams":
-        """Return the encoder with these settings; nothing is fitted."""
         return cls(**settings)
 
     def encode_chunks(self, texts: Sequence[str]) -> Iterator[Chunk]:

@@ -55,11 +55,9 @@ class TextEmbeddings(Pretrained[TextBackbone]):
         return encoder
 
     def cache_key(self) -> dict[str, Any]:
-        """All that features depend on beside the texts, as plain data."""
         return {"encoder": self.kind, "max_tokens": self.max_tokens, "weights": self.weights}
 
     def digests(self, inputs: Sequence[str]) -> list[bytes]:
-        """Return 16 bytes for each text, equal only for equal texts."""
         return [content_digest(text.encode("utf-8", "surrogatepass")) for text in inputs]
 
     def encode(self, inputs: Sequence[str], progress: Progress | None = None) -> Vectors | PaddedIds:
@@ -83,12 +81,10 @@ class TextEmbeddings(Pretrained[TextBackbone]):
         return embed_once(self.cache_key(), self.digests(inputs), backbone, batches, progress)
 
     def count_cut(self, texts: Sequence[str]) -> dict[str, int]:
-        """How many texts are longer than `max_tokens`."""
         tokens = self.backbone.tokenize(texts, self.max_tokens + 1)
         return {"max_tokens": sum(len(text) > self.max_tokens for text in tokens)}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the settings as plain data."""
         return {name: value for name, value in asdict(self).items() if value not in ("", False)}
 
 

@@ -74,7 +74,6 @@ class TfIdf(HashedNgrams):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The sizes of a network that its encoder decides."""
         return {"features": max(len(self.terms), 1)}
 
     @classmethod

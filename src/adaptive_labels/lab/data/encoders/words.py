@@ -72,7 +72,6 @@ class WordIds(TextEncoder):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The sizes of a network that its encoder decides."""
         return {"vocabulary": len(self.words) + 2}
 
     def encode_chunks(self, texts: Sequence[str]) -> Iterator[Chunk]:
@@ -115,10 +114,10 @@ class WordIds(TextEncoder):
             if len(spelt) == len(hashes):
                 break
             words = Words.find(chunk)
-            found = words.hashes()
-            different, first = np.unique(found, return_index=True)
+            seen = words.hashes()
+            different, first = np.unique(seen, return_index=True)
             for place in first[np.isin(different, hashes)].tolist():
-                value = int(found[place])
+                value = int(seen[place])
                 if value not in spelt:
                     word = words.codes[words.starts[place] : words.ends[place]]
                     spelt[value] = word.tobytes().decode("utf-32-le", "surrogatepass")

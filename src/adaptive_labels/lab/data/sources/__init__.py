@@ -19,8 +19,6 @@ Fetch = Callable[[Path, Progress], list[str]]
 
 @dataclass(frozen=True)
 class NamedDataset:
-    """A data set that has a name."""
-
     description: str
     read: Callable[..., RawDataset]
     fetch: Fetch | None = None  # downloads it to a folder, if that can be done; nothing else ever downloads

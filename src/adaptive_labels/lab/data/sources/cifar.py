@@ -51,8 +51,6 @@ def read_pickle(content: bytes, where: str) -> Any:
 
 @dataclass(frozen=True)
 class Cifar:
-    """One of the two data sets."""
-
     name: str
     folder: str  # of the published pickles
     md5: Mapping[str, str]  # of each of them

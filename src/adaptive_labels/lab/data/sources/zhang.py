@@ -38,8 +38,6 @@ _COLUMNS = {"offsets": "<i8", "characters": "<i4", "labels": "<i2", "lines": "<u
 
 @dataclass(frozen=True)
 class ZhangTexts:
-    """One of the data sets."""
-
     name: str
     description: str
     folder: str  # with train.csv and test.csv in it; an archive has the same name
@@ -75,7 +73,6 @@ class ZhangTexts:
         return RawDataset(self.name, "text", self.classes, splits, notes, digests)
 
     def fetch(self, data_dir: Path, progress: downloads.Progress) -> list[str]:
-        """Download what is not in `data_dir` yet; what was done, in sentences."""
         files = {data_dir / place: (self._url(place), checksum) for place, checksum in self.files.items()}
         return [] if self._find(data_dir) else downloads.fetch(files, progress)
 

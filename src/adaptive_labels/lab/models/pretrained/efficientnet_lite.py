@@ -55,11 +55,11 @@ class EfficientNetLite0(nn.Module):
         logits: Tensor = self.classifier(self.features(images))
         return logits
 
-    def fold(self) -> None:
+    def fuse_norms(self) -> None:
         """Take every norm into the convolution before it, for use without training; the outputs stay the same."""
         for module in self.modules():
             if isinstance(module, _Convolution):
-                module.fold()
+                module.fuse_norms()
 
 
 class _Convolution(nn.Module):
@@ -90,7 +90,7 @@ class _Convolution(nn.Module):
         images = self.norm(F.conv2d(images, weight, bias, stride, padding, groups=groups))
         return images if self.linear else F.relu6(images)
 
-    def fold(self) -> None:
+    def fuse_norms(self) -> None:
         norm = self.norm
         if isinstance(norm, nn.BatchNorm2d):
             assert norm.running_var is not None
@@ -141,7 +141,7 @@ class _Features(nn.Module):
 def load_efficientnet_lite0() -> nn.Module:
     """Return the network for features: norms folded, in the layout that convolutions like; made once per process."""
     model = read_efficientnet_lite0()
-    model.fold()
+    model.fuse_norms()
     return _Features(model).requires_grad_(False).eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
@@ -150,10 +150,10 @@ def _renamed(stored: dict[str, Tensor]) -> dict[str, Tensor]:
     names = {"_conv_stem": "stem.conv", "_bn0": "stem.norm", "_conv_head": "top.conv", "_bn1": "top.norm"}
     names["_fc"] = "classifier"
     for number in range(sum(count for count, *_ in _STAGES)):
-        theirs, own = f"_blocks.{number}", f"blocks.{number}"
+        theirs, ours = f"_blocks.{number}", f"blocks.{number}"
         for index, (conv, part) in enumerate((("expand", "widen"), ("depthwise", "depthwise"), ("project", "narrow"))):
-            names[f"{theirs}._{conv}_conv"] = f"{own}.{part}.conv"
-            names[f"{theirs}._bn{index}"] = f"{own}.{part}.norm"
+            names[f"{theirs}._{conv}_conv"] = f"{ours}.{part}.conv"
+            names[f"{theirs}._bn{index}"] = f"{ours}.{part}.norm"
     tensors = {}
     for name, tensor in stored.items():
         module, _, end = name.rpartition(".")

@@ -73,7 +73,7 @@ def text_backbone(name: str) -> TextBackbone:
     def tokenize(texts: Sequence[str], most: int) -> list[list[int]]:
         readable = [text.encode("utf-8", "replace").decode() for text in texts]
         ids = tokenizer(readable, truncation=True, max_length=most)["input_ids"] if readable else []
-        return [one or [0] for one in ids]
+        return [numbers or [0] for numbers in ids]
 
     load = functools.partial(_load, name)
     width = load()(torch.zeros(1, 2, dtype=torch.int64), torch.tensor([2])).shape[1]
@@ -133,7 +133,7 @@ def _load_timm(name: str) -> tuple[Any, str]:
 def import_library(library: str, needed_by: str) -> Any:
     """Import a library of networks; a sentence says what is missing, or what cannot be imported."""
     try:
-        return importlib.import_module("torchvision.models" if library == "torchvision" else library)
+        return importlib.import_module(library)
     except ModuleNotFoundError as error:
         missing = (error.name or library).partition(".")[0]
         wanted = library if missing == library else f"{missing}, which {library} uses"
@@ -160,10 +160,10 @@ def _load(name: str) -> nn.Module:
     """The network of a folder, without a head; all weights that count must be there."""
     folder = _folder(name)
     with _said(name):
-        model, told = _transformers(name).AutoModel.from_pretrained(
+        model, loading = _transformers(name).AutoModel.from_pretrained(
             folder, trust_remote_code=False, use_safetensors=True, output_loading_info=True, dtype=torch.float32
         )
-    lacking = sorted(key for key in told["missing_keys"] if "pooler" not in key)
+    lacking = sorted(key for key in loading["missing_keys"] if "pooler" not in key)
     if lacking:
         raise UserError(f"'hf:{name}': the weights in {folder} lack {len(lacking)} tensors, such as {lacking[0]}")
     encoder = model.get_encoder() if getattr(model.config, "is_encoder_decoder", False) else model

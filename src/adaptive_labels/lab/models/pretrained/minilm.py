@@ -107,11 +107,11 @@ def _renamed(stored: dict[str, Tensor]) -> dict[str, Tensor]:
     for end in ("weight", "bias"):
         tensors[f"norm.{end}"] = stored[f"embeddings.LayerNorm.{end}"]
         for layer in range(_LAYERS):
-            own, theirs = f"layers.{layer}", f"encoder.layer.{layer}"
+            ours, theirs = f"layers.{layer}", f"encoder.layer.{layer}"
             three = [stored[f"{theirs}.attention.self.{part}.{end}"] for part in ("query", "key", "value")]
-            tensors[f"{own}.attention.{end}"] = torch.cat(three)
-            for ours, name in parts.items():
-                tensors[f"{own}.{ours}.{end}"] = stored[f"{theirs}.{name}.{end}"]
+            tensors[f"{ours}.attention.{end}"] = torch.cat(three)
+            for part, name in parts.items():
+                tensors[f"{ours}.{part}.{end}"] = stored[f"{theirs}.{name}.{end}"]
     return tensors
 
 

@@ -46,12 +46,12 @@ def packaged_file(needed_by: str, package: str, name: str, sha256: str) -> Path:
     except metadata.PackageNotFoundError as error:
         raise PackageError(f"{needed_by!r} needs {package}, which is not installed: {INSTALL}") from error
     try:
-        found = file_hash(path)
+        digest = file_hash(path)
     except OSError as error:
         raise PackageError(f"{path} of {package} cannot be read ({error.strerror}); install it again") from error
-    if found != sha256:
+    if digest != sha256:
         raise PackageError(
-            f"{path} is not the file that {needed_by!r} was made for (SHA-256 {found[:12]}… instead of "
+            f"{path} is not the file that {needed_by!r} was made for (SHA-256 {digest[:12]}… instead of "
             f"{sha256[:12]}…); install {package} again"
         )
     return path
