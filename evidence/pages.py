@@ -18,7 +18,7 @@ from adaptive_labels.lab.analysis.statistics import compare_paired, holm
 from adaptive_labels.lab.analysis.table import MethodRow, TableColumn, lay_out, method_rows, metric_column
 from adaptive_labels.lab.files import write_files
 from adaptive_labels.lab.paper.comparison import compare_with_paper, format_comparison
-from adaptive_labels.lab.paper.figure import draw, figure_variant, heat_maps_of, labels_file
+from adaptive_labels.lab.paper.figure import draw_maps, figure_variant, heat_maps_of, labels_file
 from adaptive_labels.lab.paper.recipes import all_reproductions, paper_figure, paper_tables
 from adaptive_labels.lab.paper.records import read_records, record_metrics
 from adaptive_labels.lab.paper.study import Figure, Record, Records, Study, Variant, load_study
@@ -317,7 +317,7 @@ def draw_kept(results: Path, study: Study, records: Records) -> dict[str, str]:
         if "course" in record and file.exists():
             accuracies = dict(enumerate(record["course"]["train_accuracy"], start=1))
             maps = heat_maps_of(load_residual_labels(file), accuracies, study.config(task).data.name, paper_figure())
-            found[f"figure-{task}.svg"] = standalone(draw(maps))
+            found[f"figure-{task}.svg"] = standalone(draw_maps(maps))
     return found
 
 

@@ -246,7 +246,7 @@ def tar(members: dict[str, bytes]) -> bytes:
 START = ["train", "good.csv", "--dry-run"]
 LABELS = [*START, "--set", "method.options.initial_labels=bad"]
 WEIGHTS = [*START, "--weights", "bad"]
-STUDY = ["study", "run", "bad"]
+STUDY = ["study", "bad"]
 TEACHER = [*START, "--method", "kd", "--set", "method.options.teacher=bad"]
 PREDICT = ["predict", "run", "bad"]
 SUSPECTS = ["report", "run", "--suspects", "bad"]

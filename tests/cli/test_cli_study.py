@@ -61,7 +61,7 @@ def test_a_study_runs_records_and_resumes(alr: Alr, texts: Path, tmp_path: Path)
     (tmp_path / "studies" / "tasks.toml").write_text(TASK.format(name=texts.name), encoding="utf-8")
     file = tmp_path / "studies" / "tiny.toml"
     file.write_text(STUDY, encoding="utf-8")
-    arguments = ("study", "run", file, "--data-dir", texts.parent, "--workers", "1")
+    arguments = ("study", file, "--data-dir", texts.parent, "--workers", "1")
 
     assert "14 runs, 0 recorded" in alr(*arguments, "--dry-run").out
     assert "8 runs, 0 recorded" in alr(*arguments, "--methods", "slr,baseline", "--dry-run").out
@@ -107,10 +107,10 @@ def test_a_study_runs_records_and_resumes(alr: Alr, texts: Path, tmp_path: Path)
 def test_what_is_wrong_with_a_study_is_one_sentence(alr: Alr, tmp_path: Path) -> None:
     file = tmp_path / "tiny.toml"
     file.write_text(STUDY, encoding="utf-8")
-    ended = alr("study", "run", file)
+    ended = alr("study", file)
     assert (ended.status, ended.err.count("\n")) == (2, 1)
     assert "tiny.toml, in tasks.toml beside it, or in the paper's recipes" in ended.err
     file.with_name("tasks.toml").write_text(TASK.format(name="towns"), encoding="utf-8")
-    assert "'big' is none of the study's tasks (small)" in alr("study", "run", file, "--on", "big").err
-    unknown = alr("study", "run", file, "--methods", "alr,kd").err
+    assert "'big' is none of the study's tasks (small)" in alr("study", file, "--on", "big").err
+    unknown = alr("study", file, "--methods", "alr,kd").err
     assert "methods: 'kd' is none of the study's methods (baseline, slr, alr)" in unknown

@@ -115,7 +115,7 @@ def test_studies_and_reproductions_hand_jobs_over(alr, texts, tmp_path):
     )
     options = ["--executor", "submitit", "--executor-option", "cluster=local", "--out", "there"]
     for command in (
-        ["study", "run", study, "--results", "there"],
+        ["study", study, "--results", "there"],
         ["reproduce", "text", "--only", "baseline", "--networks", "fasttext", "--seeds", "1"],
     ):
         before = len(results(tmp_path / "there"))

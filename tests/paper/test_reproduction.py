@@ -20,11 +20,11 @@ from adaptive_labels.lab.experiments.resolve import resolve_for
 from adaptive_labels.lab.paper.comparison import compare_with_paper, format_comparison, to_plain
 from adaptive_labels.lab.paper.figure import (
     choose_epochs,
-    draw,
+    describe_maps,
+    draw_maps,
     find_task,
     keep_labels,
     read_heat_maps,
-    sentences,
 )
 from adaptive_labels.lab.paper.recipes import (
     Reproduction,
@@ -353,7 +353,7 @@ def animals(tmp_path: Path) -> RunFolder:
 
 def test_cat_and_dog_are_checked_at_every_epoch(animals: RunFolder) -> None:
     maps = read_heat_maps(animals, paper_figure())
-    said = "\n".join(sentences(maps, paper_figure()))
+    said = "\n".join(describe_maps(maps, paper_figure()))
     assert "its epochs 1, 2 stand for the paper's 1, 5, 10, 100, 200, 300" in said
     assert "cat ↔ dog at the end: yes (dog is the top confusion of cat at epochs 2;" in said
     assert "cat is the top confusion of dog at every epoch shown" in said
@@ -363,7 +363,7 @@ def test_cat_and_dog_are_checked_at_every_epoch(animals: RunFolder) -> None:
 
 
 def test_the_picture_has_a_map_an_epoch_with_its_accuracy(animals: RunFolder) -> None:
-    picture = draw(read_heat_maps(animals, paper_figure()))
+    picture = draw_maps(read_heat_maps(animals, paper_figure()))
     root = xml.etree.ElementTree.fromstring(picture)
     assert [child.get("class") for child in root if child.tag == "svg"] == ["heatmap", "heatmap"]
     assert "(a) 1 epoch (μ = 44.12%)" in picture
@@ -375,7 +375,7 @@ def test_the_picture_is_drawn_again_from_what_was_kept(animals: RunFolder, tmp_p
     maps, key = read_heat_maps(animals, paper_figure()), Variant("alr", "alr", {"update": "optimizer"}).key
     keep_labels(maps, tmp_path, task)
     records = {(task, key, 0): {"course": {"train_accuracy": [0.4412, 0.8021]}}}
-    assert draw_kept(tmp_path, study, records) == {f"figure-{task}.svg": standalone(draw(maps))}
+    assert draw_kept(tmp_path, study, records) == {f"figure-{task}.svg": standalone(draw_maps(maps))}
     assert draw_kept(tmp_path, study, {(task, key, 1): records[task, key, 0]}) == {}  # another run's accuracies
 
 

@@ -137,14 +137,14 @@ def figure(
     if results is not None and elsewhere is not None:
         raise UserError(f"--results keeps the labels of {task} on its own data; leave it out for {data}")
     with make_listener(quiet=False) as listener:
-        run = figure.train(reproduction, task, options, listener, elsewhere)
+        run = figure.train_for_figure(reproduction, task, options, listener, elsewhere)
     maps = figure.read_heat_maps(run, paper)
     if results is not None:
         figure.keep_labels(maps, results, task)
     of = task if elsewhere is None else f"{maps.data}-{scale}"
     written, without = figure.write_picture(maps, figures or out, f"figure-{of}")
     typer.echo("")
-    for sentence in figure.sentences(maps, paper):
+    for sentence in figure.describe_maps(maps, paper):
         prose(sentence)
     for path in written:
         typer.echo(str(path))

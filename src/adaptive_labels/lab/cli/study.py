@@ -1,11 +1,13 @@
-"""`alr study`: the runs of a study, and a record of each."""
+"""`alr study`: the runs of a study, and a record of each. evidence/README.md describes studies."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from adaptive_labels.lab.cli.app import add_group
+from adaptive_labels.errors import UserError
+from adaptive_labels.lab.cli.app import app
 from adaptive_labels.lab.cli.options import (
     DataDir,
     DryRun,
@@ -28,12 +30,10 @@ if TYPE_CHECKING:
     from adaptive_labels.lab.paper.runner import StudyOptions
     from adaptive_labels.lab.paper.study import Study
 
-group = add_group("study", "Experiments of many variants.")
 
-
-@group.command()
+@app.command()
 @with_executor
-def run(
+def study(
     file: Annotated[Path, argument("FILE", "The study, a TOML file.")],
     executor: "JobExecutor | None",
     on: Annotated[str | None, option("A,B,…", "Some of the study's tasks.")] = None,
@@ -46,23 +46,24 @@ def run(
     plugin: Plugin = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Do what is missing of a study, and keep a record of each run."""
+    """Experiments of many variants: what has no record yet."""
     from adaptive_labels.lab.paper.runner import StudyOptions
-    from adaptive_labels.lab.paper.study import StudyError, load_study
+    from adaptive_labels.lab.paper.study import load_study
 
-    study = load_study(file)
-    tasks = split_names(on) or study.tasks
-    for task in tasks:
-        if task not in study.tasks:
-            raise StudyError(f"on: {task!r} is none of the study's tasks ({', '.join(study.tasks)})")
-    known = list(dict.fromkeys(variant.method for variant in study.variant))
-    for method in split_names(methods):
-        if method not in known:
-            raise StudyError(f"methods: {method!r} is none of the study's methods ({', '.join(known)})")
-    wanted = split_names(methods) or known
-    study = study.limited([variant for variant in study.variant if variant.method in wanted])
+    whole = load_study(file)
+    tasks = _chosen("on", on, "tasks", whole.tasks)
+    wanted = _chosen("methods", methods, "methods", [variant.method for variant in whole.variant])
+    part = whole.limited([variant for variant in whole.variant if variant.method in wanted])
     options = StudyOptions(out, results, data_dir, workers, executor=executor, log=split_names(log))
-    end_with_failures(sum(run_missing(f"{study.title}, on {task}", study, task, options, dry_run) for task in tasks))
+    end_with_failures(sum(run_missing(f"{part.title}, on {task}", part, task, options, dry_run) for task in tasks))
+
+
+def _chosen(option: str, given: str | None, kind: str, known: Sequence[str]) -> Sequence[str]:
+    """The names that are given, all of them known; every known one unless any is."""
+    for name in split_names(given):
+        if name not in known:
+            raise UserError(f"{option}: {name!r} is none of the study's {kind} ({', '.join(dict.fromkeys(known))})")
+    return split_names(given) or known
 
 
 def run_missing(

@@ -60,7 +60,7 @@ def find_task(reproduction: Reproduction, data: str | None) -> str:
     return found[data]
 
 
-def train(
+def train_for_figure(
     reproduction: Reproduction, task: str, options: StudyOptions, listener: Listener, data: str | None = None
 ) -> RunFolder:
     """The ALR run of a task, trained unless it is there already: the same as that cell of the CIFAR table.
@@ -114,7 +114,7 @@ def choose_epochs(stored: Sequence[int], wanted: Sequence[int]) -> tuple[int, ..
     return tuple(stored[place] for place in places)
 
 
-def draw(maps: HeatMaps) -> str:
+def draw_maps(maps: HeatMaps) -> str:
     """All maps in one picture, each with its own scale of colours as in the paper, the epoch and μ under each."""
     captions = []
     for letter, epoch, accuracy in zip("abcdef", maps.epochs, maps.train_accuracy, strict=False):
@@ -130,7 +130,7 @@ def draw(maps: HeatMaps) -> str:
 def write_picture(maps: HeatMaps, folder: Path, name: str) -> tuple[list[Path], str | None]:
     """Write the picture as SVG and, where that can be done, PNG; the files, and why there is no PNG or None."""
     figures = Figures()
-    figures.chart(name, draw(maps))
+    figures.chart(name, draw_maps(maps))
     return figures.write(folder)
 
 
@@ -146,7 +146,7 @@ def labels_file(results: Path, task: str) -> Path:
     return results / "labels" / f"{task}.npz"
 
 
-def sentences(maps: HeatMaps, paper: PaperFigure) -> list[str]:
+def describe_maps(maps: HeatMaps, paper: PaperFigure) -> list[str]:
     """What the maps say, and what the paper says of its own."""
     found = []
     if maps.epochs != paper.epochs:
