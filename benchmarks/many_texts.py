@@ -27,9 +27,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from adaptive_labels.lab.data import Dataset, load_dataset
+from adaptive_labels.lab.data import Dataset, encode, fit_encoder, load_dataset
 from adaptive_labels.lab.data.cache import CACHE
-from adaptive_labels.lab.data.encoders import encode, fit_encoder
 from adaptive_labels.lab.data.sources.zhang import YAHOO_ANSWERS
 from adaptive_labels.lab.data.splits import assemble
 

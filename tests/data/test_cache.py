@@ -16,8 +16,9 @@ import torch
 from adaptive_labels.lab.data import DataError
 from adaptive_labels.lab.data.cache import CACHE, cache_folder, cached, memmap
 from adaptive_labels.lab.data.dataset import Examples
-from adaptive_labels.lab.data.encoders import encode, fit_encoder, text
+from adaptive_labels.lab.data.encoders import fit_encoder, text
 from adaptive_labels.lab.data.encoders.characters import CharacterIds
+from adaptive_labels.lab.data.encoders.embeddings import encode
 from adaptive_labels.lab.data.encoders.ngrams import HashedNgrams
 from adaptive_labels.lab.data.encoders.text import PaddedIds, RaggedIds
 from adaptive_labels.lab.data.encoders.words import WordIds
