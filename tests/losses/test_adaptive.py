@@ -29,29 +29,42 @@ def accuracy(z: Tensor, y: Tensor) -> float:
 # The weight on L_res.
 
 
+def recent(accuracies: list[float], momentum: float) -> float:
+    """The mean of a batch's accuracies, each counting ``momentum`` times as much as the next; 0 of none."""
+    counts = [momentum**age for age in reversed(range(len(accuracies)))]
+    return sum(n * a for n, a in zip(counts, accuracies, strict=True)) / sum(counts) if counts else 0.0
+
+
 def test_running_weight_lags_by_one_step_and_starts_at_one() -> None:
     criterion = AdaptiveLabelLoss(K, update="optimizer", accuracy_momentum=0.9)
-    running = 0.0
+    seen: list[float] = []
     for _ in range(5):
         z, y = batch()
         criterion(z, y)
-        assert criterion.parts["weight"].item() == pytest.approx(1 - running)
-        running = 0.9 * running + 0.1 * accuracy(z, y)
+        assert criterion.parts["weight"].item() == pytest.approx(1 - recent(seen, 0.9))
+        seen.append(accuracy(z, y))
+
+
+def test_the_running_accuracy_is_that_of_the_batches_however_few_they_were() -> None:
+    criterion = AdaptiveLabelLoss(K)
+    for _ in range(3):
+        criterion(10 * torch.eye(K), torch.arange(K))
+    assert criterion.parts["weight"].item() == 0
 
 
 @pytest.mark.parametrize("fused", [None, False])
 def test_waiting_weight_rises_to_a_half_and_is_the_papers_from_there(fused: bool | None) -> None:
-    criterion = create_loss("alr-wait", K, fused=fused, accuracy_momentum=0.9)
+    criterion = create_loss("alr-wait", K, fused=fused, accuracy_momentum=0.5)
     y = torch.arange(K)
-    right = 10 * torch.eye(K)
-    weights = []
-    for _ in range(12):
-        criterion(right, y)
+    weights, expected, seen = [], [], []
+    for right in [*range(K + 1), K]:
+        criterion(10 * torch.eye(K)[torch.where(y < right, y, (y + 1) % K)], y)
         weights.append(criterion.parts["weight"].item())
-    accuracy = [1 - 0.9**step for step in range(12)]
-    assert weights == pytest.approx([min(acc, 1 - acc) for acc in accuracy], abs=1e-6)
-    assert weights[0] == 0
-    assert 0.46 < max(weights) < 0.5
+        expected.append(min(recent(seen, 0.5), 1 - recent(seen, 0.5)))
+        seen.append(right / K)
+    assert weights == pytest.approx(expected, abs=1e-6)
+    assert weights[:2] == [0, 0]
+    assert max(weights) > weights[-1] > 0
 
 
 def test_batch_weight_is_of_this_batch_and_epoch_weight_of_the_last_epoch() -> None:
@@ -82,8 +95,9 @@ def test_an_empty_batch_does_not_move_the_running_accuracy() -> None:
     criterion(torch.tensor([[1.0, 0.0]], requires_grad=True), torch.tensor([0]))
     criterion(torch.zeros(0, 2, requires_grad=True), torch.zeros(0, dtype=torch.long))
     criterion(torch.zeros(1, 2, requires_grad=True), torch.tensor([-100]))
+    criterion(torch.tensor([[1.0, 0.0]], requires_grad=True), torch.tensor([1]))
     criterion(*batch(2, 2))
-    assert criterion.accuracy.running.item() == pytest.approx(0.5)
+    assert criterion.accuracy.running.item() == pytest.approx(recent([1, 0], 0.5))
 
 
 def test_the_weight_sends_no_gradient() -> None:
@@ -507,13 +521,15 @@ def test_a_training_follows_the_reference_step_by_step(smoothing: float, weight:
     def slow() -> list[float]:
         W, S = start.clone().requires_grad_(), torch.zeros(3, 2, dtype=torch.float64, requires_grad=True)
         optimizer = torch.optim.SGD([W, S], lr=0.5, momentum=0.9)
-        running, losses = 0.0, []
+        seen: list[float] = []
+        losses = []
         for step in range(40):
             pick = torch.arange(8) + 8 * (step % 3)
             optimizer.zero_grad()
             rows = R.samples(x[pick] @ W, y[pick])
+            running = recent(seen, 0.8)
             a = {"running": 1 - running, "batch": 1 - R.accuracy(rows), "waiting": min(running, 1 - running)}[weight]
-            running = 0.8 * running + 0.2 * R.accuracy(rows)
+            seen.append(R.accuracy(rows))
             loss = R.reduce(rows, R.adaptive(S, a, smoothing), "mean")
             loss.backward()
             optimizer.step()

@@ -80,7 +80,7 @@ class AdaptiveLabelLoss(Criterion):
             was built (see docs/speed.md), else torch's operations. Inside ``torch.compile`` the compiler does the
             fusing.
         smooth_over: spread the smoothing over ``"all"`` K classes, or over the K−1 ``"others"``.
-        accuracy_momentum: of the running average, which starts at 0: old · m + batch · (1 − m).
+        accuracy_momentum: m, of the running average: after step t old + (batch − old) (1 − m) / (1 − m^t); 0 before.
         residual_lr: the learning rate of ``update="self"``, 0.1 by default; an optimizer's groups have their own rates.
         residual_reduction: ``"batch"``: L_upd is a mean over the samples, so the gradient of a row of S shrinks as 1/K.
             ``"class"``: a mean over the samples of each class, summed over classes, whose gradient does not shrink.
