@@ -47,7 +47,7 @@ def ours(folder: Path, seed: int) -> tuple[float, float, float]:
     config = load_reproduction("text", "short").study.config(TASK)
     given = dataclasses.replace(config, data=dataclasses.replace(config.data, name=str(folder)), seed=seed)
     dataset, resolved = _load(given)
-    prepared = build.prepare(resolved, dataset)
+    prepared = build.prepare_data(resolved, dataset)
     objective = build.make_objective(resolved, dataset, prepared.encoder)
     ready = time.perf_counter()
     held_out = (prepared.validation, dataset.validation.labels)

@@ -28,7 +28,7 @@ class Stop:
 dataset = build.load_data(RunConfig().data)
 config, _ = resolve_for(RunConfig(), dataset)
 with tempfile.TemporaryDirectory() as folder:
-    execute(Job("first", config, Path(folder), ()), build.prepare(config, dataset), Stop())
+    execute(Job("first", config, Path(folder), ()), build.prepare_data(config, dataset), Stop())
 """
 COMMANDS: dict[str, tuple[str, ...]] = {
     REFERENCE: (REFERENCE,),

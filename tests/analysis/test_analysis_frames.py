@@ -72,7 +72,7 @@ def test_what_is_not_there_is_refused(comparison: list[RunFolder], maker: Any, t
         open_runs([])
     with pytest.raises(RunError, match="There is no run in "):
         metrics_of(tmp_path)
-    with pytest.raises(RunError, match="keeps no predictions of its test split"):
+    with pytest.raises(RunError, match="keeps no predictions"):
         predictions_of(maker.figures("alr", 0, 0.5))
     with pytest.raises(RunError, match="has no residual labels; its method, baseline, learns none"):
         residuals_of(comparison[0])

@@ -11,7 +11,7 @@ import pytest
 from cli_parts import QUICK
 
 from adaptive_labels.lab import files
-from adaptive_labels.lab.runs import RunFolder, check, integrity
+from adaptive_labels.lab.runs import RunFolder, find_problems, integrity
 from adaptive_labels.lab.training.checkpoints import write_checkpoint
 
 FILES = (
@@ -41,19 +41,19 @@ def mine(compared, tmp_path):
 
 def test_check_names_every_damage_to_every_file(mine):
     run = RunFolder(mine[1])
-    assert check(run) == []
+    assert find_problems(run) == []
     assert set(run.hashes) == {*FILES} - {"result.json"}
     for name in FILES:
         path = run.path / name
         data = path.read_bytes()
         for kind, damaged in damages(data).items():
             path.write_bytes(damaged)
-            assert any(name in problem for problem in check(run)), (name, kind)
+            assert any(name in problem for problem in find_problems(run)), (name, kind)
         path.unlink()
         if name not in ("result.json", "config.json"):  # without the one it is unfinished, without the other no run
-            assert any(f"{name} is missing" in problem for problem in check(run)), name
+            assert any(f"{name} is missing" in problem for problem in find_problems(run)), name
         path.write_bytes(data)
-    assert check(run) == []
+    assert find_problems(run) == []
 
 
 def test_a_changed_digit_of_a_result_is_noticed(alr, mine):

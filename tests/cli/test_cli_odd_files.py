@@ -144,6 +144,7 @@ def test_odd_arrays(alr, run, file):
 )
 def test_predictions_that_do_not_fit_each_other(alr, run, changes):
     one = {"test_logits": np.zeros((1, 3)), "test_labels": np.zeros(1, int), "classes": np.array(["a", "b", "c"])}
+    one |= {"validation_logits": np.zeros((1, 3)), "validation_labels": np.zeros(1, int)}
     np.savez(run / "predictions.npz", **{**one, **changes})
     assert "predictions.npz is odd: its '" in every_command(alr, run)
 

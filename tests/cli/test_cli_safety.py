@@ -18,7 +18,7 @@ import torch
 from cli_parts import COMMAND, QUICK, SOURCE, files, metrics, results, wait_for
 
 from adaptive_labels.lab.cli.output import open_output
-from adaptive_labels.lab.runs import RunFolder, check
+from adaptive_labels.lab.runs import RunFolder, find_problems
 from run_maker import Maker
 
 
@@ -279,4 +279,4 @@ def test_bad_numbers_end_a_run_with_their_epoch_and_step(alr, texts, tmp_path, m
     reason = RunFolder(run).result["reason"]
     assert reason.startswith("the loss became NaN at epoch 3, step 1 (learning rate")
     assert reason.endswith("try a lower learning rate")
-    assert check(RunFolder(run)) == []
+    assert find_problems(RunFolder(run)) == []

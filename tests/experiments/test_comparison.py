@@ -133,7 +133,7 @@ def test_a_run_does_not_do_the_run_that_it_learns_from(table: Path, tmp_path: Pa
     config = from_dict({**QUICK, "data": {"name": str(table)}})
     plan = make_plan(config, ["kd"], [0], tmp_path, workers=1, estimate=False)
     with pytest.raises(ConfigError, match="kd learns from another run: there is no folder"):
-        execute(plan.job(plan.own[0], []), build.prepare(plan.own[0].config, plan.dataset))
+        execute(plan.job(plan.own[0], []), build.prepare_data(plan.own[0].config, plan.dataset))
     assert not plan.own[0].folder.exists()
 
 
@@ -152,7 +152,7 @@ def test_prepared_data_is_shared_as_a_memory_map(table: Path, tmp_path: Path) ->
     config = from_dict({**QUICK, "data": {"name": str(table)}})
     dataset = build.load_data(config.data)
     resolved, _ = resolve_for(config, dataset)
-    prepared = build.prepare(resolved, dataset)
+    prepared = build.prepare_data(resolved, dataset)
     assert build.save_prepared(prepared, tmp_path / "data.pt")
     loaded = build.load_prepared(str(tmp_path / "data.pt"))
     assert loaded.dataset.fingerprint == dataset.fingerprint

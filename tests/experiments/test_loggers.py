@@ -14,7 +14,8 @@ from cli_parts import RECIPE, write_texts
 import adaptive_labels
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab.config import from_dict
-from adaptive_labels.lab.experiments.loggers import LOGGERS, LoggedRun, LoggingRecorder
+from adaptive_labels.lab.experiments.loggers import LOGGERS, LoggingRecorder
+from adaptive_labels.lab.runs import RunFolder
 from adaptive_labels.lab.training.recorders import SilentRecorder
 
 
@@ -32,7 +33,8 @@ def record(epoch: int) -> dict[str, Any]:
 
 
 def recorder(out: Path, *names: str) -> LoggingRecorder:
-    return LoggingRecorder(SilentRecorder(), names, LoggedRun(out / "a run", "small", {"training.lr": 0.1}))
+    config = from_dict({"data": {"name": "small"}, "training": {"log": list(names)}})
+    return LoggingRecorder(SilentRecorder(), RunFolder.create(out / "a run", config))
 
 
 def test_an_unknown_logger_is_a_sentence():
@@ -53,7 +55,7 @@ def test_a_logger_that_fails_stops_neither_the_run_nor_the_others(tmp_path, monk
     logged = []
 
     class Failing:
-        def __init__(self, run, resumed):
+        def __init__(self, folder, settings, resumed):
             pass
 
         def log(self, epoch, values):

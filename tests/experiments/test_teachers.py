@@ -9,7 +9,7 @@ import pytest
 from adaptive_labels.lab.config import ConfigError, MethodConfig, ModelConfig, RunConfig, with_settings
 from adaptive_labels.lab.experiments.teachers import (
     criterion_options,
-    describe,
+    describe_networks,
     needed_run,
     needed_runs,
     networks,
@@ -28,7 +28,12 @@ def config(method: str, model: ModelConfig = TEXTS, **options) -> RunConfig:
 def test_most_methods_need_nothing():
     plain = config("alr", attraction=-2.0)
     assert resolve_networks(plain) == plain
-    assert (networks(plain), needed_runs(plain), teacher_model(plain), describe(plain)) == ((TEXTS,), (), None, None)
+    assert (networks(plain), needed_runs(plain), teacher_model(plain), describe_networks(plain)) == (
+        (TEXTS,),
+        (),
+        None,
+        None,
+    )
     assert criterion_options(plain) == {"attraction": -2.0}
 
 

@@ -24,7 +24,7 @@ from adaptive_labels.lab.data import load_dataset
 from adaptive_labels.lab.data.frames import TABLE_SUFFIXES
 from adaptive_labels.lab.data.sources.images import decode_files
 from adaptive_labels.lab.files import file_hash, parse_json
-from adaptive_labels.lab.runs import RunFolder, check, integrity
+from adaptive_labels.lab.runs import RunFolder, find_problems, integrity
 from adaptive_labels.lab.training.checkpoints import read_checkpoint, write_checkpoint
 from run_maker import Maker, sealed_again
 
@@ -87,7 +87,7 @@ def read_run(data: bytes) -> None:
     try:
         if name != "result.json":
             sealed_again(run)
-        check(RunFolder(run))
+        find_problems(RunFolder(run))
         for group in group_records(read_run_records([RunFolder(run)])):
             verdict(group)
     except UserError:

@@ -138,7 +138,7 @@ def digits() -> tuple[RunConfig, build.Prepared]:
     ]
     dataset = replace(dataset, train=parts[0], validation=parts[1], test=parts[2])
     config, _ = resolve_for(with_settings(RunConfig(), ["data.name=digits", *RECIPE]), dataset)
-    return config, build.prepare(config, dataset)
+    return config, build.prepare_data(config, dataset)
 
 
 def whitening_of(config, prepared):

@@ -462,7 +462,9 @@ def test_a_class_that_the_baseline_was_not_tested_on_is_not_drawn(maker: Any, tm
 
 def test_predictions_without_probabilities_cost_their_figures_only(maker: Any, tmp_path: Path) -> None:
     runs = [maker.whole(method, 0, classes=["a", "b", "c"]) for method in ("baseline", "alr")]
-    np.savez(runs[0].path / "predictions.npz", test_logits=np.full((4, 3), np.nan), test_labels=[0, 1, 2, 0])
+    stored = np.load(runs[0].path / "predictions.npz")
+    without = {"test_logits": np.full((4, 3), np.nan), "test_labels": [0, 1, 2, 0]}
+    np.savez(runs[0].path / "predictions.npz", **{**stored, **without})
     sealed_again(runs[0].path)
     page = report(runs, tmp_path)
     assert "holds no usable predictions: logits gives no probabilities in row 0" in page.text

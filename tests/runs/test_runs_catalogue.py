@@ -8,7 +8,7 @@ import pytest
 from run_parts import CONFIG, RESULT, begun, finished
 
 from adaptive_labels.lab.config import changed
-from adaptive_labels.lab.runs import RunError, RunFolder, RunLock, check, list_runs, remove
+from adaptive_labels.lab.runs import RunError, RunFolder, RunLock, find_problems, list_runs, remove
 
 
 def test_runs_are_found_at_any_depth_once_and_sorted(tmp_path: Path) -> None:
@@ -25,7 +25,7 @@ def test_runs_are_found_at_any_depth_once_and_sorted(tmp_path: Path) -> None:
 
 
 def test_a_whole_run_has_no_problems(tmp_path: Path) -> None:
-    assert check(finished(tmp_path)) == []
+    assert find_problems(finished(tmp_path)) == []
 
 
 def test_a_run_that_stopped_early_is_whole(tmp_path: Path) -> None:
@@ -34,23 +34,25 @@ def test_a_run_that_stopped_early_is_whole(tmp_path: Path) -> None:
     run.append_history({"epoch": 1})
     run.write_bytes("model.safetensors", b"weights")
     run.finish({**RESULT, "epochs": 1})
-    assert check(run) == []
+    assert find_problems(run) == []
 
 
 def test_an_unfinished_run_says_how_far_it_came_and_who_is_at_it(tmp_path: Path) -> None:
     run = begun(tmp_path)
     run.write_environment("alr")
     run.append_history({"epoch": 1})
-    assert check(run) == ["unfinished after 1 epoch: the same command starts it again."]
+    assert find_problems(run) == ["unfinished after 1 epoch: the same command starts it again."]
     with run.lock():
-        assert check(run) == [f"unfinished after 1 epoch: it is being written by this process ({os.getpid()}) already."]
+        assert find_problems(run) == [
+            f"unfinished after 1 epoch: it is being written by this process ({os.getpid()}) already."
+        ]
 
 
 def test_a_diverged_run_needs_no_model(tmp_path: Path) -> None:
     run = begun(tmp_path)
     run.write_environment("alr")
     run.finish({**RESULT, "status": "diverged", "reason": "the loss was NaN in epoch 1"})
-    assert check(run) == []
+    assert find_problems(run) == []
 
 
 def test_remove_deletes_all_but_what_is_being_written(tmp_path: Path) -> None:
@@ -61,7 +63,7 @@ def test_remove_deletes_all_but_what_is_being_written(tmp_path: Path) -> None:
     link.symlink_to(run.path)
     with pytest.raises(RunError, match="link is a link"):
         remove(RunFolder(link))
-    assert check(run) == []
+    assert find_problems(run) == []
     link.unlink()
     remove(run)
     assert list(tmp_path.iterdir()) == []

@@ -3,7 +3,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -45,8 +44,6 @@ def test_history_is_appended_and_cut(tmp_path: Path) -> None:
     assert [line["epoch"] for line in run.history()] == [1, 2]
     with pytest.raises(RunError, match="already reaches epoch 2; epoch 2 cannot follow"):
         run.append_history({"epoch": 2})
-    with pytest.raises(RunError, match="has epoch None"):
-        run.append_history({"loss": 2})
     run.append_history({"epoch": 3, "train_loss": float("nan")})
     assert run.history()[-1] == {"epoch": 3, "train_loss": None}
 
@@ -129,18 +126,6 @@ def test_a_recorder_keeps_epochs_and_goes_back(tmp_path: Path, size: int) -> Non
     assert found.epochs.tolist() == [1, 2, 3]
     for position in range(3):
         np.testing.assert_array_equal(found.matrix(position), expected.matrix(position))
-    with pytest.raises(RunError, match=r"already reaches epoch 3; epoch 3 cannot follow it"):
-        recorder.residual_labels(3, labels[0])
-    with pytest.raises(RunError, match="has other classes than the matrix of epoch 4"):
-        RunRecorder(run, ["x", *classes[1:]]).residual_labels(4, labels[0])
-
-
-def test_residual_labels_of_the_wrong_shape_are_refused(tmp_path: Path) -> None:
-    run = begun(tmp_path)
-    with pytest.raises(RunError, match=r"shape \(1, 3, 2\); 1 epochs of 3 classes need \(1, 3, 3\)"):
-        run.save_residual_labels([1], np.zeros((1, 3, 2)), "abc")
-    with pytest.raises(RunError, match="NaN or infinity"):
-        run.save_residual_labels([1], np.full((1, 3, 3), np.nan), "abc")
 
 
 def test_predictions_come_back_as_they_were(tmp_path: Path) -> None:
@@ -148,7 +133,8 @@ def test_predictions_come_back_as_they_were(tmp_path: Path) -> None:
     assert run.load_predictions() is None
     logits = np.random.default_rng(0).normal(size=(4, 3)) + np.array([[0], [1e3], [-1e6], [1e-3]])
     logits[0, 0] -= 1e9
-    run.save_predictions(test_logits=logits, test_labels=[0, 1, 2, 0], classes=["x", "y", "z"])
+    validation = {"validation_logits": logits[:2], "validation_labels": [2, 2]}
+    run.save_predictions(test_logits=logits, test_labels=[0, 1, 2, 0], classes=["x", "y", "z"], **validation)
     loaded = run.load_predictions()
     assert loaded is not None
     assert loaded.test_logits.dtype == np.float16
@@ -157,27 +143,8 @@ def test_predictions_come_back_as_they_were(tmp_path: Path) -> None:
     np.testing.assert_allclose(loaded.test_logits[1:], (logits - logits.max(axis=1, keepdims=True))[1:], atol=2e-3)
     assert loaded.test_labels.tolist() == [0, 1, 2, 0]
     assert loaded.classes == ("x", "y", "z")
-    assert loaded.validation_logits is None
-    run.save_predictions(test_logits=logits, test_labels=[0] * 4, validation_logits=logits, validation_labels=[2] * 4)
-    loaded = run.load_predictions()
-    assert loaded is not None
-    assert loaded.validation_logits is not None
-    assert loaded.validation_logits.dtype == np.float16
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"test_labels": [0, 3]}, r"test_labels runs from 0 to 3; with 3 classes it must stay within 0 and 2"),
-        ({"test_labels": [0]}, r"test_logits has shape \(2, 3\) and test_labels \(1,\)"),
-        ({"validation_logits": np.zeros((2, 3))}, "go together"),
-        ({"classes": ["a"]}, "classes has 1 names; test_logits has 3 columns"),
-    ],
-)
-def test_predictions_that_do_not_fit_are_refused(tmp_path: Path, arguments: dict[str, Any], words: str) -> None:
-    run = begun(tmp_path)
-    with pytest.raises(RunError, match=words):
-        run.save_predictions(**{"test_logits": np.zeros((2, 3)), "test_labels": [0, 1], **arguments})
+    np.testing.assert_array_equal(loaded.validation_logits, loaded.test_logits[:2])
+    assert loaded.validation_labels.tolist() == [2, 2]
 
 
 def test_a_finished_run_never_changes(tmp_path: Path) -> None:
@@ -206,12 +173,8 @@ def test_a_finished_run_never_changes(tmp_path: Path) -> None:
 
 def test_a_result_must_be_complete(tmp_path: Path) -> None:
     run = begun(tmp_path)
-    with pytest.raises(RunError, match=r"has no parameters, metrics, seconds\."):
+    with pytest.raises(AssertionError, match="has no parameters, metrics, seconds"):
         run.finish({key: RESULT[key] for key in ("dataset", "model", "method", "seed", "epochs")})
-    with pytest.raises(RunError, match="status is 'odd'; it must be one of finished, diverged"):
-        run.finish({**RESULT, "status": "odd"})
-    with pytest.raises(RunError, match="is diverged and needs a reason"):
-        run.finish({**RESULT, "status": "diverged"})
     assert not run.finished
 
 

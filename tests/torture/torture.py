@@ -176,7 +176,7 @@ class Torture:
                 print(f"{task.name}, damage: {len(self.outcomes.violations)} violations", flush=True)
 
     def _damage_finished(self, task: Task, every: int) -> None:
-        from adaptive_labels.lab.runs import RunFolder, check
+        from adaptive_labels.lab.runs import RunFolder, find_problems
 
         place = self.fresh()
         run(task, place)
@@ -186,7 +186,7 @@ class Torture:
             for kind, damaged in list(damages(data))[:: max(1, every // 2)]:
                 path.write_bytes(damaged)
                 try:
-                    found = check(RunFolder(folder))
+                    found = find_problems(RunFolder(folder))
                 except ValueError as error:
                     found = [str(error)]
                 harmless = path.suffix == ".json" and says_the_same(data, damaged)  # such as without the last newline

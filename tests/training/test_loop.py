@@ -11,7 +11,7 @@ from training_parts import CLASSES, Bag, Memory, Ragged, Rows, Similarities, blo
 from adaptive_labels.lab.config import ConfigError, TrainingConfig
 from adaptive_labels.lab.objectives import Supervised
 from adaptive_labels.lab.training.batches import batches, micro_batches
-from adaptive_labels.lab.training.evaluation import evaluate, predict_logits
+from adaptive_labels.lab.training.evaluation import evaluate_objective, predict_logits
 from adaptive_labels.lab.training.loop import FitResult, fit, snapshot_epochs
 from adaptive_labels.lab.training.memory import TrainingMemoryError
 from adaptive_labels.lab.training.progress import SilentReporter
@@ -104,7 +104,7 @@ def test_the_recorded_figures_are_those_of_the_model() -> None:
     assert last["validation_loss"] == pytest.approx(float(F.cross_entropy(logits, labels)), rel=1e-5)
     assert last["validation_accuracy"] == float((logits.argmax(1) == labels).float().mean())
     objective.eval()
-    accuracy, loss = evaluate(objective, examples, labels, device=torch.device("cpu"), batch_size=11)
+    accuracy, loss = evaluate_objective(objective, examples, labels, device=torch.device("cpu"), batch_size=11)
     assert (accuracy, loss) == (pytest.approx(last["validation_accuracy"]), pytest.approx(last["validation_loss"]))
     assert not objective.training
 

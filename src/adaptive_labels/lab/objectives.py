@@ -98,7 +98,6 @@ class Objective(nn.Module):
         return [self.parameters()]
 
     def epoch_end(self) -> None:
-        """Tell the criterion that an epoch of training is over."""
         getattr(self.criterion, "epoch_end", lambda: None)()
 
     @property
@@ -150,7 +149,6 @@ class _Taught(Objective):
 
     @torch.no_grad()
     def ask(self, inputs: Inputs, call: Call) -> Tensor:
-        """The teacher's logits (N, K)."""
         return call(self.teacher, inputs)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
@@ -162,7 +160,6 @@ class Distilled(_Taught):
     """Knowledge distillation: the criterion gets labels, and the teacher's logits as its `guide`."""
 
     def forward(self, inputs: Inputs, target: Tensor, call: Call = _directly) -> tuple[Tensor, Tensor]:
-        """The loss (a scalar) and the student's logits (N, K)."""
         logits = call(self.model, inputs)
         guide = {"guide": self.ask(inputs, call)} if self.active else {}
         return self.criterion(logits, target, **guide), logits

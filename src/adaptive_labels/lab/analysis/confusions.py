@@ -103,16 +103,14 @@ def read_confusions(runs: Sequence[RunFolder]) -> Confusions:
             residuals.append(labels.matrix().astype(np.float64))
         if predictions is not None:
             counts.append(count_confusions(run, predictions))
-        names |= {stored.classes for stored in (labels, predictions) if stored is not None and stored.classes}
-    sizes = {len(matrix) for matrix in [*residuals, *counts]}
-    if not sizes:
+        names |= {stored.classes for stored in (labels, predictions) if stored is not None}
+    if not residuals and not counts:
         where = str(runs[0].path) if len(runs) == 1 else f"any of the {len(runs)} runs"
         raise RunError(f"There is neither a residual_labels.npz nor a predictions.npz in {where}.")
-    if len(sizes) > 1 or len(names) > 1:
+    if len(names) > 1:
         raise RunError("The runs have different classes; give runs of one data set.")
-    (size,) = sizes
     return Confusions(
-        next(iter(names), tuple(str(k) for k in range(size))),
+        names.pop(),
         np.mean(residuals, axis=0) if residuals else None,
         np.mean(counts, axis=0) if counts else None,
         len(residuals),

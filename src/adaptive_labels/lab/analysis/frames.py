@@ -70,10 +70,10 @@ def predictions_of(run: str | Path | RunFolder, split: str = "test") -> pd.DataF
     if split not in ("test", "validation"):
         raise ValueError(f"split is {split!r}; it must be test or validation.")
     stored = folder.load_predictions()
-    logits, labels = (getattr(stored, f"{split}_{array}", None) for array in ("logits", "labels"))
-    if stored is None or logits is None or labels is None:
-        raise RunError(f"{folder.path} keeps no predictions of its {split} split.")
-    names = np.asarray(stored.classes or [str(k) for k in range(logits.shape[1])], dtype=object)
+    if stored is None:
+        raise RunError(f"{folder.path} keeps no predictions.")
+    logits, labels = getattr(stored, f"{split}_logits"), getattr(stored, f"{split}_labels")
+    names = np.asarray(stored.classes, dtype=object)
     confidence, correct = confidence_and_correct(logits, labels)
     predicted = names[logits.argmax(axis=1)]
     return pd.DataFrame({"label": names[labels], "predicted": predicted, "confidence": confidence, "correct": correct})

@@ -158,9 +158,9 @@ def carry_out(
 
 
 def _show_plan(plan: "Plan", what: str) -> None:
-    from adaptive_labels.lab.experiments.teachers import describe
+    from adaptive_labels.lab.experiments.teachers import describe_networks
 
-    learning = dict.fromkeys(filter(None, map(describe, (entry.config for entry in plan.own))))
+    learning = dict.fromkeys(filter(None, map(describe_networks, (entry.config for entry in plan.own))))
     show_data(plan.dataset, plan.own[0].config, (*plan.notes, *learning))
     words = f"Runs: {what}, {len(plan.own)} in all"
     if plan.first:

@@ -64,7 +64,7 @@ def prepare(data: Data, config: "RunConfig") -> None:
     read = time.perf_counter()
     config, reasons = resolve_for(config, dataset)
     with show_encoding() as progress:
-        prepared = build.prepare(config, dataset, progress)
+        prepared = build.prepare_data(config, dataset, progress)
     encoded = time.perf_counter()
     show_data(dataset, config, reasons)
     count = min(len(dataset.train), 128)

@@ -40,7 +40,6 @@ def block(text: str) -> None:
 
 
 def show_json(data: Any) -> None:
-    """Print plain data for machines."""
     from adaptive_labels.lab.files import json_bytes
 
     typer.echo(json_bytes(data, indent=2).decode())
@@ -58,13 +57,13 @@ def clock(seconds: float) -> str:
 
 def show_data(dataset: Dataset, config: RunConfig, reasons: Iterable[str]) -> None:
     """The data, what was chosen for it, and the recipe."""
-    from adaptive_labels.lab.experiments.build import describe
+    from adaptive_labels.lab.experiments.build import describe_recipe
 
     sizes = f"{len(dataset.train):,} train, {len(dataset.validation):,} validation, {len(dataset.test):,} test"
     prose(f"Data: {dataset.name}, {dataset.num_classes} classes of {dataset.kind}s; {sizes}.")
     for note in dataset.notes:
         prose(note, indent=2)
-    prose(f"Recipe: {describe(config)}.")
+    prose(f"Recipe: {describe_recipe(config)}.")
     for reason in reasons:
         prose(reason, indent=2)
 

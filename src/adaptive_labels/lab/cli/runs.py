@@ -49,11 +49,11 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Whether every byte of every run is what was written."""
-    from adaptive_labels.lab.runs import check, tidy
+    from adaptive_labels.lab.runs import find_problems, tidy
 
     runs = {str(run.path): run for run in find_runs([folder])}
     removed = [left for run in runs.values() for left in tidy(run)] if fix else []
-    problems = {path: check(run) for path, run in runs.items()}
+    problems = {path: find_problems(run) for path, run in runs.items()}
     for left in removed:
         typer.echo(f"{left}: removed", err=as_json)
     if as_json:

@@ -44,20 +44,20 @@ def train(
     check_output(out)
     from adaptive_labels.lab.experiments import build
     from adaptive_labels.lab.experiments.plan import plan_one
-    from adaptive_labels.lab.experiments.teachers import describe
+    from adaptive_labels.lab.experiments.teachers import describe_networks
     from adaptive_labels.lab.training.precision import check_precision, choose_device
 
     check_precision(config.training.precision, choose_device(config.training.device))
     plan = plan_one(config, out)
     (own,) = plan.own
     if not as_json:
-        show_data(plan.dataset, own.config, (*plan.notes, *filter(None, [describe(own.config)])))
+        show_data(plan.dataset, own.config, (*plan.notes, *filter(None, [describe_networks(own.config)])))
     if dry_run:
         _show_dry(plan, as_json)
         return
     open_output(out)
     with show_encoding() as progress:
-        prepared = build.prepare(own.config, plan.dataset, progress)
+        prepared = build.prepare_data(own.config, plan.dataset, progress)
     result = _train(plan, prepared, quiet=as_json)
     if as_json:
         show_json({"folder": str(own.folder), **result})

@@ -38,8 +38,8 @@ from adaptive_labels.lab.data.augment import alternating_flip, random_crop, rand
 from adaptive_labels.lab.experiments import teachers
 from adaptive_labels.lab.experiments.corrections import correct
 from adaptive_labels.lab.experiments.defaults import has_needless_pixels, largest_size
-from adaptive_labels.lab.files import read_json, read_npz, refuse_special
-from adaptive_labels.lab.models import create_model, file_hash, find_model, load_weights
+from adaptive_labels.lab.files import file_hash, read_json, read_npz, refuse_special
+from adaptive_labels.lab.models import create_model, find_model, load_weights
 from adaptive_labels.lab.models.pretrained import PackageError
 from adaptive_labels.lab.models.registry import ModelEntry, shapes_only as shapes_only
 from adaptive_labels.lab.objectives import Distilled, Inputs, Mutual, Objective, Refined, Supervised
@@ -100,8 +100,10 @@ def outline(config: RunConfig, dataset: Dataset, encoder: Encoder) -> nn.Module:
 
 def checked_hash(key: str, path: str, stated: str | None) -> str:
     """The hash of a file that a setting names; a ConfigError if it cannot be read or has changed."""
-    with from_user(key):
+    try:
         found = file_hash(path)
+    except OSError as error:
+        raise ConfigError(f"{key}: {path} cannot be read: {error.strerror}") from error
     if stated not in (None, found):
         raise ConfigError(f"{key}: {path} has changed: its content is not what {key}_hash says")
     return found
@@ -132,7 +134,7 @@ def _has_text(value: Any) -> bool:
 # ---------------------------------------------------------------------------------------------------- encoded data
 
 
-def prepare(config: RunConfig, dataset: Dataset, progress: Progress | None = None) -> Prepared:
+def prepare_data(config: RunConfig, dataset: Dataset, progress: Progress | None = None) -> Prepared:
     """Encode all splits by what is fitted on train; ``progress`` hears how far a pretrained encoder is."""
     encoder = make_encoder(config, dataset)
     return Prepared(dataset, encoder, *(encode(encoder, examples, progress) for _, examples in dataset.splits()))
@@ -312,7 +314,6 @@ def _fit_inputs(model: nn.Module, dataset: Dataset, encoder: Encoder) -> None:
 
 
 def count_parameters(module: nn.Module) -> int:
-    """How many numbers a module learns."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
@@ -334,7 +335,7 @@ def load_network(run: RunFolder) -> tuple[nn.Module, Encoder, tuple[str, ...]]:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise RunError(f"{path} does not say how inputs are read: {error}.") from error
     predictions = run.load_predictions()
-    if predictions is None or predictions.classes is None:
+    if predictions is None:
         raise RunError(f"{run.path / 'predictions.npz'} is missing; the class names are in it")
     with torch.random.fork_rng(devices=[]):
         model = make_model(config, len(predictions.classes), encoder.sizes)
@@ -345,7 +346,7 @@ def load_network(run: RunFolder) -> tuple[nn.Module, Encoder, tuple[str, ...]]:
     except (OSError, RuntimeError, SafetensorError) as error:
         reason = " ".join(str(error).split())
         raise RunError(f"{weights} does not hold the weights of the run's network: {reason}") from error
-    return model, encoder, tuple(predictions.classes)
+    return model, encoder, predictions.classes
 
 
 def _check_plugin(config: RunConfig, run: RunFolder) -> None:
@@ -359,7 +360,7 @@ def _check_plugin(config: RunConfig, run: RunFolder) -> None:
         raise RunError(f"{run.path} needs the file of its model, with --plugin FILE.py: {error}") from error
 
 
-def describe(config: RunConfig) -> str:
+def describe_recipe(config: RunConfig) -> str:
     """The resolved recipe in a line."""
     training = config.training
     shown = [

@@ -184,7 +184,7 @@ def _encoded_data(
     """
     kinds = {build.reading(entry.config): entry.config for entry in plan.todo}
     if isinstance(place, Here):
-        prepared = {kind: build.prepare(config, plan.dataset, progress) for kind, config in kinds.items()}
+        prepared = {kind: build.prepare_data(config, plan.dataset, progress) for kind, config in kinds.items()}
 
         def here(job: Job) -> str:
             return str(execute(job, prepared[build.reading(job.config)]).path)
@@ -198,7 +198,7 @@ def _encoded_data(
         files = {}
         for number, (kind, config) in enumerate(kinds.items()):
             path = Path(folder) / f"{number}.pt"
-            if build.save_prepared(build.prepare(config, plan.dataset, progress), path):
+            if build.save_prepared(build.prepare_data(config, plan.dataset, progress), path):
                 files[kind] = path
         yield execute_job, files, None if beside is None else Path(folder)
 

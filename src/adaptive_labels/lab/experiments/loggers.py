@@ -1,7 +1,6 @@
 """Runs in MLflow, Weights & Biases and TensorBoard, while they are trained: the setting `training.log`.
 
-A logger of one's own is a class here, registered by name: it is made when a run starts, or goes on after so many
-epochs. Its package is imported only then.
+A logger is made when a run starts, or goes on after so many epochs; its package is imported only then.
 """
 
 import hashlib
@@ -11,9 +10,8 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -29,61 +27,48 @@ Values = Mapping[str, float]
 Labels = np.ndarray[Any, np.dtype[np.float32]]
 
 
-@dataclass(frozen=True)
-class LoggedRun:
-    """What a logger knows of a run.
+class Logger:
+    """Where the metrics of a run in ``folder`` go; ``settings`` are its configuration, with dotted keys."""
 
-    key: for the logger, one per folder; project: the data set's name; settings: the configuration, with dotted keys.
-    """
-
-    folder: Path
-    project: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def key(self) -> str:
-        """An id that only this folder has."""
-        return hashlib.sha256(str(self.folder.absolute()).encode()).hexdigest()[:16]
-
-
-class Logger(Protocol):
-    """Where metrics go."""
+    def __init__(self, folder: Path, settings: Mapping[str, Any], resumed: int) -> None:
+        raise NotImplementedError
 
     def log(self, epoch: int, values: Values) -> None:
         """Take the metrics of an epoch."""
-        ...
 
     def residual_labels(self, epoch: int, labels: Labels) -> None:
         """Take the residual labels (K, K)."""
-        ...
 
     def end(self, values: Values) -> None:
         """Take the metrics of the result; nothing comes after them."""
-        ...
 
 
-class Mlflow:
+def _key(folder: Path) -> str:
+    """An id that only this folder has."""
+    return hashlib.sha256(str(folder.absolute()).encode()).hexdigest()[:16]
+
+
+class Mlflow(Logger):
     """A run in MLflow, at MLFLOW_TRACKING_URI or else in the folder ``mlruns`` beside the runs."""
 
-    def __init__(self, run: LoggedRun, resumed: int) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, Any], resumed: int) -> None:
         from mlflow import MlflowClient
         from mlflow.entities import Metric, Param
 
         uri = os.environ.get("MLFLOW_TRACKING_URI")
         if uri is None:  # a folder is what many machines can write to; MLflow wants to be told that it is meant
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
-            uri = str(run.folder.parent.absolute() / "mlruns")
+            uri = str(folder.parent.absolute() / "mlruns")
         self._client: Any = MlflowClient(uri)
         self._metric: Any = Metric
-        experiment = self._experiment(run.project)
-        for found in self._client.search_runs([experiment], f"tags.alr_run = '{run.key}'"):
+        experiment, tags = self._experiment(Path(settings["data.name"]).stem), {"alr_run": _key(folder)}
+        for found in self._client.search_runs([experiment], f"tags.alr_run = '{_key(folder)}'"):
             if resumed:
                 self._id = found.info.run_id
                 return
             self._client.delete_run(found.info.run_id)
-        tags = {"alr_run": run.key}
-        self._id = self._client.create_run(experiment, run_name=run.folder.name, tags=tags).info.run_id
-        self._client.log_batch(self._id, params=[Param(key, str(value)) for key, value in run.settings.items()])
+        self._id = self._client.create_run(experiment, run_name=folder.name, tags=tags).info.run_id
+        self._client.log_batch(self._id, params=[Param(key, str(value)) for key, value in settings.items()])
 
     def _experiment(self, name: str) -> str:
         found = self._client.get_experiment_by_name(name)
@@ -93,32 +78,27 @@ class Mlflow:
             return str(self._client.get_experiment_by_name(name).experiment_id)
 
     def log(self, epoch: int, values: Values) -> None:
-        """Take the metrics of an epoch."""
         now = int(time.time() * 1000)
         metrics = [self._metric(name, value, now, epoch) for name, value in values.items()]
         self._client.log_batch(self._id, metrics=metrics)
 
-    def residual_labels(self, epoch: int, labels: Labels) -> None:
-        """Nothing."""
-
     def end(self, values: Values) -> None:
-        """Take the metrics of the result."""
         self.log(0, values)
         self._client.set_terminated(self._id)
 
 
-class Wandb:
+class Wandb(Logger):
     """A run in Weights & Biases, in the project WANDB_PROJECT or else ``adaptive-labels``."""
 
-    def __init__(self, run: LoggedRun, resumed: int) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, Any], resumed: int) -> None:
         import wandb
 
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "adaptive-labels"),
-            id=run.key,
-            name=run.folder.name,
-            config={**run.settings},
-            dir=str(run.folder.parent),
+            id=_key(folder),
+            name=folder.name,
+            config={**settings},
+            dir=str(folder.parent),
             resume="allow" if resumed else None,
             reinit="finish_previous",
             settings=wandb.Settings(silent=True, console="off"),
@@ -128,27 +108,22 @@ class Wandb:
         """Take the metrics of an epoch; W&B ignores an epoch that it has already."""
         self._run.log({**values}, step=epoch)
 
-    def residual_labels(self, epoch: int, labels: Labels) -> None:
-        """Nothing."""
-
     def end(self, values: Values) -> None:
-        """Take the metrics of the result."""
         self._run.summary.update({**values})
         self._run.finish()
 
 
-class TensorBoard:
+class TensorBoard(Logger):
     """Events, in the folder ``tensorboard`` of a run."""
 
-    def __init__(self, run: LoggedRun, resumed: int) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, Any], resumed: int) -> None:
         from torch.utils.tensorboard.writer import SummaryWriter
 
         # What was written of later epochs is hidden.
-        self._writer: Any = SummaryWriter(str(run.folder / "tensorboard"), purge_step=resumed + 1)
+        self._writer: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=resumed + 1)
         self._last = resumed
 
     def log(self, epoch: int, values: Values) -> None:
-        """Take the metrics of an epoch."""
         self._last = epoch
         for name, value in values.items():
             self._writer.add_scalar(name, value, epoch)
@@ -160,12 +135,11 @@ class TensorBoard:
         self._writer.flush()
 
     def end(self, values: Values) -> None:
-        """Take the metrics of the result."""
         self.log(self._last, values)
         self._writer.close()
 
 
-LOGGERS: dict[str, Callable[[LoggedRun, int], Logger]] = {"mlflow": Mlflow, "wandb": Wandb, "tensorboard": TensorBoard}
+LOGGERS: dict[str, type[Logger]] = {"mlflow": Mlflow, "wandb": Wandb, "tensorboard": TensorBoard}
 
 
 def check_loggers(config: RunConfig) -> None:
@@ -178,33 +152,30 @@ def check_loggers(config: RunConfig) -> None:
 class LoggingRecorder:
     """Passes a run's history on to another recorder, and to the loggers. One that fails stops no run."""
 
-    def __init__(self, recorder: Recorder, names: Sequence[str], run: LoggedRun) -> None:
-        self.inner, self._names, self._run = recorder, names, run
+    def __init__(self, recorder: Recorder, run: RunFolder) -> None:
+        self._inner, self._run = recorder, run
         self._loggers: dict[str, Logger] = {}
 
     def rewind(self, history: Sequence[Mapping[str, Any]], arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Begin with the loggers, or go on."""
-        self.inner.rewind(history, arrays)
-        for name in self._names:
+        self._inner.rewind(history, arrays)
+        config = self._run.config
+        for name in config.training.log:
             with self._surviving(name):
-                self._loggers[name] = LOGGERS[name](self._run, len(history))
+                self._loggers[name] = LOGGERS[name](self._run.path, flatten(to_dict(config)), len(history))
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Log every number of the record, the loss parts under `parts/`."""
-        self.inner.epoch(record)
+        self._inner.epoch(record)
         self._each(lambda logger: logger.log(record["epoch"], _finite_numbers(record)))
 
     def residual_labels(self, epoch: int, matrix: Labels) -> None:
-        """Log the residual labels."""
-        self.inner.residual_labels(epoch, matrix)
+        self._inner.residual_labels(epoch, matrix)
         self._each(lambda logger: logger.residual_labels(epoch, matrix))
 
     def arrays(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        """Those of the other recorder."""
-        return self.inner.arrays()
+        return self._inner.arrays()
 
     def end(self, result: Mapping[str, Any]) -> None:
-        """Log the metrics of the result."""
         self._each(lambda logger: logger.end(_finite_numbers(result["metrics"])))
 
     def _each(self, tell: Callable[[Logger], None]) -> None:
@@ -218,22 +189,7 @@ class LoggingRecorder:
             yield
         except Exception as error:
             self._loggers.pop(name, None)
-            warn(f"{name} does not log {self._run.folder.name} any more: {first_line(error)}")
-
-
-def with_loggers(recorder: Recorder, config: RunConfig, run: RunFolder) -> Recorder:
-    """The recorder, with the loggers of the configuration around it if there are any."""
-    check_loggers(config)
-    if not config.training.log:
-        return recorder
-    project = Path(config.data.name).expanduser().resolve().stem
-    return LoggingRecorder(recorder, config.training.log, LoggedRun(run.path, project, flatten(to_dict(config))))
-
-
-def log_result(recorder: Recorder, result: Mapping[str, Any]) -> None:
-    """Log how the run ended, if there are loggers around the recorder."""
-    if isinstance(recorder, LoggingRecorder):
-        recorder.end(result)
+            warn(f"{name} does not log {self._run.name} any more: {first_line(error)}")
 
 
 def _finite_numbers(record: Mapping[str, Any]) -> dict[str, float]:

@@ -78,9 +78,9 @@ def find_mistakes(run: RunFolder, split: str = "test") -> list[Mistake]:
     if split not in ("test", "validation"):
         raise UserError(f"split is {split!r}; it must be test or validation")
     stored, dataset = run.load_predictions(), data_of_run(run)
-    logits = None if stored is None else stored.test_logits if split == "test" else stored.validation_logits
-    if logits is None:
-        raise RunError(f"{run.path} has kept no predictions of the {split} split")
+    if stored is None:
+        raise RunError(f"{run.path} has kept no predictions")
+    logits = stored.test_logits if split == "test" else stored.validation_logits
     examples: Examples = getattr(dataset, split)
     labels = examples.labels
     probabilities = torch.from_numpy(logits.astype("float32")).softmax(1)

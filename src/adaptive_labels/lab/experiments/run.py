@@ -18,17 +18,17 @@ from torch import Tensor
 from adaptive_labels.lab.config import ConfigError, RunConfig, to_dict
 from adaptive_labels.lab.data import pretraining_notes
 from adaptive_labels.lab.experiments import build, teachers
-from adaptive_labels.lab.experiments.loggers import log_result, with_loggers
+from adaptive_labels.lab.experiments.loggers import LoggingRecorder, check_loggers
 from adaptive_labels.lab.experiments.mistakes import example_mistakes
+from adaptive_labels.lab.files import file_hash
 from adaptive_labels.lab.jobs import Job
-from adaptive_labels.lab.models import file_hash
 from adaptive_labels.lab.objectives import Objective
 from adaptive_labels.lab.runs import RunFolder, RunRecorder, run_id, tidy
 from adaptive_labels.lab.training import processes
 from adaptive_labels.lab.training.evaluation import predict_logits, predicted_batches
 from adaptive_labels.lab.training.loop import FitResult, Interrupted, fit
 from adaptive_labels.lab.training.progress import Reporter, SilentReporter
-from adaptive_labels.lab.training.recorders import Recorder, SilentRecorder
+from adaptive_labels.lab.training.recorders import SilentRecorder
 from adaptive_labels.lab.training.session import contained
 from adaptive_labels.metrics import evaluate, fit_temperature
 from adaptive_labels.metrics.rows import CheckedLogits
@@ -106,7 +106,7 @@ def _execute(job: Job, prepared: build.Prepared, reporter: Reporter, should_stop
                     result["teacher"] = _teacher(taught_by)
                 run.finish({**result, "seconds": fitted.seconds + time.perf_counter() - trained})
                 shutil.rmtree(run.path / "checkpoint", ignore_errors=True)  # nothing is left to resume
-                log_result(recorder, result)
+                recorder.end(result)
         finally:
             lock.release()
     if processes.rank() == 0:
@@ -131,13 +131,13 @@ def _open_teacher(job: Job) -> tuple[RunFolder | None, torch.nn.Module | None]:
     return taught_by, build.load_network(taught_by)[0]
 
 
-def _begin(run: RunFolder, config: RunConfig, prepared: build.Prepared, command: Sequence[str]) -> Recorder:
+def _begin(run: RunFolder, config: RunConfig, prepared: build.Prepared, command: Sequence[str]) -> LoggingRecorder:
     """Write what is known of a run before it is trained; where its history goes."""
-    recorder = with_loggers(RunRecorder(run, prepared.dataset.classes), config, run)
+    check_loggers(config)
     run.write_json("config.json", to_dict(config))  # device, threads and the like are those of this sitting
     run.write_environment(list(command), processes=processes.world())
     run.write_json("encoder.json", build.encoder_to_dict(prepared.encoder))
-    return recorder
+    return LoggingRecorder(RunRecorder(run, prepared.dataset.classes), run)
 
 
 def execute_job(job: Job) -> str:
@@ -194,7 +194,7 @@ def _prepare(config: RunConfig, file: Path | None) -> build.Prepared:
     dataset = build.load_data(config.data, config.model)
     if config.data.fingerprint not in (None, dataset.fingerprint):
         raise ConfigError(f"data: {config.data.name} has changed since the comparison began; start it again")
-    return build.prepare(config, dataset)
+    return build.prepare_data(config, dataset)
 
 
 def _result(

@@ -13,9 +13,8 @@ from typing import Any
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab.config import ConfigError, MethodConfig, ModelConfig, RunConfig
 from adaptive_labels.lab.data import Dataset, encoder_options
-from adaptive_labels.lab.files import plain, read_json
+from adaptive_labels.lab.files import file_hash, plain, read_json
 from adaptive_labels.lab.models import find_model
-from adaptive_labels.lab.models.weights import file_hash
 from adaptive_labels.lab.runs import RunError, RunFolder
 from adaptive_labels.lab.words import few
 from adaptive_labels.losses.registry import METHODS, find_method
@@ -170,7 +169,7 @@ def open_teacher(config: RunConfig, folder: Path) -> RunFolder:
     return run
 
 
-def describe(config: RunConfig) -> str | None:
+def describe_networks(config: RunConfig) -> str | None:
     """What a resolved configuration needs beside one network, in a sentence; None if nothing."""
     source, options = learns_from(config), config.method.options
     if source is None:
@@ -199,7 +198,7 @@ def check_teacher(config: RunConfig, dataset: Dataset, encoder: Mapping[str, Any
         return config
     run = _finished_teacher(path, f"{_TEACHER}: ")
     predictions = run.load_predictions()
-    classes = () if predictions is None else predictions.classes or ()
+    classes = () if predictions is None else predictions.classes
     try:
         stored, here = (
             {"kind": one["kind"], **one["settings"]} for one in (read_json(run.checked("encoder.json")), plain(encoder))
@@ -241,12 +240,10 @@ def finished_run(path: Path, purpose: str) -> RunFolder:
 
 
 def with_method(config: RunConfig, name: str, options: Mapping[str, Any]) -> RunConfig:
-    """The configuration with another method."""
     return dataclasses.replace(config, method=MethodConfig(name, dict(options)))
 
 
 def given_teacher(config: RunConfig) -> Path | None:
-    """The folder of the teacher, if the user named one."""
     options = config.method.options
     return Path(options["teacher"]) if learns_from(config) == "teacher" and "teacher" in options else None
 
@@ -281,7 +278,6 @@ def _beside(model: ModelConfig, name: str, options: Mapping[str, Any]) -> ModelC
 
 
 def _reading(model: ModelConfig) -> frozenset[str]:
-    """The options that say how inputs are read."""
     assert model.name is not None
     return encoder_options(find_model(model.name)[0].reads_with(model.options))
 

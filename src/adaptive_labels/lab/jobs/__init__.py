@@ -72,7 +72,7 @@ Do = Callable[[Job], str]
 
 
 class JobExecutor(futures.Executor):
-    """A place for runs, with what holds if a place says nothing else.
+    """A place for runs: an executor, with what holds if a place says nothing else.
 
     workers: how many runs it does at a time.
     elsewhere: whether its workers may be on other machines, which share the folder of the runs and no other.
@@ -80,6 +80,16 @@ class JobExecutor(futures.Executor):
 
     workers = sys.maxsize
     elsewhere = True
+
+    def __init__(self, executor: futures.Executor | None = None) -> None:
+        self._executor: Any = executor
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
+        future: futures.Future[Any] = self._executor.submit(call, *args, **kwargs)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._executor.shutdown(wait, cancel_futures=cancel_futures)
 
     def prepare(self, folder: Path) -> None:
         """Refuse, before any run, what would make runs in this folder fail."""
@@ -96,30 +106,14 @@ class Here(JobExecutor):
     elsewhere = False
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
-        """Call it now."""
         done: futures.Future[Any] = futures.Future()
         done.set_result(call(*args, **kwargs))
         return done
 
 
-class AnyExecutor(JobExecutor):
-    """Somebody else's executor."""
-
-    def __init__(self, executor: futures.Executor) -> None:
-        self._executor = executor
-
-    def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
-        """As the executor's."""
-        return self._executor.submit(call, *args, **kwargs)
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """As the executor's."""
-        self._executor.shutdown(wait, cancel_futures=cancel_futures)
-
-
 def as_job_executor(executor: futures.Executor) -> JobExecutor:
     """The executor itself if it is one of ours, or one that hands jobs on to it."""
-    return executor if isinstance(executor, JobExecutor) else AnyExecutor(executor)
+    return executor if isinstance(executor, JobExecutor) else JobExecutor(executor)
 
 
 EXECUTORS: dict[str, Callable[..., futures.Executor]] = {}

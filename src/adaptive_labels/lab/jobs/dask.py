@@ -1,11 +1,8 @@
 """The workers of a Dask cluster."""
 
-import concurrent.futures as futures
 import secrets
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import adaptive_labels
 from adaptive_labels.errors import UserError
@@ -42,7 +39,7 @@ class DaskExecutor(JobExecutor):
         except UserError:
             self._client.close()
             raise
-        self._executor = self._client.get_executor(pure=False, resources={"GPU": gpus} if gpus else None)
+        super().__init__(self._client.get_executor(pure=False, resources={"GPU": gpus} if gpus else None))
 
     def _count_slots(self) -> int:
         """How many runs the workers can do at a time."""
@@ -79,11 +76,6 @@ class DaskExecutor(JobExecutor):
                 )
             if not sees:
                 raise UserError(f"the worker {worker} does not see {folder}: give --out on a shared file system")
-
-    def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
-        """As any executor's."""
-        future: futures.Future[Any] = self._executor.submit(call, *args, **kwargs)
-        return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """As any executor's; then leave the scheduler."""

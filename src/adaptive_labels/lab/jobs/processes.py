@@ -38,14 +38,14 @@ class LocalExecutor(JobExecutor):
         for number in range(self.workers if self._gpus else 0):
             places.put(self._gpus[number % len(self._gpus)])
         self._started = context.Event()
-        self._pool = futures.ProcessPoolExecutor(
+        self._executor = futures.ProcessPoolExecutor(
             self.workers, context, initializer=_start_worker, initargs=(self._started, places)
         )
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
         """As any executor's; a worker that is started by it has its share of the threads."""
         with _for_children(self.threads):
-            return self._pool.submit(call, *args, **kwargs)
+            return super().submit(call, *args, **kwargs)
 
     def restart(self) -> bool:
         """New workers, also after one of the old ones was killed."""
@@ -54,17 +54,13 @@ class LocalExecutor(JobExecutor):
                 "the worker processes end while they import this program: call it under "
                 '`if __name__ == "__main__":`, or use workers=1'
             )
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self.shutdown(cancel_futures=True)
         self._start()
         return True
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """As any executor's."""
-        self._pool.shutdown(wait=wait, cancel_futures=cancel_futures)
-
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:  # nobody waits for what is under way
-            for process in list((self._pool._processes or {}).values()):
+            for process in list((self._executor._processes or {}).values()):
                 process.terminate()
         self.shutdown(wait=True, cancel_futures=True)
 

@@ -101,7 +101,6 @@ def _outcome(done: "futures.Future[Outcome]", job: Job) -> Outcome | None:
 
 
 def _call(job: Job, do: Do) -> Outcome:
-    """Do a job in a worker."""
     try:
         if job.shared is not None and not job.shared.is_dir():  # it may also be that nobody waits any more
             raise UserError(

@@ -63,7 +63,7 @@ class SubmititExecutor(JobExecutor):
             "name": "alr",
         }
         self._wishes = {name: wish for name, wish in wishes.items() if wish is not None}
-        self._executor: Any = None
+        self._queue: Any = None
         self._stopped = threading.Event()
         self.jobs: dict[futures.Future[Any], Any] = {}  # those under way
 
@@ -71,21 +71,21 @@ class SubmititExecutor(JobExecutor):
         """Find Slurm. Whether a node shares the folder, each job says at its start: nobody waits for a job to ask."""
         limit = {f"{self._cluster}_max_num_timeout": self._requeues}
         try:
-            self._executor = self._make(folder.absolute() / ".submitit", cluster=self._cluster, **limit)
+            self._queue = self._make(folder.absolute() / ".submitit", cluster=self._cluster, **limit)
         except RuntimeError as error:
             raise UserError(
                 "the executor submitit finds no Slurm here: use a machine that has `sbatch` and `srun`, "
                 "or --executor-option cluster=local"
             ) from error
-        self._executor.update_parameters(**self._wishes)
+        self._queue.update_parameters(**self._wishes)
         threading.Thread(target=self._wait, daemon=True).start()
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
         """Submit a call as a job of its own."""
-        assert self._executor is not None, "prepare() comes first"
+        assert self._queue is not None, "prepare() comes first"
         future: futures.Future[Any] = futures.Future()
         try:
-            job = self._executor.submit(ResumableCall(), call, *args, **kwargs)
+            job = self._queue.submit(ResumableCall(), call, *args, **kwargs)
         except Exception as error:  # sbatch's reason stands in the last line
             reason = str(error).strip().splitlines()[-1]
             future.set_exception(UserError(f"the job was not accepted: {reason}"))

@@ -19,7 +19,6 @@ from adaptive_labels.lab.models.registry import (
 )
 from adaptive_labels.lab.models.weights import (
     WeightsError as WeightsError,
-    file_hash as file_hash,
     load_weights as load_weights,
     match_weights as match_weights,
 )

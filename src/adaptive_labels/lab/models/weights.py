@@ -67,14 +67,6 @@ def load_weights(model: nn.Module, path: str | Path) -> Match:
     return match
 
 
-def file_hash(path: str | Path) -> str:
-    """SHA-256 of a file's content, in hexadecimal."""
-    try:
-        return files.file_hash(path)
-    except OSError as error:
-        raise WeightsError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
 def _shapes(path: str | Path) -> dict[str, tuple[int, ...]]:
     if not Path(path).exists():
         raise WeightsError(f"there is no file {path}")

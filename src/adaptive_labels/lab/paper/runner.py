@@ -179,7 +179,7 @@ def _confusions_file(baselines: Sequence[RunFolder], out: Path, task: str) -> st
     found = []
     for run in baselines:
         predictions = run.load_predictions()
-        if predictions is None or predictions.validation_logits is None or predictions.validation_labels is None:
+        if predictions is None:
             raise StudyError(f"the baseline's run {run.path.name} on {task} has kept no predictions")
         found.append(mean_residual_labels(predictions.validation_logits, predictions.validation_labels))
     labels = np.mean(found, axis=0).astype(np.float32)

@@ -7,7 +7,12 @@ from adaptive_labels.lab.files import (
     write_npz as write_npz,
 )
 from adaptive_labels.lab.runs.arrays import Predictions as Predictions, ResidualLabels as ResidualLabels
-from adaptive_labels.lab.runs.catalogue import check as check, list_runs as list_runs, remove as remove, tidy as tidy
+from adaptive_labels.lab.runs.catalogue import (
+    find_problems as find_problems,
+    list_runs as list_runs,
+    remove as remove,
+    tidy as tidy,
+)
 from adaptive_labels.lab.runs.folder import RunFolder as RunFolder, RunRecorder as RunRecorder
 from adaptive_labels.lab.runs.identity import (
     identity_settings as identity_settings,

@@ -6,7 +6,7 @@ Shapes: E stored epochs, K classes, N examples of a split.
 that it holds the largest 32 of each row instead: ``indices`` (E, K, 32) int32, the columns, largest first, and
 ``values`` (E, K, 32) float32.
 
-``predictions.npz`` holds ``test_logits`` (N, K) float16, ``test_labels`` (N,), and where given ``validation_logits``,
+``predictions.npz`` holds ``test_logits`` (N, K) float16, ``test_labels`` (N,), ``validation_logits``,
 ``validation_labels`` and ``classes`` (K,).
 """
 
@@ -66,34 +66,25 @@ class ResidualLabels:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Logits and labels of the test and perhaps the validation split."""
+    """Logits and labels of the test and the validation split, and the names of the classes."""
 
     test_logits: NDArray[np.floating[Any]]
     test_labels: NDArray[np.int64]
-    validation_logits: NDArray[np.floating[Any]] | None = None
-    validation_labels: NDArray[np.int64] | None = None
-    classes: tuple[str, ...] | None = None
+    validation_logits: NDArray[np.floating[Any]]
+    validation_labels: NDArray[np.int64]
+    classes: tuple[str, ...]
 
 
 def save_residual_labels(path: Path, epochs: ArrayLike, labels: ArrayLike, classes: Sequence[str]) -> None:
     """Add the (E, K, K) matrices of later epochs to ``residual_labels.npz``, which is made if it is not there."""
-    numbers, matrices, size = np.asarray(epochs, dtype=np.int64), np.asarray(labels, dtype=np.float32), len(classes)
-    needed = (len(numbers), size, size)
-    if matrices.shape != needed:
-        raise RunError(f"labels has shape {matrices.shape}; {len(numbers)} epochs of {size} classes need {needed}.")
-    if not np.isfinite(matrices).all():
-        raise RunError("labels holds NaN or infinity; residual labels are probabilities.")
+    numbers, matrices = np.asarray(epochs, dtype=np.int64), np.asarray(labels, dtype=np.float32)
     added: dict[str, NDArray[Any]] = {"epochs": numbers, "labels": matrices}
-    if size > DENSE_CLASSES:
+    if len(classes) > DENSE_CLASSES:
         indices = np.argsort(-matrices, axis=-1, kind="stable")[..., :KEPT_PER_ROW]
         values = np.take_along_axis(matrices, indices, axis=-1)
         added = {"epochs": numbers, "indices": indices.astype(np.int32), "values": values}
     if path.exists():
-        before, epoch = load_residual_labels(path), numbers[0]
-        if before.classes != tuple(classes):
-            raise RunError(f"{path} has other classes than the matrix of epoch {epoch}.")
-        if len(before.epochs) and before.epochs[-1] >= epoch:
-            raise RunError(f"{path} already reaches epoch {before.epochs[-1]}; epoch {epoch} cannot follow it.")
+        before = load_residual_labels(path)
         added = {key: np.concatenate([getattr(before, key), array]) for key, array in added.items()}
     write_npz(path, **added, classes=list(classes))
 
@@ -111,7 +102,6 @@ def truncate_residual_labels(path: Path, epoch: int) -> None:
 
 
 def load_residual_labels(path: Path) -> ResidualLabels:
-    """Read ``residual_labels.npz`` in either form."""
     both = {"epochs", "classes"}
     return ResidualLabels(**_read(path, "residual labels", _RESIDUAL_LABELS, {*both, "labels"}, {*both, *_LARGEST}))
 
@@ -121,30 +111,35 @@ def save_predictions(
     *,
     test_logits: ArrayLike,
     test_labels: ArrayLike,
-    validation_logits: ArrayLike | None = None,
-    validation_labels: ArrayLike | None = None,
-    classes: Sequence[str] | None = None,
+    validation_logits: ArrayLike,
+    validation_labels: ArrayLike,
+    classes: Sequence[str],
 ) -> None:
     """Write ``predictions.npz``; each row of logits is shifted so that its largest is 0, and stored in float16.
 
     Near 0, where the likely classes are, float16 is finest.
     """
-    arrays = _split("test", test_logits, test_labels)
-    if (validation_logits is None) != (validation_labels is None):
-        raise RunError("validation_logits and validation_labels go together; only one of them was given.")
-    if validation_logits is not None and validation_labels is not None:
-        arrays |= _split("validation", validation_logits, validation_labels)
-    if classes is not None:
-        arrays["classes"] = np.asarray(list(classes))
-        columns = arrays["test_logits"].shape[1]
-        if len(classes) != columns:
-            raise RunError(f"classes has {len(classes)} names; test_logits has {columns} columns.")
-    write_npz(path, **arrays)
+    write_npz(
+        path,
+        test_logits=_halved(np.asarray(test_logits)),
+        test_labels=np.asarray(test_labels, np.int64),
+        validation_logits=_halved(np.asarray(validation_logits)),
+        validation_labels=np.asarray(validation_labels, np.int64),
+        classes=list(classes),
+    )
+
+
+def _halved(logits: NDArray[Any]) -> NDArray[np.float16]:
+    """Logits (N, K) less the largest of each row, in float16."""
+    halves = np.empty(logits.shape, np.float16)
+    for start in range(0, len(logits), _ROWS_AT_ONCE):
+        rows = logits[start : start + _ROWS_AT_ONCE].astype(np.float64)
+        halves[start : start + _ROWS_AT_ONCE] = np.maximum(rows - rows.max(axis=1, keepdims=True), _LEAST)
+    return halves
 
 
 def load_predictions(path: Path) -> Predictions:
-    """Read ``predictions.npz``."""
-    return Predictions(**_read(path, "predictions", _PREDICTIONS, {"test_logits", "test_labels"}))
+    return Predictions(**_read(path, "predictions", _PREDICTIONS, set(_PREDICTIONS)))
 
 
 def _read(path: Path, what: str, layout: Mapping[str, tuple[str, str]], *needed: set[str]) -> dict[str, Any]:
@@ -163,25 +158,5 @@ def _read(path: Path, what: str, layout: Mapping[str, tuple[str, str]], *needed:
             raise RunError(f"{path} is odd: its '{name}' must stay within 0 and {lengths['K'] - 1}.")
         if name in _PROBABILITIES and not (np.isfinite(array) & (array >= 0)).all():
             raise RunError(f"{path} is odd: its '{name}' holds what is no probability.")
-    if "classes" in found:
-        found["classes"] = tuple(found["classes"].tolist())
+    found["classes"] = tuple(found["classes"].tolist())
     return found
-
-
-def _split(name: str, logits: ArrayLike, labels: ArrayLike) -> dict[str, NDArray[Any]]:
-    scores = np.asarray(logits)
-    targets = np.asarray(labels, dtype=np.int64)
-    if scores.ndim != 2 or targets.shape != scores.shape[:1]:
-        raise RunError(
-            f"{name}_logits has shape {scores.shape} and {name}_labels {targets.shape}; need (N, K) and (N,)."
-        )
-    if targets.size and not 0 <= targets.min() <= targets.max() < scores.shape[1]:
-        raise RunError(
-            f"{name}_labels runs from {targets.min()} to {targets.max()}; with {scores.shape[1]} classes it must stay "
-            f"within 0 and {scores.shape[1] - 1}."
-        )
-    halves = np.empty(scores.shape, np.float16)
-    for start in range(0, len(scores), _ROWS_AT_ONCE):
-        rows = scores[start : start + _ROWS_AT_ONCE].astype(np.float64)
-        halves[start : start + _ROWS_AT_ONCE] = np.maximum(rows - rows.max(axis=1, keepdims=True), _LEAST)
-    return {f"{name}_logits": halves, f"{name}_labels": targets}

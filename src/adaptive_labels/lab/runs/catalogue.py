@@ -3,7 +3,7 @@
 import functools
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ def list_runs(dirs: str | Path | Iterable[str | Path]) -> list[RunFolder]:
     return [found[path] for path in sorted(found)]
 
 
-def check(run: RunFolder) -> list[str]:
+def find_problems(run: RunFolder) -> list[str]:
     """What is wrong with a run, one sentence per problem; an empty list means that every byte is what was written."""
     problems: list[str] = []
 
@@ -38,8 +38,10 @@ def check(run: RunFolder) -> list[str]:
         except UserError as error:
             problems.append(str(error).replace(f"{run.path}{os.sep}", ""))
 
-    config, history, result = read(lambda: run.config), read(run.history), read(lambda: run.result)
-    for of in (lambda: run.environment, run.load_residual_labels, run.load_predictions, lambda: run.examples):
+    history, result = read(run.history), read(lambda: run.result)
+    for name in ("config", "environment", "examples"):
+        read(functools.partial(getattr, run, name))
+    for of in (run.load_residual_labels, run.load_predictions):
         read(of)
     if not (run.path / "environment.json").exists():
         problems.append("environment.json is missing.")
@@ -49,7 +51,9 @@ def check(run: RunFolder) -> list[str]:
         for manifest in integrity.checkpoint_manifests(run.path / "checkpoint"):
             read(functools.partial(integrity.verify_checkpoint, manifest))
     elif result is not None:
-        problems.extend(_result_problems(run, result, config and config.training.epochs, history))
+        epochs = result["epochs"]  # a run may stop early on purpose, and then says so
+        if result["status"] == "finished" and history is not None and len(history) < epochs:
+            problems.append(f"history.jsonl has {len(history)} epochs of {epochs}.")
         for name in sorted(run.hashes or {}):
             read(functools.partial(run.checked, name))
     if litter:
@@ -98,14 +102,3 @@ def _unfinished(run: RunFolder, epochs: int) -> str:
     again = f"the same command {'goes on from its checkpoint' if kept else 'starts it again'}"
     state = f"it is being written by {holder}" if holder else again
     return f"unfinished after {plural(epochs, 'epoch')}: {state}."
-
-
-def _result_problems(
-    run: RunFolder, result: dict[str, Any], epochs: int | None, history: list[dict[str, Any]] | None
-) -> Iterator[str]:
-    if result["status"] != "finished":
-        return
-    if epochs is not None and isinstance(result.get("epochs"), int):
-        epochs = min(epochs, result["epochs"])  # a run may stop early on purpose, and then says so
-    if history is not None and epochs is not None and len(history) < epochs:
-        yield f"history.jsonl has {len(history)} epochs of {epochs}."

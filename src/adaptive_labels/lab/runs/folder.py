@@ -154,9 +154,7 @@ class RunFolder:
 
     def append_history(self, line: Mapping[str, Any]) -> None:
         """Add an epoch; its number must be later than the last one's. What a crash tore before is repaired."""
-        path, epoch, before = self._writable("history.jsonl"), line.get("epoch"), self.history()
-        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 1:
-            raise RunError(f"A history line has epoch {epoch!r}; it must be a whole number from 1 on.")
+        path, epoch, before = self._writable("history.jsonl"), line["epoch"], self.history()
         if before and before[-1]["epoch"] >= epoch:
             raise RunError(f"{path} already reaches epoch {before[-1]['epoch']}; epoch {epoch} cannot follow it.")
         append_line(path, json_bytes(line))
@@ -173,7 +171,6 @@ class RunFolder:
         self.write_json("environment.json", {**describe_environment(command), "processes": processes})
 
     def write_json(self, name: str, data: Any) -> None:
-        """Write a further JSON file into the folder, atomically."""
         write_json(self._writable(name), data)
 
     def write_bytes(self, name: str, data: bytes) -> None:
@@ -183,7 +180,6 @@ class RunFolder:
         write_bytes(path, data)
 
     def write_npz(self, name: str, /, **given: Any) -> None:
-        """Write further arrays into the folder, atomically."""
         write_npz(self._writable(name), **given)
 
     def save_residual_labels(self, epochs: ArrayLike, labels: ArrayLike, classes: Sequence[str]) -> None:
@@ -207,18 +203,11 @@ class RunFolder:
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write ``result.json``, after which nothing in the folder may change.
 
-        ``status`` is ``"finished"`` unless given as ``"diverged"``, which needs a ``reason``.
+        ``status`` is ``"finished"`` unless given as ``"diverged"``, which has a ``reason``.
         """
-        missing = [key for key in _RESULT_TYPES if key not in result]
-        if missing:
-            raise RunError(f"The result of {self.name} has no {', '.join(missing)}.")
-        complete = {**result, "status": result.get("status", "finished"), "reason": result.get("reason")}
-        if complete["status"] not in STATUSES:
-            raise RunError(f"status is {complete['status']!r}; it must be one of {', '.join(STATUSES)}.")
-        if complete["status"] == "diverged" and not complete["reason"]:
-            raise RunError(f"The result of {self.name} is diverged and needs a reason.")
-        if self.finished:
-            self._writable("result.json")
+        complete = {"status": "finished", "reason": None, **result}
+        assert not result_problems(complete), result_problems(complete)
+        self._writable("result.json")
         written = sorted(path for path in self.path.iterdir() if path.is_file() and not path.name.startswith("."))
         try:
             hashes = {path.name: file_hash(path) for path in written}
@@ -238,7 +227,7 @@ class RunFolder:
     def _verified(self, name: str, hashes: Mapping[str, str] | None) -> Path:
         if hashes is not None:
             with self._advice():
-                integrity.verify(self.path / name, hashes.get(name))
+                integrity.verify_file(self.path / name, hashes.get(name))
         return self.path / name
 
     def _sealed(self) -> integrity.Sealed:
@@ -263,11 +252,9 @@ class RunRecorder:
         self.classes = classes
 
     def epoch(self, record: Mapping[str, Any]) -> None:
-        """Keep the plain numbers of a finished epoch."""
         self.run.append_history(record)
 
     def residual_labels(self, epoch: int, matrix: np.ndarray[Any, np.dtype[np.float32]]) -> None:
-        """Keep the (K, K) residual labels after an epoch."""
         self.run.save_residual_labels([epoch], matrix[None], self.classes)
 
     def arrays(self) -> dict[str, np.ndarray[Any, Any]]:

@@ -33,7 +33,6 @@ class Sealed(NamedTuple):
 
 
 def seal(content: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, Any]:
-    """Plain data with a seal that holds the hashes of ``files``."""
     body = {**content, SEAL: {"files": dict(files)}}
     return {**content, SEAL: {**body[SEAL], "sha256": digest(body)}}
 
@@ -51,14 +50,13 @@ def read_sealed(path: Path) -> Sealed:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object."""
     content = read_json(path)
     if not isinstance(content, dict):
         raise RunError(f"{path} holds a {type(content).__name__}; it must hold a JSON object.")
     return content
 
 
-def verify(path: Path, expected: str | None) -> None:
+def verify_file(path: Path, expected: str | None) -> None:
     """Raise a `DamagedError` unless a file has this hash; None stands for a file that was not written."""
     try:
         found = _hash_once(path) if path.exists() else None
@@ -92,7 +90,7 @@ def verify_checkpoint(manifest: Path) -> dict[str, Any]:
     for name, expected in files.items():
         if not (manifest.parent / name).exists():
             raise DamagedError(f"{manifest.parent / name} is missing.")
-        verify(manifest.parent / name, expected)
+        verify_file(manifest.parent / name, expected)
     return content
 
 

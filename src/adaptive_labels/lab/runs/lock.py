@@ -49,7 +49,6 @@ class RunLock:
         threading.Thread(target=_touch, args=(self.path, self._stop), daemon=True).start()
 
     def _take(self) -> bool:
-        """Whether the lock is ours now."""
         try:
             self._lock.acquire(timeout=0)
         except Timeout:

@@ -18,7 +18,6 @@ def reference_path(out: str | Path, data: DataConfig, features: str | None = Non
 
 
 def write_reference(path: Path, reference: Mapping[str, Any]) -> None:
-    """Write a reference, sealed."""
     write_json(path, integrity.seal(plain(reference), {}))
 
 

@@ -80,7 +80,6 @@ class RunningMeans:
         return {**sums, "parts": {name: list(both) for name, both in self._parts.items()}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state`."""
         self.examples, self.loss_sum, self.correct = state["examples"], state["loss_sum"], state["correct"]
         self._parts = {name: (total, examples) for name, (total, examples) in state["parts"].items()}
 
@@ -100,7 +99,7 @@ class RunningMeans:
         return {name: total / examples for name, (total, examples) in self._parts.items()}
 
 
-def evaluate(
+def evaluate_objective(
     objective: nn.Module,
     examples: Encoded,
     labels: Tensor,

@@ -27,7 +27,7 @@ from adaptive_labels.lab.training.batches import (
     to_device,
 )
 from adaptive_labels.lab.training.checkpoints import kept_up_to
-from adaptive_labels.lab.training.evaluation import LARGE_BATCH, RunningMeans, evaluate
+from adaptive_labels.lab.training.evaluation import LARGE_BATCH, RunningMeans, evaluate_objective
 from adaptive_labels.lab.training.memory import TrainingMemoryError, is_out_of_memory
 from adaptive_labels.lab.training.progress import Progress, Reporter, warn
 from adaptive_labels.lab.training.recorders import Recorder
@@ -63,7 +63,6 @@ class FitResult:
 
     @property
     def epochs(self) -> int:
-        """The number of finished epochs."""
         return len(self.history)
 
 
@@ -207,7 +206,7 @@ class _Loop:
         try:
             with session.evaluated_weights(), session.autocast():
                 size = max(self.batch_size, LARGE_BATCH)
-                accuracy, loss = evaluate(
+                accuracy, loss = evaluate_objective(
                     session.objective, *self.validation, device=session.device, batch_size=size, caller=self.caller
                 )
         except Stopped:

@@ -101,7 +101,6 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take in the model's present weights."""
         self.updates += 1
         decay = min(self.decay, (1 + self.updates) / (10 + self.updates))
         for name, average in self.average.items():

@@ -54,7 +54,6 @@ class LineReporter(Reporter):
         self._last = time.monotonic()
 
     def progress(self, now: Progress) -> None:
-        """Print where the run is if nothing was printed for a while."""
         if time.monotonic() - self._last >= self._every:
             self._print(
                 f"epoch {now.epoch}/{now.epochs}  {now.steps_done / now.steps:.0%} of the run  "
@@ -63,7 +62,6 @@ class LineReporter(Reporter):
             )
 
     def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
-        """Print the epoch's figures."""
         self._print(
             f"epoch {record['epoch']}/{epochs}  loss {record['train_loss']:.4f}  "
             f"train accuracy {record['train_accuracy']:.2%}  validation accuracy {record['validation_accuracy']:.2%}  "
@@ -105,11 +103,9 @@ class BarReporter(Reporter):
         self._bar.update(self._task, description=words, total=now.steps, completed=now.steps_done, figures=figures)
 
     def epoch(self, record: Mapping[str, Any], epochs: int) -> None:
-        """Show the validation accuracy from here on."""
         self._validation = f"  validation {record['validation_accuracy']:.1%}"
 
     def close(self) -> None:
-        """Leave the bar as it is."""
         self._bar.stop()
 
 

@@ -35,8 +35,7 @@ class SilentRecorder:
     def epoch(self, *given: Any, **named: Any) -> None:
         """Nothing."""
 
-    residual_labels = rewind = epoch
+    residual_labels = rewind = end = epoch
 
     def arrays(self) -> dict[str, Any]:
-        """None."""
         return {}

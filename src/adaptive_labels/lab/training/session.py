@@ -60,7 +60,6 @@ class Session:
         return nullcontext() if dtype is None else torch.autocast(self.device.type, dtype)
 
     def backward(self, loss: Tensor) -> None:
-        """Add a loss's gradients to the parameters'."""
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
 
     def set_rate_factor(self, factor: float) -> None:
