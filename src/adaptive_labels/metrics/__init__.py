@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from adaptive_labels.metrics.rows import Array, CheckedLogits, own_values, softmax
+from adaptive_labels.metrics.rows import Array, CheckedLogits, at_labels, softmax
 
 Logits: TypeAlias = "ArrayLike | CheckedLogits"
 
@@ -64,11 +64,11 @@ def top_k_accuracy(logits: Logits, labels: ArrayLike, k: int = 1) -> float:
     >>> top_k_accuracy(logits, [0, 1]), top_k_accuracy(logits, [0, 1], k=2)
     (0.5, 1.0)
     """
-    found = _checked(logits, labels)
-    size = found.scores.shape[1]
+    checked = _checked(logits, labels)
+    size = checked.scores.shape[1]
     if not 1 <= k <= size:
         raise ValueError(f"k is {k}; it must be between 1 and the number of classes, {size}")
-    return float((found.ranks < k).mean())
+    return float((checked.ranks < k).mean())
 
 
 def confusion_matrix(logits: Logits, labels: ArrayLike) -> NDArray[np.int64]:
@@ -77,9 +77,9 @@ def confusion_matrix(logits: Logits, labels: ArrayLike) -> NDArray[np.int64]:
     >>> confusion_matrix([[2.0, 1.0], [2.0, 1.0], [0.0, 1.0]], [0, 1, 1]).tolist()
     [[1, 0], [1, 1]]
     """
-    found = _checked(logits, labels)
-    size = found.scores.shape[1]
-    return np.bincount(found.labels * size + found.predicted, minlength=size**2).reshape(size, size)
+    checked = _checked(logits, labels)
+    size = checked.scores.shape[1]
+    return np.bincount(checked.labels * size + checked.predicted, minlength=size**2).reshape(size, size)
 
 
 def balanced_accuracy(logits: Logits, labels: ArrayLike) -> float:
@@ -127,7 +127,7 @@ def brier(logits: Logits, labels: ArrayLike) -> float:
     >>> round(brier(np.log([[0.8, 0.2], [0.5, 0.5]]), [0, 1]), 4)
     0.29
     """
-    return float(_checked(logits, labels).figures[:, 1].mean())
+    return float(_checked(logits, labels).confidence_and_brier[:, 1].mean())
 
 
 def reliability(logits: Logits, labels: ArrayLike, bins: int = BINS) -> ReliabilityTable:
@@ -178,17 +178,15 @@ def classwise_ece(logits: Logits, labels: ArrayLike, bins: int = BINS) -> float:
     >>> round(classwise_ece(np.log([[0.8, 0.2], [0.7, 0.3]]), [0, 1]), 4)
     0.45
     """
-    found, edges, error = _checked(logits, labels), _edges(bins), 0.0
-    size = found.scores.shape[1]
+    checked, edges = _checked(logits, labels), _edges(bins)
+    size = checked.scores.shape[1]
     gaps = np.zeros(size * bins)  # (K · B,) how often a label occurs, less how often it was expected
-    for scores, own in found.parts():
+    for scores, part_labels in checked.parts():
         probabilities = softmax(scores)
         cells = _bin_of(probabilities, edges) + bins * np.arange(size)
         gaps -= np.bincount(cells.ravel(), weights=probabilities.ravel(), minlength=len(gaps))
-        gaps += np.bincount(own_values(cells, own), minlength=len(gaps))
-    for of_class in np.abs(gaps.reshape(size, bins)):
-        error += float(of_class.sum())
-    return error / found.scores.size
+        gaps += np.bincount(at_labels(cells, part_labels), minlength=len(gaps))
+    return float(np.abs(gaps).sum()) / checked.scores.size
 
 
 def confidence_and_correct(logits: Logits, labels: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
@@ -198,8 +196,8 @@ def confidence_and_correct(logits: Logits, labels: ArrayLike) -> tuple[Array, ND
     >>> confidence.round(6).tolist(), correct.tolist()
     ([0.8, 0.7], [True, False])
     """
-    found = _checked(logits, labels)
-    return found.figures[:, 0], found.predicted == found.labels
+    checked = _checked(logits, labels)
+    return checked.confidence_and_brier[:, 0], checked.predicted == checked.labels
 
 
 def risk_coverage(confidence: ArrayLike, correct: ArrayLike) -> RiskCoverage:
@@ -246,9 +244,9 @@ def fit_temperature(logits: Logits, labels: ArrayLike) -> float:
     >>> round(fit_temperature(logits, [0, 0, 0, 1]), 4)  # 8 / T = log 3
     7.2819
     """
-    found = _checked(logits, labels)
+    checked = _checked(logits, labels)
     low, high = -math.log(TEMPERATURE_RANGE[1]), -math.log(TEMPERATURE_RANGE[0])  # of log β
-    hottest, coldest = _slope(found, low)[0], _slope(found, high)[0]
+    hottest, coldest = _slope(checked, low)[0], _slope(checked, high)[0]
     if hottest == coldest == 0:
         return 1.0
     if coldest <= 0:
@@ -257,7 +255,7 @@ def fit_temperature(logits: Logits, labels: ArrayLike) -> float:
         return TEMPERATURE_RANGE[1]
     position, before = 0.0, high - low  # and the length of the step before
     for _ in range(200):
-        slope, curvature = _slope(found, position)
+        slope, curvature = _slope(checked, position)
         if slope == 0:
             break
         low, high = (position, high) if slope < 0 else (low, position)
@@ -283,18 +281,18 @@ def evaluate(logits: Logits, labels: ArrayLike, temperature: float | None = None
     >>> {name: round(value, 3) for name, value in result.items() if name.startswith(("top", "nll"))}
     {'top1': 0.5, 'nll': 0.714, 'nll_scaled': 0.666}
     """
-    found = _checked(logits, labels)  # so that what the metrics share is computed once
-    metrics = {"top1": float((found.predicted == found.labels).mean())}
-    if found.scores.shape[1] > 5:
-        metrics["top5"] = top_k_accuracy(found, labels, k=5)
+    checked = _checked(logits, labels)  # so that what the metrics share is computed once
+    metrics = {"top1": float((checked.predicted == checked.labels).mean())}
+    if checked.scores.shape[1] > 5:
+        metrics["top5"] = top_k_accuracy(checked, labels, k=5)
     accuracies = {"balanced_accuracy": balanced_accuracy, "macro_f1": macro_f1, "worst_class": worst_class_accuracy}
     scaled_too = {"nll": nll, "brier": brier, "ece": ece, "ace": adaptive_ece}
     for name, metric in (accuracies | scaled_too | {"cece": classwise_ece, "aurc": aurc}).items():
-        metrics[name] = metric(found, labels)
+        metrics[name] = metric(checked, labels)
     if temperature is not None:
         if not (temperature > 0 and math.isfinite(temperature)):
             raise ValueError(f"temperature is {temperature}; it must be a positive, finite number")
-        scaled = CheckedLogits(found.scores, found.labels, temperature)
+        scaled = CheckedLogits(checked.scores, checked.labels, temperature)
         metrics["temperature"] = float(temperature)
         metrics |= {f"{name}_scaled": metric(scaled, labels) for name, metric in scaled_too.items()}
     return metrics
@@ -328,7 +326,7 @@ def _bin_of(values: Array, edges: Array) -> NDArray[np.intp]:
     return np.clip(np.searchsorted(edges, values) - 1, 0, len(edges) - 2)
 
 
-def _slope(found: CheckedLogits, log_beta: float) -> tuple[float, float]:
+def _slope(checked: CheckedLogits, log_beta: float) -> tuple[float, float]:
     """f(β) = mean (E_p[z] − z_y) at β = e^log_beta, and its derivative by log β."""
     beta = math.exp(log_beta)
 
@@ -341,7 +339,7 @@ def _slope(found: CheckedLogits, log_beta: float) -> tuple[float, float]:
         weights *= gaps
         mean = weights.sum(axis=1) / total
         variance = np.einsum("nk,nk->n", weights, gaps) / total - mean**2
-        return np.stack([mean - own_values(gaps, labels), variance])
+        return np.stack([mean - at_labels(gaps, labels), variance])
 
-    slopes, variances = np.concatenate([of_rows(*part) for part in found.parts()], axis=1)
+    slopes, variances = np.concatenate([of_rows(*part) for part in checked.parts()], axis=1)
     return float(slopes.mean()), beta * float(variances.mean())

@@ -54,9 +54,9 @@ class CheckedLogits:
         for start in range(0, len(self.scores), rows):
             yield self.scores[start : start + rows]
 
-    def by_row(self, figure: Callable[[Array, NDArray[np.int64]], NDArray[Any]]) -> NDArray[Any]:
-        """(N, …) what a function makes of each row and its label."""
-        return np.concatenate([figure(scores, own) for scores, own in self.parts()])
+    def by_row(self, function: Callable[[Array, NDArray[np.int64]], NDArray[Any]]) -> NDArray[Any]:
+        """(N, …) what a function of rows and their labels gives for each row."""
+        return np.concatenate([function(scores, labels) for scores, labels in self.parts()])
 
     @cached_property
     def predicted(self) -> NDArray[np.intp]:
@@ -74,26 +74,26 @@ class CheckedLogits:
         return self.by_row(_losses)
 
     @cached_property
-    def figures(self) -> Array:
-        """(N, 2) the confidences and the Brier scores."""
+    def confidence_and_brier(self) -> Array:
+        """(N, 2) the largest probabilities and the Brier scores."""
         return self.by_row(_confidence_and_brier)
 
 
-def own_values(values: NDArray[Any], labels: NDArray[np.int64]) -> NDArray[Any]:
+def at_labels(values: NDArray[Any], labels: NDArray[np.int64]) -> NDArray[Any]:
     """(N,) the value in the column of each row's label, from (N, K)."""
     return np.asarray(values[np.arange(len(values)), labels])
 
 
 def _ranks(scores: Array, labels: NDArray[np.int64]) -> NDArray[np.intp]:
-    own = own_values(scores, labels)[:, None]
+    of_label = at_labels(scores, labels)[:, None]
     wins_tie = np.arange(scores.shape[1]) < labels[:, None]  # (N, K)
-    return np.asarray(((scores > own) | ((scores == own) & wins_tie)).sum(axis=1))
+    return np.asarray(((scores > of_label) | ((scores == of_label) & wins_tie)).sum(axis=1))
 
 
 def _losses(scores: Array, labels: NDArray[np.int64]) -> Array:
     gaps = scores - scores.max(axis=1, keepdims=True)
-    own = own_values(gaps, labels)
-    return np.asarray(np.log(np.exp(gaps, out=gaps).sum(axis=1)) - own)
+    of_label = at_labels(gaps, labels)
+    return np.asarray(np.log(np.exp(gaps, out=gaps).sum(axis=1)) - of_label)
 
 
 def softmax(scores: Array) -> Array:
@@ -107,7 +107,7 @@ def softmax(scores: Array) -> Array:
 def _confidence_and_brier(scores: Array, labels: NDArray[np.int64]) -> Array:
     probabilities = softmax(scores)
     squares = np.einsum("nk,nk->n", probabilities, probabilities)
-    return np.stack([probabilities.max(axis=1), squares + 1 - 2 * own_values(probabilities, labels)], axis=1)
+    return np.stack([probabilities.max(axis=1), squares + 1 - 2 * at_labels(probabilities, labels)], axis=1)
 
 
 def _array(values: Any) -> NDArray[Any]:
