@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -44,3 +45,19 @@ def _seeded() -> None:
 
     torch.manual_seed(0)
     torch.set_num_threads(1)  # the suite runs one process a core
+
+
+@pytest.fixture
+def maker(tmp_path: Path) -> Any:
+    """Makes run folders as training would leave them."""
+    from run_maker import Maker
+
+    return Maker(tmp_path / "runs")
+
+
+@pytest.fixture(scope="session")
+def comparison(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Runs of three methods by three seeds, for tests that only read."""
+    from run_maker import Maker, three_methods
+
+    return three_methods(Maker(tmp_path_factory.mktemp("comparison")))

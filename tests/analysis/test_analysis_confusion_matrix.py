@@ -5,7 +5,60 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy import stats
 
-from adaptive_labels.lab.analysis.confusion_matrix import asymmetric_pairs, confused_groups, group_threshold
+from adaptive_labels.lab.analysis import confusion_matrix
+from adaptive_labels.lab.analysis.confusion_matrix import (
+    asymmetric_pairs,
+    confused_groups,
+    group_threshold,
+    order_by_similarity,
+)
+
+
+@pytest.mark.parametrize("size", [12, 60])
+@pytest.mark.parametrize("optimal", [True, False])
+def test_classes_confused_within_hidden_blocks_stand_together(
+    size: int, optimal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not optimal:
+        monkeypatch.setattr(confusion_matrix, "OPTIMAL_UP_TO", 3)
+    draw = np.random.default_rng(size)
+    member_of = draw.permutation(np.repeat(np.arange(size // 4), 4))
+    matrix = (member_of[:, None] == member_of) * draw.uniform(0.3, 1.0, (size, size)) + 0.01 * draw.random((size, size))
+    np.fill_diagonal(matrix, 0.0)
+    order = order_by_similarity(matrix)
+    assert sorted(order) == list(range(size))
+    assert len(list(itertools.groupby(member_of[order]))) == size // 4
+
+
+def test_rows_count_by_their_shares_and_the_diagonal_as_right() -> None:
+    # Class 0 has a hundred times the examples; by counts it would seem closest to class 2.
+    counts = np.array([[9700.0, 0, 300, 0], [0, 50, 0, 50], [10, 0, 90, 0], [0, 40, 0, 60]])
+    order = order_by_similarity(counts).tolist()
+    assert abs(order.index(1) - order.index(3)) == 1
+    assert abs(order.index(0) - order.index(2)) == 1
+
+
+@pytest.mark.parametrize("matrix", [np.zeros((0, 0)), [[0]], [[0, 1], [1, 0]], np.zeros((40, 40)), np.eye(3)])
+def test_every_class_is_in_the_order_even_if_there_is_none_or_no_confusion(matrix: object) -> None:
+    assert sorted(order_by_similarity(matrix)) == list(range(len(np.array(matrix))))
+
+
+@given(st.integers(3, 9), st.integers(0, 10_000))
+def test_always_the_same_permutation_that_begins_low(size: int, seed: int) -> None:
+    matrix = np.random.default_rng(seed).integers(0, 3, (size, size))
+    order = order_by_similarity(matrix)
+    assert sorted(order) == list(range(size))
+    assert order[0] < order[-1]
+    assert order.tolist() == order_by_similarity(matrix.copy()).tolist()
+
+
+def test_bad_matrices() -> None:
+    with pytest.raises(ValueError, match=r"matrix has shape \(2, 3\); it must be \(K, K\)"):
+        order_by_similarity(np.zeros((2, 3)))
+    for bad in (np.nan, -1):
+        with pytest.raises(ValueError, match="matrix holds a negative or non-finite value"):
+            order_by_similarity([[0, bad], [1, 0]])
+
 
 #                   a    b   c   d   e
 COUNTS = np.array([

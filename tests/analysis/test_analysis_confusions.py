@@ -80,15 +80,6 @@ def test_a_baseline_has_test_confusions_only(comparison: list[RunFolder]) -> Non
         top_pairs(found, 3, "odd")
 
 
-def test_agreement_is_spearman_over_the_rows_with_errors() -> None:
-    residual = np.array([[0, 0.7, 0.3], [0.6, 0, 0.4], [0.2, 0.8, 0]])
-    counts = np.array([[5.0, 4, 1], [1, 7, 2], [0, 0, 9]])
-    expected = stats.spearmanr([0.7, 0.3, 0.6, 0.4], [4 / 5, 1 / 5, 1 / 3, 2 / 3]).statistic
-    assert correlation(Confusions(("a", "b", "c"), residual, counts)) == pytest.approx(expected)
-    assert correlation(Confusions(("a", "b", "c"), (1 - np.eye(3)) / 2, counts)) is None
-    assert correlation(Confusions(("a", "b", "c"), residual, np.diag([1.0, 1, 1]))) is None
-
-
 def test_one_way_confusion_is_a_pair_but_no_mutual_group() -> None:
     counts = np.array([[5.0, 5, 0, 0], [0, 9, 0, 1], [0, 0, 8, 2], [0, 0, 3, 7]])
     found = Confusions(("a", "b", "c", "d"), None, counts)

@@ -49,7 +49,9 @@ def test_what_was_not_kept_of_a_row_is_spread_over_the_rest() -> None:
     np.testing.assert_allclose(row_entropy(row), expected)
 
 
-def test_entropy_refuses_what_is_no_distribution() -> None:
+def test_what_is_no_distribution_or_no_epoch_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"labels_over_epochs has shape \(3, 3\); it must be \(E, K, K\)"):
+        consistency(np.zeros((3, 3)))
     with pytest.raises(ValueError, match="labels has a row that sums to 3; it must hold probabilities"):
         row_entropy([[0, 3], [1, 0]])
     with pytest.raises(ValueError, match=r"labels has shape \(3,\); it must end in \(K, K\)"):
@@ -92,11 +94,6 @@ def test_consistency_of_rows_that_do_not_vary() -> None:
     assert (nothing.classes, nothing.top_share.tolist()) == (0, [0.0, 0.0])
     two = consistency([[[0, 1], [1, 0]]])
     assert (two.classes, two.chance) == (0, 1.0)
-
-
-def test_consistency_refuses_other_shapes() -> None:
-    with pytest.raises(ValueError, match=r"labels_over_epochs has shape \(3, 3\); it must be \(E, K, K\)"):
-        consistency(np.zeros((3, 3)))
 
 
 def test_agreement_is_scipys_overall_and_within_rows() -> None:

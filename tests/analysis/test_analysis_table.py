@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adaptive_labels.lab.analysis.format import parameters, short_count
 from adaptive_labels.lab.analysis.records import read_run_records
 from adaptive_labels.lab.analysis.statistics import compare_all
 from adaptive_labels.lab.analysis.table import FORMATS, format_table, method_rows
@@ -115,10 +114,3 @@ def test_groups_have_a_table_each(maker: Any) -> None:
     assert "No baseline among these runs." in text
     with pytest.raises(ValueError, match="format is 'xml'; it must be one of text, markdown, csv, latex, json"):
         format_table([], "xml")
-
-
-def test_parameters_stand_as_papers_write_them() -> None:
-    assert [short_count(count) for count in (10 * 9, 100 * 99, 36_479_194)] == ["0.1K", "10K", "36.48M"]
-    assert parameters({"network": 11_218_340, "criterion": 9_900}) == "11.22M + 10K"
-    assert parameters({"network": 11_218_340, "criterion": 0, "training": 22_436_680}) == "11.22M (22.44M in training)"
-    assert parameters({}) == ""
