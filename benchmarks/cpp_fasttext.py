@@ -32,8 +32,8 @@ from adaptive_labels.lab.experiments.resolve import resolve_for
 from adaptive_labels.lab.paper.recipes import load_reproduction
 from adaptive_labels.lab.training.evaluation import predict_logits
 from adaptive_labels.lab.training.loop import fit
-from adaptive_labels.lab.training.progress import SilentReporter
-from adaptive_labels.lab.training.recorders import SilentRecorder
+from adaptive_labels.lab.training.progress import Reporter
+from adaptive_labels.lab.training.recorders import Recorder
 from measure import as_csv, described
 
 TASK = "ag_news-fasttext-short"
@@ -58,8 +58,8 @@ def ours(folder: Path, seed: int) -> tuple[float, float, float]:
         held_out,
         resolved.training,
         seed,
-        recorder=SilentRecorder(),
-        reporter=SilentReporter(),
+        recorder=Recorder(),
+        reporter=Reporter(),
     )
     done = time.perf_counter()
     predicted = predict_logits(objective.model, prepared.test).argmax(1)

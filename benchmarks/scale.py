@@ -82,7 +82,7 @@ def count_messages(rank: int, meeting: str) -> None:
     from training_parts import Memory, Rows
 
     from adaptive_labels.lab.training.loop import fit
-    from adaptive_labels.lab.training.progress import SilentReporter
+    from adaptive_labels.lab.training.progress import Reporter
 
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
     plain, sent = processes._together, []
@@ -112,7 +112,7 @@ def count_messages(rank: int, meeting: str) -> None:
             config = TrainingConfig(epochs=epochs, batch_size=32, augment=False, **settings, **changes)
             sent.clear()
             held_out = Rows(rows[:8]), labels[:8]
-            fit(objective, Rows(rows), labels, held_out, config, 0, recorder=Memory(), reporter=SilentReporter())
+            fit(objective, Rows(rows), labels, held_out, config, 0, recorder=Memory(), reporter=Reporter())
             counts.append(list(sent))
         steps = [entry for entry in counts[1][len(counts[0]) :] if entry[0] in ("all_reduce", "all_gather")]
         steps = steps[: len(steps) - 1]  # without the one of the evaluation

@@ -31,8 +31,8 @@ from adaptive_labels.lab.objectives import Inputs, Supervised
 from adaptive_labels.lab.training.batches import Augment, Encoded, ProcessSlice
 from adaptive_labels.lab.training.evaluation import LARGE_BATCH, evaluate
 from adaptive_labels.lab.training.loop import fit
-from adaptive_labels.lab.training.progress import SilentReporter
-from adaptive_labels.lab.training.recorders import SilentRecorder
+from adaptive_labels.lab.training.progress import Reporter
+from adaptive_labels.lab.training.recorders import Recorder
 from adaptive_labels.losses import create_loss
 from measure import Row, Step, described, make_parser, measure, peak_memory, ratio_row, turns
 
@@ -198,7 +198,7 @@ def projects_loop(
     config = replace(task.config, **settings)
     data = (task.train, task.labels, task.validation)
     return functools.partial(
-        fit, objective, *data, config, 0, recorder=SilentRecorder(), reporter=SilentReporter(), augment=augment
+        fit, objective, *data, config, 0, recorder=Recorder(), reporter=Reporter(), augment=augment
     )
 
 

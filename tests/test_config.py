@@ -3,7 +3,6 @@ import pickle
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError, fields, replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
@@ -16,7 +15,6 @@ from adaptive_labels.lab.config import (
     RunConfig,
     TrainingConfig,
     from_dict,
-    load_toml,
     resolve,
     to_dict,
     unresolved,
@@ -244,41 +242,6 @@ def test_settings_that_are_refused(setting: str, message: str) -> None:
     with pytest.raises(ConfigError) as refused:
         with_settings(RunConfig(), [setting])
     assert str(refused.value).startswith(message)
-
-
-def test_a_toml_file(tmp_path: Path) -> None:
-    path = tmp_path / "run.toml"
-    path.write_text(
-        'seed = 3\n[data]\nname = "digits"\n[method]\nname = "alr"\noptions = { attraction = 1.5 }\n'
-        '[training]\nlr = 1\nschedule = "step"\nmilestones = [2, 4]\n',
-        encoding="utf-8",
-    )
-    config = load_toml(path)
-    assert config == RunConfig(
-        data=DataConfig("digits"),
-        method=MethodConfig("alr", {"attraction": 1.5}),
-        training=TrainingConfig(lr=1.0, schedule="step", milestones=(2.0, 4.0)),
-        seed=3,
-    )
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"seed = ", "is not valid TOML: "),
-        (b"seed = 'x'", "run.toml: seed is 'x': allowed is a whole number"),
-        (b"\xff\xfe", "cannot be read: "),
-        (None, "cannot be read: "),
-    ],
-)
-def test_toml_files_that_are_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
-    path = tmp_path / "run.toml"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(ConfigError) as refused:
-        load_toml(path)
-    assert message in str(refused.value)
-    assert str(path) in str(refused.value)
 
 
 def test_what_the_data_chooses() -> None:

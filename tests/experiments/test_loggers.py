@@ -14,9 +14,8 @@ from cli_parts import RECIPE, write_texts
 import adaptive_labels
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab.config import from_dict
-from adaptive_labels.lab.experiments.loggers import LOGGERS, LoggingRecorder
+from adaptive_labels.lab.experiments.loggers import LOGGERS, RunRecorder
 from adaptive_labels.lab.runs import RunFolder
-from adaptive_labels.lab.training.recorders import SilentRecorder
 
 
 def logging(*names: str) -> dict[str, Any]:
@@ -32,9 +31,9 @@ def record(epoch: int) -> dict[str, Any]:
     return {"epoch": epoch, "train_loss": 1 / epoch, "parts": {"ce": 0.5, "gone": float("nan")}}
 
 
-def recorder(out: Path, *names: str) -> LoggingRecorder:
+def recorder(out: Path, *names: str) -> RunRecorder:
     config = from_dict({"data": {"name": "small"}, "training": {"log": list(names)}})
-    return LoggingRecorder(SilentRecorder(), RunFolder.create(out / "a run", config))
+    return RunRecorder(RunFolder.create(out / "a run", config), ["a", "b"])
 
 
 def test_an_unknown_logger_is_a_sentence():

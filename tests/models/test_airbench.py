@@ -16,7 +16,7 @@ from adaptive_labels.lab.experiments.run import execute
 from adaptive_labels.lab.jobs import Job
 from adaptive_labels.lab.models import create_model
 from adaptive_labels.lab.models.airbench import EPSILON, Whitening
-from adaptive_labels.lab.training.progress import SilentReporter
+from adaptive_labels.lab.training.progress import Reporter
 
 RECIPE = [
     "model.name=airbench-w4",
@@ -165,7 +165,7 @@ class StopError(Exception):
     """Stands for a process that ends in the middle of an epoch."""
 
 
-class Until(SilentReporter):
+class Until(Reporter):
     def __init__(self, epoch: int) -> None:
         self.last = epoch
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from run_parts import CONFIG, RESULT, begun
 
-from adaptive_labels.lab.runs import RunError, RunFolder, RunRecorder
+from adaptive_labels.lab.experiments.loggers import RunRecorder
+from adaptive_labels.lab.runs import RunError, RunFolder
 from adaptive_labels.lab.runs.arrays import KEPT_PER_ROW
 
 

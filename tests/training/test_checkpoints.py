@@ -19,14 +19,14 @@ from adaptive_labels.lab.objectives import Supervised
 from adaptive_labels.lab.runs import integrity
 from adaptive_labels.lab.training.checkpoints import CheckpointError, kept_up_to, read_checkpoint, write_checkpoint
 from adaptive_labels.lab.training.loop import FitResult, Interrupted, fit
-from adaptive_labels.lab.training.progress import SilentReporter
+from adaptive_labels.lab.training.progress import Reporter
 
 
 class PullPlugError(Exception):
     """Stands for a process that ends in the middle of an epoch."""
 
 
-class Until(SilentReporter):
+class Until(Reporter):
     """Raises when an epoch begins, after its first step."""
 
     def __init__(self, epoch: int, error: type[BaseException]) -> None:
@@ -38,7 +38,7 @@ class Until(SilentReporter):
 
 
 def train(
-    objective: Supervised, config: TrainingConfig, folder: Path, recorder: Memory, reporter: SilentReporter
+    objective: Supervised, config: TrainingConfig, folder: Path, recorder: Memory, reporter: Reporter
 ) -> FitResult:
     examples, labels, validation = blobs()
     return fit(
@@ -70,7 +70,7 @@ def without_seconds(records: Any) -> list[dict[str, Any]]:
 def test_a_resumed_run_is_the_same_run_to_the_bit(tmp_path: Path, changes: dict[str, Any]) -> None:
     config = config_with(epochs=5, **changes)
     whole, cut = objective_of(dropout=0.2), objective_of(dropout=0.2)
-    uninterrupted = train(whole, config, tmp_path / "whole", Memory(), SilentReporter())
+    uninterrupted = train(whole, config, tmp_path / "whole", Memory(), Reporter())
     recorder = Memory()
     for epoch in (3, 4):
         with pytest.raises(PullPlugError):
@@ -78,7 +78,7 @@ def test_a_resumed_run_is_the_same_run_to_the_bit(tmp_path: Path, changes: dict[
     recorder.epoch({"epoch": 4, "written": "before the checkpoint"})
     # Other initial weights: everything must come from the checkpoint.
     cut = objective_of(seed=99, dropout=0.2)
-    resumed = train(cut, config, tmp_path / "cut", recorder, SilentReporter())
+    resumed = train(cut, config, tmp_path / "cut", recorder, Reporter())
     for (name, mine), other in zip(whole.state_dict().items(), cut.state_dict().values(), strict=True):
         assert torch.equal(mine, other), name
     assert without_seconds(resumed.history) == without_seconds(uninterrupted.history)
@@ -93,24 +93,24 @@ def test_sparse_optimizers_resume_to_the_bit(tmp_path: Path) -> None:
     labels = torch.randint(0, CLASSES, (90,), generator=generator)
     config = config_with(optimizer="adam", epochs=3, checkpoint_seconds=0.0)
 
-    def text_run(folder: str, seed: int, reporter: SilentReporter) -> Supervised:
+    def text_run(folder: str, seed: int, reporter: Reporter) -> Supervised:
         torch.manual_seed(seed)
         objective = Supervised(Bag(sparse=True), Similarities())
         options: dict[str, Any] = {"recorder": Memory(), "checkpoint_dir": tmp_path / folder}
         fit(objective, examples, labels, (examples, labels), config, 0, reporter=reporter, **options)
         return objective
 
-    whole = text_run("whole", 0, SilentReporter())
+    whole = text_run("whole", 0, Reporter())
     with pytest.raises(PullPlugError):
         text_run("cut", 0, Until(2, PullPlugError))
-    resumed = text_run("cut", 1, SilentReporter())
+    resumed = text_run("cut", 1, Reporter())
     for mine, other in zip(whole.state_dict().values(), resumed.state_dict().values(), strict=True):
         assert torch.equal(mine, other)
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
     first, again = objective_of(), objective_of(seed=7)
-    train(first, config_with(ema=0.5), tmp_path, Memory(), SilentReporter())
+    train(first, config_with(ema=0.5), tmp_path, Memory(), Reporter())
     result = train(again, config_with(ema=0.5), tmp_path, Memory(), Until(1, PullPlugError))
     assert result.status == "finished"
     assert result.epochs == 3
@@ -119,8 +119,8 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
 
 def test_an_early_stop_stays_stopped(tmp_path: Path) -> None:
     config = config_with(epochs=60, early_stop=2, lr=1.0, schedule="constant")
-    first = train(objective_of(), config, tmp_path, Memory(), SilentReporter())
-    again = train(objective_of(), config, tmp_path, Memory(), SilentReporter())
+    first = train(objective_of(), config, tmp_path, Memory(), Reporter())
+    again = train(objective_of(), config, tmp_path, Memory(), Reporter())
     assert again.status == first.status == "stopped-early"
     assert again.history == first.history
 
@@ -179,7 +179,7 @@ def test_a_run_stopped_within_an_epoch_ends_with_the_same_bits(
 
     def run(train: Rows, validation: Any, seed: int, folder: Path | None) -> tuple[Supervised, Any, Memory]:
         objective, memory = objective_of(seed, dropout=0.2), Memory()
-        options: dict[str, Any] = {"recorder": memory, "reporter": SilentReporter(), "augment": noisy}
+        options: dict[str, Any] = {"recorder": memory, "reporter": Reporter(), "augment": noisy}
         return objective, fit(objective, train, labels, validation, config, 5, **options, checkpoint_dir=folder), memory
 
     every: list[torch.Tensor] = []
@@ -217,8 +217,8 @@ def test_a_signal_in_the_evaluation_keeps_the_whole_epoch(tmp_path: Path, number
     examples, labels, (held_out, held_out_labels) = blobs()
     config = config_with(epochs=2)
     whole, cut = objective_of(dropout=0.2), objective_of(3, dropout=0.2)
-    options: dict[str, Any] = {"reporter": SilentReporter(), "checkpoint_dir": tmp_path}
-    fit(whole, examples, labels, (held_out, held_out_labels), config, 5, recorder=Memory(), reporter=SilentReporter())
+    options: dict[str, Any] = {"reporter": Reporter(), "checkpoint_dir": tmp_path}
+    fit(whole, examples, labels, (held_out, held_out_labels), config, 5, recorder=Memory(), reporter=Reporter())
     # Two batches of validation, of which the first brings the signal.
     many = Ending(held_out.rows.repeat(9, 1), 1, lambda: signal.raise_signal(number))
     start = objective_of(dropout=0.2)
@@ -240,7 +240,7 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
             return super().batch(indices)
 
     before = signal.getsignal(signal.SIGINT)
-    options: dict[str, Any] = {"recorder": Memory(), "reporter": SilentReporter(), "checkpoint_dir": tmp_path}
+    options: dict[str, Any] = {"recorder": Memory(), "reporter": Reporter(), "checkpoint_dir": tmp_path}
     with pytest.raises(Interrupted, match="nothing is kept yet"):
         fit(objective_of(), Impatient(examples.rows, steps), labels, validation, config_with(), 5, **options)
     assert steps == []
@@ -254,7 +254,7 @@ class Interrupting:
         signal.raise_signal(signal.SIGINT)
 
 
-class InterruptsOnce(SilentReporter):
+class InterruptsOnce(Reporter):
     """Lets an interruption get lost after the first step."""
 
     lost = False
@@ -331,7 +331,7 @@ def test_there_may_be_no_checkpoint(tmp_path: Path) -> None:
         config_with(epochs=1),
         0,
         recorder=Memory(),
-        reporter=SilentReporter(),
+        reporter=Reporter(),
         checkpoint_dir=tmp_path,
     )
     assert list(tmp_path.iterdir()) == []
@@ -419,12 +419,12 @@ def test_a_run_whose_only_checkpoint_is_damaged_starts_again(tmp_path: Path) -> 
 
 def test_a_damaged_checkpoint_does_not_change_the_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole, cut, recorder = objective_of(), objective_of(seed=9), Memory()
-    train(whole, config_with(epochs=5), tmp_path / "whole", Memory(), SilentReporter())
+    train(whole, config_with(epochs=5), tmp_path / "whole", Memory(), Reporter())
     with pytest.raises(PullPlugError):
         train(objective_of(), config_with(epochs=5), tmp_path / "cut", recorder, Until(4, PullPlugError))
     path = max((tmp_path / "cut").glob("epoch-3*.safetensors"), key=lambda file: file.stat().st_mtime_ns)
     path.write_bytes(flipped(path.read_bytes(), path.stat().st_size - 2))
-    train(cut, config_with(epochs=5), tmp_path / "cut", recorder, SilentReporter())
+    train(cut, config_with(epochs=5), tmp_path / "cut", recorder, Reporter())
     for mine, other in zip(whole.state_dict().values(), cut.state_dict().values(), strict=True):
         assert torch.equal(mine, other)
     assert f"{path.with_suffix('.json').name} cannot be used" in capsys.readouterr().err
@@ -446,19 +446,19 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path, other: Supervised, changes: dict[str, Any]) -> None:
-    train(objective_of(), config_with(), tmp_path, Memory(), SilentReporter())
+    train(objective_of(), config_with(), tmp_path, Memory(), Reporter())
     with pytest.raises(CheckpointError, match="belongs to another model, criterion or optimizer"):
-        train(other, config_with(**changes), tmp_path, Memory(), SilentReporter())
+        train(other, config_with(**changes), tmp_path, Memory(), Reporter())
 
 
 def test_the_seconds_of_all_sittings_are_summed(tmp_path: Path) -> None:
     """A run that went on after an interruption has taken as long as its sittings together."""
 
-    first = train(objective_of(), config_with(epochs=2), tmp_path, Memory(), SilentReporter())
+    first = train(objective_of(), config_with(epochs=2), tmp_path, Memory(), Reporter())
     path = tmp_path / "epoch-2.json"
     content, files = integrity.read_sealed(path)
     assert 0 < content["plain"]["seconds"] <= first.seconds
     content["plain"]["seconds"] = 1000.0
     path.write_text(json.dumps(integrity.seal(content, files)))
-    again = train(objective_of(), config_with(epochs=4), tmp_path, Memory(), SilentReporter())
+    again = train(objective_of(), config_with(epochs=4), tmp_path, Memory(), Reporter())
     assert 1000.0 < again.seconds < 1100.0

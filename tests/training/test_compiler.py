@@ -16,13 +16,13 @@ from adaptive_labels.lab.objectives import Supervised
 from adaptive_labels.lab.training.checkpoints import read_checkpoint
 from adaptive_labels.lab.training.loop import fit
 from adaptive_labels.lab.training.precision import compiled
-from adaptive_labels.lab.training.progress import SilentReporter
+from adaptive_labels.lab.training.progress import Reporter
 
 
 def train(objective: Supervised, folder: Path | None = None, **settings: Any) -> Any:
     config, common = (
         config_with(checkpoint_seconds=0.0, **settings),
-        {"recorder": Memory(), "reporter": SilentReporter()},
+        {"recorder": Memory(), "reporter": Reporter()},
     )
     return fit(objective, *blobs(), config, 0, **common, checkpoint_dir=folder)
 

@@ -14,7 +14,7 @@ from adaptive_labels.lab.training.batches import batches, micro_batches
 from adaptive_labels.lab.training.evaluation import evaluate_objective, predict_logits
 from adaptive_labels.lab.training.loop import FitResult, fit, snapshot_epochs
 from adaptive_labels.lab.training.memory import TrainingMemoryError
-from adaptive_labels.lab.training.progress import SilentReporter
+from adaptive_labels.lab.training.progress import Reporter
 from adaptive_labels.lab.training.schedules import make_schedule
 
 
@@ -30,7 +30,7 @@ def run(
         config,
         seed,
         recorder=recorder or Memory(),
-        reporter=SilentReporter(),
+        reporter=Reporter(),
         **options,
     )
 
@@ -79,7 +79,7 @@ def test_it_equals_a_bare_loop() -> None:
             return super().batch(indices)
 
     train, labels, validation = blobs()
-    fit(ours, Watched(train.rows), labels, validation, config, 3, recorder=Memory(), reporter=SilentReporter())
+    fit(ours, Watched(train.rows), labels, validation, config, 3, recorder=Memory(), reporter=Reporter())
     optimizer = torch.optim.SGD(theirs.parameters(), lr=0.2, momentum=0.9, nesterov=True, weight_decay=1e-4)
     schedule = make_schedule(config, 9)
     assert len(orders) == 18
@@ -306,9 +306,7 @@ def test_ragged_texts(sparse: bool) -> None:
     torch.manual_seed(0)
     objective = Supervised(Bag(sparse=sparse), Similarities())
     config = config_with(optimizer="adam", lr=0.05, epochs=4, clip_norm=1.0)
-    result = fit(
-        objective, examples, labels, (examples, labels), config, 0, recorder=Memory(), reporter=SilentReporter()
-    )
+    result = fit(objective, examples, labels, (examples, labels), config, 0, recorder=Memory(), reporter=Reporter())
     assert result.history[-1]["validation_accuracy"] == 1.0
 
 
@@ -341,7 +339,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
                 config_with(),
                 0,
                 recorder=Memory(),
-                reporter=SilentReporter(),
+                reporter=Reporter(),
             )
     with pytest.raises(ConfigError, match="needs a GPU"):
         run(objective_of(), config_with(precision="16-mixed"))

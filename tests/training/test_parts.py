@@ -22,7 +22,7 @@ from adaptive_labels.lab.training.progress import (
     BarReporter,
     LineReporter,
     Progress,
-    SilentReporter,
+    Reporter,
     make_reporter,
 )
 
@@ -205,7 +205,7 @@ def test_a_terminal_gets_the_bar_and_a_file_gets_lines() -> None:
 
 
 def test_the_loop_reports_and_closes() -> None:
-    class Listener(SilentReporter):
+    class Listener(Reporter):
         def __init__(self) -> None:
             self.seen: list[Progress] = []
             self.epochs: list[int] = []
@@ -234,7 +234,7 @@ def test_the_loop_reports_and_closes() -> None:
 def test_time_left_is_the_pace_since_the_first_look_times_the_rest() -> None:
     seen: list[tuple[float, Progress]] = []
 
-    class Listener(SilentReporter):
+    class Listener(Reporter):
         def progress(self, now: Progress) -> None:
             seen.append((time.perf_counter(), now))
 

@@ -16,7 +16,7 @@ import reference
 from adaptive_labels.lab.config import TrainingConfig
 from adaptive_labels.lab.objectives import Distilled, Mutual, Objective, Refined
 from adaptive_labels.lab.training.loop import fit
-from adaptive_labels.lab.training.progress import SilentReporter
+from adaptive_labels.lab.training.progress import Reporter
 from adaptive_labels.losses import create_loss
 
 X = torch.randn(5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -160,13 +160,13 @@ def train(objective: Objective, config: TrainingConfig, folder: Path | None = No
         replace(config, checkpoint_seconds=0.0),
         5,
         recorder=recorder,
-        reporter=reporter or SilentReporter(),
+        reporter=reporter or Reporter(),
         checkpoint_dir=folder,
     )
     return recorder
 
 
-class Stop(SilentReporter):
+class Stop(Reporter):
     """Ends the process, so to speak, in the third epoch."""
 
     def progress(self, now: Any) -> None:

@@ -14,7 +14,7 @@ from adaptive_labels.lab.data.augment import random_crop, random_cutout, random_
 from adaptive_labels.lab.objectives import Distilled, Mutual, Objective, Refined, Supervised
 from adaptive_labels.lab.training.evaluation import predict_logits
 from adaptive_labels.lab.training.loop import fit
-from adaptive_labels.lab.training.progress import SilentReporter
+from adaptive_labels.lab.training.progress import Reporter
 from adaptive_labels.losses import METHODS, create_loss
 
 K, TRAIN, HELD_OUT = 4, 38, 11  # batches of 7, and one of 3, of which the second process has nothing
@@ -94,7 +94,7 @@ def trained(case: str) -> dict[str, Any]:
     config = config_with(**{"batch_size": 7, "early_stop": 3, **CASES[case][3]})
     recorder = Memory()
     augment = changed if config.augment else None
-    common = {"recorder": recorder, "reporter": SilentReporter(), "augment": augment}
+    common = {"recorder": recorder, "reporter": Reporter(), "augment": augment}
     result = fit(objective, *train, validation, config, 6, **common)
     found: dict[str, Any] = dict(objective.state_dict())
     for record in result.history:

@@ -84,7 +84,7 @@ def _train(plan: "Plan", prepared: "Prepared", quiet: bool) -> dict[str, Any]:
     # The loop brings torch's compiler, which takes as long to import as torch itself.
     from adaptive_labels.lab.experiments.run import execute
     from adaptive_labels.lab.training import processes
-    from adaptive_labels.lab.training.progress import SilentReporter, make_reporter
+    from adaptive_labels.lab.training.progress import Reporter, make_reporter
 
     say = (lambda _: None) if quiet else prose
     (own,) = plan.own
@@ -100,7 +100,7 @@ def _train(plan: "Plan", prepared: "Prepared", quiet: bool) -> dict[str, Any]:
         if entry is not own:
             method, model = entry.config.method.name, entry.config.model.name
             say(f"First the run to learn from: {method}, {model}, into {entry.folder}.")
-        reporter = SilentReporter() if quiet or own.is_finished else make_reporter(sys.stdout)
+        reporter = Reporter() if quiet or own.is_finished else make_reporter(sys.stdout)
         result = execute(plan.job(entry, sys.argv), prepared, reporter).result
     assert result is not None  # it is finished
     return result

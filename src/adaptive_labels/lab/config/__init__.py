@@ -16,12 +16,11 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any, Literal, get_type_hints
 
-from adaptive_labels.errors import UserError, did_you_mean
+from adaptive_labels.errors import did_you_mean
 from adaptive_labels.lab.config.checks import ConfigError as ConfigError, Rule, Section, guess, parse, typed
-from adaptive_labels.lab.files import read_toml
 
 _POSITIVE = Rule("a finite number above 0", lambda x: 0 < x < math.inf)
 _NOT_NEGATIVE = Rule("a finite number of at least 0", lambda x: 0 <= x < math.inf)
@@ -233,18 +232,6 @@ def changed(config: RunConfig, section: str, **values: Any) -> RunConfig:
     return dataclasses.replace(config, **{section: dataclasses.replace(getattr(config, section), **values)})
 
 
-def load_toml(path: str | Path) -> RunConfig:
-    """Read a run from a TOML file with the tables [data], [model], [method], [training] and the key seed."""
-    try:
-        return from_dict(read_toml(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the configuration file {path} cannot be read: {error}") from error
-    except UserError as error:
-        raise ConfigError(f"{path}: {error}") from error
-    except ValueError as error:
-        raise ConfigError(f"the configuration file {path} is not valid TOML: {error}") from error
-
-
 def unresolved(config: RunConfig) -> tuple[str, ...]:
     """The dotted keys still to be chosen by the data; empty for a configuration that can be trained."""
     return tuple(
@@ -257,15 +244,14 @@ def unresolved(config: RunConfig) -> tuple[str, ...]:
 
 def resolve(config: RunConfig, choices: Mapping[str, Any]) -> RunConfig:
     """Fill what is unresolved from `choices` (dotted keys); what the user gave stays, and milestones mean steps."""
-    values = to_dict(config)
     if config.training.milestones:
         choices = {**choices, "training.schedule": "step"}
     for key in unresolved(config):
         if choices.get(key) is None:
             raise ConfigError(f"{key} is not given, and there is no default for this data")
         section, name = key.split(".")
-        values[section][name] = choices[key]
-    return from_dict(values)
+        config = changed(config, section, **{name: choices[key]})
+    return config
 
 
 def with_settings(config: RunConfig, settings: Iterable[str]) -> RunConfig:

@@ -1,4 +1,4 @@
-"""Runs in MLflow, Weights & Biases and TensorBoard, while they are trained: the setting `training.log`.
+"""Where a run's history goes: into its folder, and into MLflow, Weights & Biases or TensorBoard (`training.log`).
 
 A logger is made when a run starts, or goes on after so many epochs; its package is imported only then.
 """
@@ -20,7 +20,7 @@ from adaptive_labels.lab.analysis.records import flatten
 from adaptive_labels.lab.config import RunConfig, to_dict
 from adaptive_labels.lab.runs import RunFolder
 from adaptive_labels.lab.training.progress import warn
-from adaptive_labels.lab.training.recorders import Recorder
+from adaptive_labels.lab.training.recorders import Arrays, Recorder
 from adaptive_labels.lab.words import first_line
 
 Values = Mapping[str, float]
@@ -149,31 +149,35 @@ def check_loggers(config: RunConfig) -> None:
             raise UserError(f"log is {name}, which is not installed: pip install 'adaptive-labels[{name}]'")
 
 
-class LoggingRecorder:
-    """Passes a run's history on to another recorder, and to the loggers. One that fails stops no run."""
+class RunRecorder(Recorder):
+    """Writes each epoch into a run's folder, and hands it on to its loggers, if any. One that fails stops no run."""
 
-    def __init__(self, recorder: Recorder, run: RunFolder) -> None:
-        self._inner, self._run = recorder, run
+    def __init__(self, run: RunFolder, classes: Sequence[str]) -> None:
+        self._run, self._classes = run, classes
         self._loggers: dict[str, Logger] = {}
 
-    def rewind(self, history: Sequence[Mapping[str, Any]], arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        self._inner.rewind(history, arrays)
+    def rewind(self, history: Sequence[Mapping[str, Any]], arrays: Arrays) -> None:
+        if arrays:
+            self._run.write_npz("residual_labels.npz", **arrays, classes=list(self._classes))
+        self._run.rewind(history)
         config = self._run.config
         for name in config.training.log:
             with self._surviving(name):
                 self._loggers[name] = LOGGERS[name](self._run.path, flatten(to_dict(config)), len(history))
 
     def epoch(self, record: Mapping[str, Any]) -> None:
-        """Log every number of the record, the loss parts under `parts/`."""
-        self._inner.epoch(record)
+        """Keep every number of the record; in a logger, the loss parts are under `parts/`."""
+        self._run.append_history(record)
         self._each(lambda logger: logger.log(record["epoch"], _finite_numbers(record)))
 
     def residual_labels(self, epoch: int, matrix: Labels) -> None:
-        self._inner.residual_labels(epoch, matrix)
+        self._run.save_residual_labels([epoch], matrix[None], self._classes)
         self._each(lambda logger: logger.residual_labels(epoch, matrix))
 
-    def arrays(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        return self._inner.arrays()
+    def arrays(self) -> Arrays:
+        found = self._run.load_residual_labels()
+        every = {} if found is None else vars(found)
+        return {name: array for name, array in every.items() if isinstance(array, np.ndarray)}
 
     def end(self, result: Mapping[str, Any]) -> None:
         self._each(lambda logger: logger.end(_finite_numbers(result["metrics"])))

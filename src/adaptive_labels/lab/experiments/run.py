@@ -18,17 +18,17 @@ from torch import Tensor
 from adaptive_labels.lab.config import ConfigError, RunConfig, to_dict
 from adaptive_labels.lab.data import pretraining_notes
 from adaptive_labels.lab.experiments import build, teachers
-from adaptive_labels.lab.experiments.loggers import LoggingRecorder, check_loggers
+from adaptive_labels.lab.experiments.loggers import RunRecorder, check_loggers
 from adaptive_labels.lab.experiments.mistakes import example_mistakes
 from adaptive_labels.lab.files import file_hash
 from adaptive_labels.lab.jobs import Job
 from adaptive_labels.lab.objectives import Objective
-from adaptive_labels.lab.runs import RunFolder, RunRecorder, run_id, tidy
+from adaptive_labels.lab.runs import RunFolder, run_id, tidy
 from adaptive_labels.lab.training import processes
 from adaptive_labels.lab.training.evaluation import predict_logits, predicted_batches
 from adaptive_labels.lab.training.loop import FitResult, Interrupted, fit
-from adaptive_labels.lab.training.progress import Reporter, SilentReporter
-from adaptive_labels.lab.training.recorders import SilentRecorder
+from adaptive_labels.lab.training.progress import Reporter
+from adaptive_labels.lab.training.recorders import Recorder
 from adaptive_labels.lab.training.session import contained
 from adaptive_labels.metrics import evaluate, fit_temperature
 from adaptive_labels.metrics.rows import CheckedLogits
@@ -50,7 +50,7 @@ def execute(
     """
     processes.from_first(lambda: job)
     try:
-        return _execute(job, prepared, reporter or SilentReporter(), should_stop)
+        return _execute(job, prepared, reporter or Reporter(), should_stop)
     except BaseException as error:
         if not processes.is_everywhere(error):
             processes.stop()  # the others are in the middle of the run, which their next message ends
@@ -63,7 +63,7 @@ def follow() -> None:
     while (job := processes.from_first(lambda: None)) is not None:
         try:
             _load_plugins(job)
-            _execute(job, open_prepared(job.config), SilentReporter(), lambda: 0)
+            _execute(job, open_prepared(job.config), Reporter(), lambda: 0)
         except Exception as error:
             if not processes.is_everywhere(error):
                 raise
@@ -81,7 +81,7 @@ def _execute(job: Job, prepared: build.Prepared, reporter: Reporter, should_stop
     with _ONE_AT_A_TIME:
         processes.from_first(lock.acquire)
         try:
-            recorder = _begin(run, config, prepared, job.command) if processes.rank() == 0 else SilentRecorder()
+            recorder = _begin(run, config, prepared, job.command) if processes.rank() == 0 else Recorder()
             objective = build.make_objective(config, prepared.dataset, prepared.encoder, teacher)
             fitted = fit(
                 objective,
@@ -131,13 +131,13 @@ def _open_teacher(job: Job) -> tuple[RunFolder | None, torch.nn.Module | None]:
     return taught_by, build.load_network(taught_by)[0]
 
 
-def _begin(run: RunFolder, config: RunConfig, prepared: build.Prepared, command: Sequence[str]) -> LoggingRecorder:
+def _begin(run: RunFolder, config: RunConfig, prepared: build.Prepared, command: Sequence[str]) -> Recorder:
     """Write what is known of a run before it is trained; where its history goes."""
     check_loggers(config)
     run.write_json("config.json", to_dict(config))  # device, threads and the like are those of this sitting
     run.write_environment(list(command), processes=processes.world())
     run.write_json("encoder.json", build.encoder_to_dict(prepared.encoder))
-    return LoggingRecorder(RunRecorder(run, prepared.dataset.classes), run)
+    return RunRecorder(run, prepared.dataset.classes)
 
 
 def execute_job(job: Job) -> str:

@@ -13,7 +13,7 @@ from adaptive_labels.lab.runs.catalogue import (
     remove as remove,
     tidy as tidy,
 )
-from adaptive_labels.lab.runs.folder import RunFolder as RunFolder, RunRecorder as RunRecorder
+from adaptive_labels.lab.runs.folder import RunFolder as RunFolder
 from adaptive_labels.lab.runs.identity import (
     identity_settings as identity_settings,
     recipe_hash as recipe_hash,

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from adaptive_labels.lab.config import ConfigError, RunConfig, from_dict, to_dict
@@ -242,32 +241,6 @@ class RunFolder:
         except integrity.DamagedError as error:
             words = f"Run its command again after `alr runs rm {self.path}`, or put the file back from a copy."
             raise integrity.DamagedError(f"{error} {words}") from None
-
-
-class RunRecorder:
-    """Writes each epoch into ``run`` as it ends; ``classes`` are the K names for the residual labels."""
-
-    def __init__(self, run: RunFolder, classes: Sequence[str]) -> None:
-        self.run = run
-        self.classes = classes
-
-    def epoch(self, record: Mapping[str, Any]) -> None:
-        self.run.append_history(record)
-
-    def residual_labels(self, epoch: int, matrix: np.ndarray[Any, np.dtype[np.float32]]) -> None:
-        self.run.save_residual_labels([epoch], matrix[None], self.classes)
-
-    def arrays(self) -> dict[str, np.ndarray[Any, Any]]:
-        """The residual labels so far, without the classes' names."""
-        found = self.run.load_residual_labels()
-        every = {} if found is None else vars(found)
-        return {name: array for name, array in every.items() if isinstance(array, np.ndarray)}
-
-    def rewind(self, history: Sequence[Mapping[str, Any]], stored: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Keep these epochs and no others; residual labels as they were ``stored``, if they were."""
-        if stored:
-            self.run.write_npz("residual_labels.npz", **stored, classes=list(self.classes))
-        self.run.rewind(history)
 
 
 def _make_folder(path: Path) -> None:

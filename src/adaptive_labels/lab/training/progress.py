@@ -42,9 +42,6 @@ class Reporter:
         """Training has ended, one way or another."""
 
 
-SilentReporter = Reporter
-
-
 class LineReporter(Reporter):
     """One line per epoch, and one every half minute within a long epoch."""
 

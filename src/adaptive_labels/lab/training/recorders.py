@@ -1,41 +1,31 @@
-"""Recorders of a run's history: the interface that the loop needs, and one that keeps nothing."""
+"""Where a run's history goes: the interface that the loop needs, which keeps nothing."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+Arrays = Mapping[str, np.ndarray[Any, Any]]
 
-class Recorder(Protocol):
-    """Where a run's history goes; `rewind` is called before anything is recorded."""
+
+class Recorder:
+    """Gets a run's history; `rewind` is called before anything is recorded. This one keeps nothing."""
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Keep the plain numbers of a finished epoch."""
-        ...
 
     def residual_labels(self, epoch: int, matrix: np.ndarray[Any, np.dtype[np.float32]]) -> None:
         """Keep the criterion's class similarities (K, K) after an epoch."""
-        ...
 
-    def arrays(self) -> Mapping[str, np.ndarray[Any, Any]]:
+    def arrays(self) -> Arrays:
         """What a checkpoint must hold beside the history for `rewind` to bring back all that was kept."""
-        ...
+        return {}
 
-    def rewind(self, history: Sequence[Mapping[str, Any]], arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    def rewind(self, history: Sequence[Mapping[str, Any]], arrays: Arrays) -> None:
         """Keep these epochs and no others: the run goes on after the last of them.
 
         `arrays` are what `arrays` gave at that time; empty where the checkpoint holds none.
         """
-        ...
 
-
-class SilentRecorder:
-    """Keeps nothing."""
-
-    def epoch(self, *given: Any, **named: Any) -> None:
-        """Nothing."""
-
-    residual_labels = rewind = end = epoch
-
-    def arrays(self) -> dict[str, Any]:
-        return {}
+    def end(self, result: Mapping[str, Any]) -> None:
+        """Take the result; nothing comes after it."""
