@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from adaptive_labels.lab.data import Dataset, Examples
+from adaptive_labels.lab.data import Examples
 from adaptive_labels.lab.data.dataset import fingerprint
 
 
@@ -43,14 +43,6 @@ def test_examples_that_do_not_fit_together_are_refused(arguments, message):
         Examples(**arguments)
 
 
-def test_dataset_knows_its_classes_and_is_frozen():
-    dataset = Dataset("d", "text", ("a", "b"), texts("x"), texts("y"), texts("z"), (), "0")
-    assert dataset.num_classes == 2
-    assert [name for name, _ in dataset.splits()] == ["train", "validation", "test"]
-    with pytest.raises(AttributeError):
-        dataset.name = "e"
-
-
 def test_fingerprint_sees_every_part_of_the_content():
     def of(classes=("a", "b"), train=("ab", "c"), labels=(0, 1), name="train"):
         return fingerprint(classes, [(name, texts(*train, labels=list(labels)))])
@@ -71,9 +63,3 @@ def test_fingerprint_of_images_sees_pixels_and_shape():
     assert len({of(images), of(changed), of(images.reshape(2, 1, 4, 1)), of(images.reshape(2, 4, 1, 1))}) == 4
     # The same values in another memory layout are the same content.
     assert of(images.transpose(2, 3).contiguous().transpose(2, 3)) == of(images)
-
-
-def test_fingerprint_leaves_out_what_a_model_does_not_see():
-    plain = texts("a", "b")
-    with_sources = Examples(["a", "b"], plain.labels, true_labels=torch.tensor([1, 1]), sources=["x:1", "x:2"])
-    assert fingerprint(("a",), [("train", plain)]) == fingerprint(("a",), [("train", with_sources)])

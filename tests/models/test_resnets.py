@@ -46,12 +46,6 @@ def test_resnet32_has_the_parameters_one_counts_by_hand(width):
     assert count(create_model(f"resnet32-w{width}", 10, in_channels=1)) == expected
 
 
-def test_the_width_is_that_of_the_first_stage():
-    assert create_model("wide-resnet-28-10-w8", 10).blocks[0].conv1.out_channels == 8
-    assert create_model("resnet32-w8", 10).blocks[0].conv1.out_channels == 8
-    assert create_model("resnet50-w8", 10).layer1[0].conv1.out_channels == 8
-
-
 @pytest.mark.parametrize(("size", "channels"), [(8, 1), (9, 3), (33, 3)])
 @pytest.mark.parametrize("name", IMAGE_MODELS)
 def test_images_of_any_size_are_read(name, size, channels):
@@ -59,11 +53,11 @@ def test_images_of_any_size_are_read(name, size, channels):
     assert model(torch.randn(2, channels, size, size)).shape == (2, 7)
 
 
-def test_resnet32_halves_the_image_twice_and_the_wide_network_too():
-    image = torch.randn(1, 3, 32, 32)
-    small, wide = create_model("resnet32-w4", 7), create_model("wide-resnet-28-10-w4", 7)
-    assert small.blocks(small.stem(image)).shape == (1, 16, 8, 8)
-    assert wide.blocks(wide.stem(image)).shape == (1, 16, 8, 8)
+@pytest.mark.parametrize(("name", "size"), [("resnet32", 8), ("wide-resnet-28-10", 8), ("preact-resnet18", 4)])
+def test_small_networks_halve_the_image_two_or_three_times(name, size):
+    model = create_model(f"{name}-w4", 7)
+    assert model.blocks(model.stem(torch.randn(1, 3, 32, 32))).shape == (1, 128 // size, size, size)
+    assert model.blocks[0].conv1.out_channels == 4  # the width is that of the first stage
 
 
 def test_resnet50_ends_at_a_32nd_of_the_image():

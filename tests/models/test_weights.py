@@ -22,9 +22,7 @@ def stored(tmp_path, name="resnet50-w2", classes=7, change=None):
     return path, state
 
 
-@pytest.mark.parametrize(
-    "name", ["resnet50-w2", "resnet32-w2", "preact-resnet18-w2", "wide-resnet-28-10-w2", "fasttext"]
-)
+@pytest.mark.parametrize("name", ["resnet50-w2", "preact-resnet18-w2", "fasttext"])
 def test_a_network_for_the_same_classes_is_taken_whole(tmp_path, name):
     path, state = stored(tmp_path, name)
     model = create_model(name, 7)
@@ -55,23 +53,15 @@ def test_a_file_without_a_head_will_do(tmp_path):
     assert match_weights(create_model("resnet50-w2", 7), path).new == ("fc.weight", "fc.bias")
 
 
-def test_counters_of_batches_may_be_missing(tmp_path):
-    def drop(state):
+def test_counters_of_batches_may_be_missing_and_numbers_in_half_precision(tmp_path):
+    def drop_and_halve(state):
         for name in [name for name in state if name.endswith("num_batches_tracked")]:
             del state[name]
-
-    path, _ = stored(tmp_path, change=drop)
-    assert load_weights(create_model("resnet50-w2", 7), path).new == ()
-
-
-def test_half_precision_is_taken_as_the_network_s_own(tmp_path):
-    def halve(state):
         state["fc.weight"] = state["fc.weight"].half()
 
-    path, state = stored(tmp_path, change=halve)
+    path, state = stored(tmp_path, change=drop_and_halve)
     model = create_model("resnet50-w2", 7)
-    load_weights(model, path)
-    assert model.fc.weight.dtype == torch.float32
+    assert load_weights(model, path).new == ()
     assert torch.equal(model.fc.weight, state["fc.weight"].float())
 
 
@@ -105,12 +95,6 @@ def test_what_does_not_fit_is_named_and_changes_nothing(tmp_path, change, messag
     assert all(torch.equal(tensor, before[key]) for key, tensor in model.state_dict().items())
 
 
-def test_a_head_of_another_width_does_not_pass_for_one_of_other_classes(tmp_path):
-    path, _ = stored(tmp_path, "resnet50-w4")
-    with pytest.raises(WeightsError, match=r"in another shape it has conv1.weight 4×3×7×7 instead of 2×3×7×7, "):
-        match_weights(create_model("resnet50-w2", 5), path)
-
-
 def test_other_files_are_refused(tmp_path):
     model = create_model("resnet32-w2", 5)
     with pytest.raises(WeightsError, match=r"there is no file .*missing.safetensors"):
@@ -119,3 +103,6 @@ def test_other_files_are_refused(tmp_path):
     torch.save(model.state_dict(), pickled)
     with pytest.raises(WeightsError, match=r"weights.pt is no safetensors file \(.*\); no other kind is opened"):
         match_weights(model, pickled)
+    path, _ = stored(tmp_path, "resnet50-w4")
+    with pytest.raises(WeightsError, match=r"in another shape it has conv1.weight 4×3×7×7 instead of 2×3×7×7, "):
+        match_weights(create_model("resnet50-w2", 5), path)

@@ -59,19 +59,6 @@ def test_the_same_inputs_are_encoded_once_in_any_order():
     assert sorted(more.asked) == [2, 3, 9]
 
 
-def test_a_few_leave_nothing_behind(tmp_path):
-    assert whole(Squares().encode([1, 2])) == [1, 2]
-    assert list(tmp_path.iterdir()) == []
-    assert len(Squares().encode([])) == 0
-
-
-def test_another_encoder_has_its_own():
-    Squares().encode([1, 2, 3])
-    other = Squares()
-    other.encode([1, 2, 3], key="other")
-    assert sorted(other.asked) == [1, 2, 3]
-
-
 def test_a_failure_keeps_nothing(tmp_path):
     def batches(indices):
         yield [0, 1], torch.zeros(2)

@@ -1,7 +1,5 @@
 """Image encoding and augmentation against slow loops."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -47,11 +45,6 @@ def test_images_of_one_colour_stay_finite():
     assert torch.allclose(encoder.encode(pixels).batch(torch.arange(3)), torch.zeros(3, 1, 4, 4), atol=1e-6)
 
 
-def test_encoder_survives_json():
-    encoder = ImageEncoder.fit(images())
-    assert ImageEncoder.from_dict(json.loads(json.dumps(encoder.to_dict()))) == encoder
-
-
 def test_other_images_are_refused():
     encoder = ImageEncoder.fit(images())
     with pytest.raises(ValueError, match=r"images has shape \(20, 1, 6, 5\) .* must be \(N, 3, 6, 5\) of type"):
@@ -94,14 +87,6 @@ def test_crop_is_a_window_of_the_padded_image(padding, dtype):
     assert len(places) == (2 * padding + 1) ** 2 if padding < 4 else len(places) > 60
 
 
-def test_the_layout_in_memory_does_not_matter():
-    pixels = images(examples=30).float()
-    other = pixels.to(memory_format=torch.channels_last)
-    for change in (random_flip, lambda batch, generator: random_crop(batch, 2, generator)):
-        first, again = (change(batch, torch.Generator().manual_seed(5)) for batch in (pixels, other))
-        assert torch.equal(first, again)
-
-
 def test_draws_and_values_stay_those_of_earlier_versions():
     # Runs are told apart by their seeds: what a seed draws is part of what a run is.
     pixels = torch.arange(2 * 1 * 2 * 3, dtype=torch.float32).view(2, 1, 2, 3)
@@ -111,12 +96,13 @@ def test_draws_and_values_stay_those_of_earlier_versions():
     assert cropped.tolist() == [[[[0, 1, 2], [3, 4, 5]]], [[[0, 9, 10], [0, 0, 0]]]]
 
 
-def test_the_generator_alone_decides():
+def test_the_generator_alone_decides_whatever_the_layout_in_memory():
     pixels = images().float()
+    other_layout = pixels.to(memory_format=torch.channels_last)
     for change in (random_flip, lambda batch, generator: random_crop(batch, 2, generator)):
-        first, again, other = (change(pixels, torch.Generator().manual_seed(seed)) for seed in (5, 5, 6))
+        first, again = (change(batch, torch.Generator().manual_seed(5)) for batch in (pixels, other_layout))
         assert torch.equal(first, again)
-        assert not torch.equal(first, other)
+        assert not torch.equal(first, change(pixels, torch.Generator().manual_seed(6)))
 
 
 def test_bad_arguments_are_named():
@@ -124,10 +110,6 @@ def test_bad_arguments_are_named():
         random_flip(images()[0])
     with pytest.raises(ValueError, match="padding is -1; it must be at least 0"):
         random_crop(images(), -1)
-
-
-def test_an_empty_batch_stays_empty():
-    assert random_crop(random_flip(images()[:0]), 2).shape == (0, 3, 6, 5)
 
 
 def test_alternating_flip_mirrors_each_image_in_every_other_epoch():

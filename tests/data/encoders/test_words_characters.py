@@ -45,10 +45,6 @@ def test_the_vocabulary_is_the_most_frequent_words_of_the_texts():
     assert encoder.sizes == {"vocabulary": len(counts) + 2}
 
 
-def test_the_order_of_the_training_texts_does_not_matter():
-    assert WordIds.fit(TEXTS, min_count=1) == WordIds.fit(TEXTS[::-1], min_count=1)
-
-
 @given(
     train=st.lists(st.text(max_size=30), max_size=6),
     texts=st.lists(st.text(max_size=30), max_size=6),

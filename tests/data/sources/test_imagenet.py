@@ -12,7 +12,6 @@ import torch
 from PIL import Image
 
 from adaptive_labels.lab.data import DataError, fingerprint, load_dataset
-from adaptive_labels.lab.data.dataset import ImageFiles
 from adaptive_labels.lab.data.encoders.images import ImageEncoder, image_at, worker_count
 from adaptive_labels.lab.data.pixels import read_middle, read_random_view
 from imagenet_files import SYNSETS, write_imagenet
@@ -65,13 +64,6 @@ def test_val_is_the_test_split_and_validation_is_held_out_from_train(data, folde
     assert set(other.validation.sources) != set(data.validation.sources)
 
 
-def test_nothing_is_decoded_before_it_is_asked_for(data):
-    assert isinstance(data.train.inputs, ImageFiles)
-    assert data.train.inputs.path(0).is_file()
-    few = data.train.subset(torch.tensor([5, 2]))
-    assert [few.inputs.path(i) for i in (0, 1)] == [data.train.inputs.path(i) for i in (5, 2)]
-
-
 def test_the_fingerprint_goes_by_names_sizes_and_labels(data, folder, tmp_path):
     moved = Path(shutil.copytree(folder, tmp_path / "moved"))
     assert load_dataset("imagenet", data_dir=moved, image_size=32).fingerprint == data.fingerprint
@@ -83,17 +75,11 @@ def test_the_fingerprint_goes_by_names_sizes_and_labels(data, folder, tmp_path):
 
 
 def test_testing_sees_the_middle_normalised(data):
-    index = 3
-    with Image.open(data.test.inputs.path(index)) as image:
-        scale = 37 / min(image.size)
-        whole = image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.BILINEAR)
-    left, upper = (whole.width - 32) // 2, (whole.height - 32) // 2
-    middle = np.asarray(whole.crop((left, upper, left + 32, upper + 32)), dtype=np.float32) / 255
-    expected = (middle - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
-    found = encoded(data.test).batch(torch.tensor([index]))[0].permute(1, 2, 0).numpy()
-    # The same part of the image, up to a part of a pixel; the noise in it is what differs.
-    assert np.allclose(found.mean((0, 1)), expected.mean((0, 1)), atol=0.05)
-    assert abs(found - expected).mean() < 0.25
+    pixels = image_at(data.test, 3, size=32)
+    assert (pixels.shape, pixels.dtype) == ((3, 32, 32), torch.uint8)
+    zoomed = read_middle(data.test.inputs.path(3).read_bytes(), (32, 32), 256 / 224).transpose(2, 0, 1) / 255
+    expected = (zoomed - np.reshape([0.485, 0.456, 0.406], (3, 1, 1))) / np.reshape([0.229, 0.224, 0.225], (3, 1, 1))
+    assert np.allclose(encoded(data.test).batch(torch.tensor([3]))[0], expected, atol=1e-5)
 
 
 def test_a_gradient_shows_where_the_middle_is_cut():
@@ -168,11 +154,6 @@ def test_half_of_the_views_are_mirrored():
     assert 70 < mirrored < 130
 
 
-def test_single_images_can_be_had_for_people(data):
-    assert image_at(data.test, 0, size=20).shape == (3, 20, 20)
-    assert image_at(data.test, 0).dtype == torch.uint8
-
-
 def test_a_broken_file_is_named(tmp_path, monkeypatch):
     folder = write_imagenet(tmp_path)
     broken = folder / "val" / "n01440764" / "n01440764_0.JPEG"
@@ -203,11 +184,14 @@ def test_the_layout_of_the_competition_is_found(tmp_path):
             r"val has no folder n03126707/, which train/ has\.$",
         ),
         (lambda folder: (folder / "val" / "n9").mkdir(), r"val has a folder n9/, which train/ has not\.$"),
-        (
-            lambda folder: shutil.rmtree(folder / "train" / "n03126707"),
-            r"val has a folder n03126707/, which train/ has",
-        ),
         (lambda folder: (folder / "train" / "n9").mkdir(), r"train.n9 has no images in it\.$"),
+        (
+            lambda folder: [
+                shutil.rmtree(folder / "val" / "n01440764"),
+                (folder / "val" / "n02012849" / "n02012849_0.JPEG").rename(folder / "val" / "a.JPEG"),
+            ],
+            "its images must be sorted into a folder for each synset first",
+        ),
         (
             lambda folder: (folder / "LOC_synset_mapping.txt").write_text("n01440764 tench\n"),
             r"LOC_synset_mapping.txt has no name for the synset n02012849\.$",
@@ -228,14 +212,6 @@ def test_names_of_files_may_be_no_unicode(tmp_path, monkeypatch):
     image.rename(image.with_name(os.fsdecode(b"\xff.JPEG")))
     data = load_dataset("imagenet", data_dir=tmp_path, image_size=32)
     assert encoded(data.test).batch(torch.arange(len(data.test))).shape == (12, 3, 32, 32)
-
-
-def test_loose_images_in_val_are_noticed(tmp_path):
-    folder = write_imagenet(tmp_path)
-    (folder / "val" / "n01440764" / "n01440764_0.JPEG").rename(folder / "val" / "a.JPEG")
-    shutil.rmtree(folder / "val" / "n01440764")
-    with pytest.raises(DataError, match="its images must be sorted into a folder for each synset first"):
-        load_dataset("imagenet", data_dir=tmp_path)
 
 
 def test_bad_numbers_are_named(folder, monkeypatch):

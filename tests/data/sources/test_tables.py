@@ -12,7 +12,6 @@ from hypothesis import given, settings, strategies as st
 
 from adaptive_labels.lab.data import DataError, Dataset, load_dataset
 from adaptive_labels.lab.data.frames import read_table
-from adaptive_labels.lab.data.sources.tables import read_texts
 
 ROWS = [(f"a good film number {i}", "good") for i in range(10)] + [(f"a bad film number {i}", "bad") for i in range(10)]
 
@@ -105,13 +104,6 @@ def test_a_quote_that_is_never_closed_is_named_with_its_line(tmp_path):
     path = tmp_path / "f.csv"
     path.write_text('text,label\n"fine, really",a\n"open,b\nx,a\n')
     assert error_of(path) == f"{path} line 3 cannot be parsed: a quoted field that is never closed."
-
-
-def test_quotes_are_doubled_and_a_long_field_is_read(tmp_path):
-    path = write_csv(tmp_path / "f.csv", [*ROWS, ("long " * 50_000, "good"), ('say "yes", he said', "bad")])
-    found = pairs(load_dataset(str(path)))
-    assert max(map(len, found)) == 249_999
-    assert found['say "yes", he said'] == "bad"
 
 
 def test_other_encodings_than_utf_8_are_named_with_their_line(tmp_path):
@@ -222,12 +214,6 @@ def test_split_files_and_their_names(tmp_path, validation):
     assert dataset.notes == ("Text is read from column 'text', the label from column 'label'.",)
 
 
-def test_the_order_of_the_rows_does_not_matter(tmp_path):
-    one = load_dataset(str(write_csv(tmp_path / "f.csv", ROWS)))
-    other = load_dataset(str(write_csv(tmp_path / "g.csv", ROWS[::-1])))
-    assert one.fingerprint == other.fingerprint
-
-
 def test_empty_texts_are_counted_and_left_out(tmp_path):
     path = write_csv(tmp_path / "f.csv", [*ROWS, ("  ", "good"), ("", "bad")])
     dataset = load_dataset(str(path))
@@ -252,13 +238,6 @@ def test_an_empty_label_is_named_with_its_line(tmp_path):
     assert "Left out 2 rows of f.csv without a label." in dataset.notes
 
 
-def test_a_table_without_any_label_says_so(tmp_path):
-    path = tmp_path / "t.jsonl"
-    path.write_text('{"text": "a b", "label": null}\n{"text": "c d", "label": null}\n')
-    with pytest.raises(DataError, match=r"No row of .*t\.jsonl has a label \(column 'label'\)\.$"):
-        load_dataset(str(path), drop_unlabelled=True)
-
-
 def test_rare_classes_are_left_out_on_request(tmp_path):
     path = write_csv(tmp_path / "f.csv", [*ROWS, ("alone", "rare"), ("two", "both"), ("three", "both")])
     assert "--min-per-class 3 leaves rarer classes out." in error_of(path)
@@ -275,23 +254,7 @@ def test_rare_classes_leave_the_test_split_too(tmp_path):
     write_csv(tmp_path / "test.csv", [("x", "good"), ("y", "rare")])
     dataset = load_dataset(str(tmp_path), min_per_class=5)
     assert [dataset.classes[label] for label in dataset.test.labels] == ["good"]
-    assert any("('rare'): 3 texts in all." in note for note in dataset.notes)
-
-
-@pytest.mark.parametrize(("least", "split"), [(11, "train"), (5, "test")])
-def test_nothing_left_without_the_rare_classes_is_said(tmp_path, least, split):
-    write_csv(tmp_path / "train.csv", [*ROWS, ("alone", "rare"), ("two", "rare")])
-    write_csv(tmp_path / "test.csv", [("y", "rare")])
-    assert error_of(tmp_path, min_per_class=least) == (
-        f"Without classes with fewer than {least} training examples (min_per_class), no text in the {split} split of "
-        f"{tmp_path.name} is left."
-    )
-
-
-def test_the_only_column_is_the_text_whatever_its_name(tmp_path):
-    path = tmp_path / "f.jsonl"
-    path.write_text('{"label": "how far is it"}\n{"label": "who was it"}\n')
-    assert read_texts(path) == ["how far is it", "who was it"]
+    assert error_of(tmp_path, min_per_class=11).startswith("Without classes with fewer than 11 training examples (min")
 
 
 def test_labels_that_differ_in_case_or_spaces_are_pointed_out(tmp_path):
@@ -319,29 +282,8 @@ def test_bad_tables_each_with_a_sentence(tmp_path):
     assert error_of(path) == "f.csv has one class only ('same'); a classifier needs at least two."
     write_csv(path, [*ROWS, ("alone", "rare")])
     assert error_of(path).startswith("The class 'rare' has one example only (f.csv:22);")
-    write_csv(path, [("", "a"), (" ", "b")])
-    assert error_of(path) == f"All texts in {path} are empty (column 'text')."
-    (tmp_path / "f.csv.gz").write_bytes(b"not gzip")
-    assert "cannot be read" in error_of(tmp_path / "f.csv.gz")
-    (tmp_path / "f.parquet").write_bytes(b"not parquet")
-    assert "is no readable Parquet file" in error_of(tmp_path / "f.parquet")
     (tmp_path / "f.docx").write_bytes(b"x")
     assert "is no table that can be read; its name must end in .csv, .tsv" in error_of(tmp_path / "f.docx")
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"text": "x", "label"', "line 3 is not valid JSON: Expecting ':' delimiter at column 22."),
-        ("[1, 2]", "line 3 is not a JSON object but a list."),
-        ('{"text": "x"}', "line 3; --drop-unlabelled leaves such rows out."),
-        ('{"text": "x", "label": ["a", "b"]}', "line 3 holds a list, where a text or a number is needed."),
-    ],
-)
-def test_bad_json_lines(tmp_path, line, message):
-    path = tmp_path / "f.jsonl"
-    path.write_text('{"text": "x", "label": 1}\n{"text": "y", "label": 2}\n' + line + "\n")
-    assert error_of(path).endswith(f"{path} {message}")
 
 
 def test_json_values_that_are_no_strings(tmp_path):
@@ -382,12 +324,7 @@ def test_a_path_is_looked_for_in_the_data_folder(tmp_path):
     assert error_of(Path("g.csv"), data_dir=tmp_path).startswith(
         f"'g.csv' is no data set's name, and no such path exists here or in {tmp_path};"
     )
-
-
-def test_the_home_of_a_user_who_is_not_there_is_no_path(tmp_path):
     assert error_of(Path("~no-such-user/f.csv")).startswith("'~no-such-user/f.csv' is no data set's name")
-    with pytest.raises(DataError, match=r"The data set cifar10 is neither .* in ~no-such-user/data;"):
-        load_dataset("cifar10", data_dir="~no-such-user/data")
 
 
 def test_parquet_without_pyarrow_says_what_to_install(tmp_path, monkeypatch):
@@ -428,73 +365,32 @@ def test_names_may_end_in_their_split(tmp_path: Path) -> None:
     assert "more than one table of its train split (books-train.csv, films_train.csv)" in error_of(tmp_path / "data")
 
 
-TRAIN = """DESC:manner How did serfdom develop in and then leave Russia ?
+TREC = """DESC:manner How did serfdom develop ?
 ENTY:cremat What films featured the character : Popeye ?
-ENTY:other What does the word "LASER" stand for ?
 NUM:date When was Ozzy born ?
-NUM:other What is the score ?
 DESC:def What is a café ?
 
 ENTY:other  What is Hitler 's dog
 NUM:date When did it rain ?
-DESC:def What is rain ?
 """
-TEST = "NUM:date When is noon ?\nENTY:cremat What film is this ?\n"
 
 
-def write_trec(folder: Path, train: str = TRAIN, test: str = TEST) -> Path:
-    folder.mkdir(parents=True)
-    (folder / "train_5500.label").write_bytes(train.encode("latin-1"))
-    (folder / "TREC_10.label").write_bytes(test.encode("latin-1"))
-    return folder
-
-
-def test_the_splits_are_found_and_the_coarse_label_is_taken(tmp_path):
-    dataset = load_dataset(str(write_trec(tmp_path / "trec")))
+def test_trecs_lines_of_coarse_and_fine_labels(tmp_path):
+    train, test = tmp_path / "train_5500.label", tmp_path / "TREC_10.label"
+    train.write_bytes((TREC + TREC.replace(" ?", " really ?")).encode("latin-1"))
+    test.write_bytes(b"NUM:date When is noon ?\nENTY:cremat What film is this ?\n")
+    dataset = load_dataset(str(tmp_path))
     assert dataset.classes == ("DESC", "ENTY", "NUM")
     assert dataset.test.inputs == ["When is noon ?", "What film is this ?"]
     assert dataset.test.labels.tolist() == [2, 1]
     assert list(dataset.test.sources) == ["TREC_10.label:1", "TREC_10.label:2"]
-    texts = [*dataset.train.inputs, *dataset.validation.inputs]
-    assert len(texts) == 9
-    assert "What films featured the character : Popeye ?" in texts
-    assert "What is a café ?" in texts
-    assert "What is Hitler 's dog" in texts
-    assert dataset.notes[0] == "Text is read from column 'text', the label from column 'label'."
-
-
-def test_fine_labels_keep_the_coarse_one(tmp_path):
-    train = TRAIN + TRAIN.replace(" ?", " really ?")
-    dataset = load_dataset(str(write_trec(tmp_path / "trec", train)), label_column="fine")
-    assert dataset.classes == (
-        "DESC:def", "DESC:manner", "ENTY:cremat", "ENTY:other", "NUM:date", "NUM:other",
-    )  # fmt: skip
-    assert dataset.test.labels.tolist() == [4, 2]
-
-
-def test_a_fine_label_of_test_that_train_lacks_is_refused(tmp_path):
-    train = TRAIN + TRAIN.replace(" ?", " really ?")
-    folder = write_trec(tmp_path / "trec", train, TEST + "HUM:ind Who ?\n")
-    with pytest.raises(DataError) as caught:
-        load_dataset(str(folder), label_column="fine")
-    assert str(caught.value) == (
-        f"The label 'HUM:ind' at {folder}/TREC_10.label line 3 (1 in the file) never occurs in train_5500.label."
-    )
-
-
-def test_one_file_alone_gzipped_and_in_utf_8(tmp_path):
-    (tmp_path / "mine.label.gz").write_bytes(gzip.compress(TRAIN.replace("Ozzy", "Łódź").encode()))
-    dataset = load_dataset(str(tmp_path / "mine.label.gz"))
-    texts = [text for _, split in dataset.splits() for text in split.inputs]
-    assert "When was Łódź born ?" in texts
-    assert "What is a café ?" in texts
-
-
-def test_a_line_without_labels_is_named(tmp_path):
-    folder = write_trec(tmp_path / "trec", TRAIN + "What is this ?\n")
-    with pytest.raises(DataError) as caught:
-        load_dataset(str(folder))
-    assert str(caught.value) == (
-        f"{folder}/train_5500.label line 11 does not begin with a coarse and a fine label, as in 'NUM:dist How far is "
-        "it ?'."
+    assert {"What films featured the character : Popeye ?", "What is a café ?", "What is Hitler 's dog"} <= {
+        text for _, split in dataset.splits() for text in split.inputs
+    }
+    fine = load_dataset(str(tmp_path), label_column="fine")
+    assert fine.classes == ("DESC:def", "DESC:manner", "ENTY:cremat", "ENTY:other", "NUM:date")
+    assert fine.test.labels.tolist() == [4, 2]
+    train.write_bytes(b"What is this ?\n")
+    assert error_of(tmp_path) == (
+        f"{train} line 1 does not begin with a coarse and a fine label, as in 'NUM:dist How far is it ?'."
     )

@@ -65,11 +65,6 @@ def test_rows_as_they_are_written(tmp_path):
     assert rows.inputs.lengths.tolist() == [len(text) for text in rows.inputs]
 
 
-def test_a_lone_backslash_is_a_line_break_in_ag_news(tmp_path):
-    rows = read(tmp_path / "x.csv", '"1","a","social\\network over \\$1"\n', line_ends="backslash")
-    assert list(rows.inputs) == ["a social network over  $1"]
-
-
 @pytest.mark.parametrize("official", ALL, ids=NAMES)
 @pytest.mark.parametrize("form", ["folder", "here", "tar.gz", "tgz", "tar", "archive itself"])
 def test_every_form_gives_the_same_data_set(official, form, tmp_path):
@@ -145,15 +140,6 @@ def test_a_changed_file_with_the_right_counts_is_known_by_its_sum(tmp_path):
         assemble(texts.read(tmp_path / "changed"))
 
 
-def test_empty_texts_are_kept_and_counted(tmp_path):
-    texts, files = make_zhang(YELP_FULL)
-    files["test.csv"] = files["test.csv"].replace(files["test.csv"].splitlines()[0], b'"1",""')
-    write_folder(texts, files, tmp_path)
-    dataset = assemble(texts.read(tmp_path))
-    assert "1 text of test.csv is empty, and kept." in dataset.notes
-    assert dataset.test.inputs[0] == ""
-
-
 def test_what_is_missing_is_named(tmp_path):
     with pytest.raises(DataError) as caught:
         assemble(YAHOO_ANSWERS.read(tmp_path))
@@ -191,11 +177,6 @@ def test_a_broken_archive_is_said_to_be_so(tmp_path):
     archive.write_bytes(archive.read_bytes()[:-300])
     with pytest.raises(DataError, match=r"yelp_review_full_csv.tar.gz/(train|test).csv cannot be read: "):
         assemble(texts.read(tmp_path))
-
-
-def test_no_options_for_columns(tmp_path):
-    with pytest.raises(DataError, match="The data set ag_news takes no text_column"):
-        load_dataset("ag_news", data_dir=tmp_path, text_column="2")
 
 
 def test_stored_texts_are_a_sequence_like_a_list(tmp_path):
