@@ -73,5 +73,5 @@ def compared(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     out = tmp_path_factory.mktemp("compared")
     quick = {**RECIPE, "training": {**RECIPE["training"], "epochs": 4}}
-    compare(texts, ["baseline", "alr"], 2, out=out, reference=False, settings=quick)
+    compare(texts, ["baseline", "alr"], 2, out=out, settings=quick)
     return out

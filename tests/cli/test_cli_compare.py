@@ -55,7 +55,7 @@ def test_a_pool_of_processes_gives_the_same_figures(alr, texts, tmp_path, compar
 
 
 def test_json_is_all_that_is_printed(alr, texts, tmp_path):
-    ended = alr("compare", texts, "--methods", "slr", "--seeds", 1, "--epochs", 1, *QUICK, "--no-reference", "--json")
+    ended = alr("compare", texts, "--methods", "slr", "--seeds", 1, "--epochs", 1, *QUICK, "--json")
     assert (ended.status, ended.err) == (0, "")
     assert [row["method"] for row in ended.json] == ["slr"]
     assert (tmp_path / "runs" / "report.html").exists()
@@ -84,7 +84,7 @@ def test_one_failed_run_does_not_lose_the_others(alr, texts, tmp_path, compared)
     third = alr("compare", texts, *FOUR_RUNS, "--dry-run", "--json").json["runs"][2]
     Path(third["folder"]).mkdir(parents=True)
     with RunLock(third["folder"]):  # as if someone else were at it
-        ended = alr("compare", texts, *FOUR_RUNS, "--workers", 1, "--no-reference")
+        ended = alr("compare", texts, *FOUR_RUNS, "--workers", 1)
     assert ended.status == 1
     assert "[3/4, " in ended.out
     assert f"alr seed 0: failed: {third['folder']} is being written by this process" in ended.out

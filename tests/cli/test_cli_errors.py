@@ -70,7 +70,7 @@ BAD_SETTINGS = {
     "unknown model": (["--model", "fastext"], "model: there is no model 'fastext'; there are airbench, "),
     "unknown model option": (
         ["--set", "model.options.char_ngram=3"],
-        "model.options.char_ngram: 'fasttext' has buckets, char_ngrams, ",
+        "model.options.char_ngram: 'linear' has char_ngrams, dropout, ",
     ),
     "impossible model option": (["--set", "model.options.dim=-3"], "and dim is -3; both must be at least 1"),
     "unknown setting": (["--set", "epochz=3"], "unknown setting epochz; did you mean epochs?"),

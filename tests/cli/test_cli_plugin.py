@@ -49,7 +49,7 @@ def _only_here() -> Iterator[None]:
 def test_a_plugin_is_compared_tuned_and_a_changed_one_is_a_new_run(alr: Alr, texts: Path, tmp_path: Path) -> None:
     plugin = tmp_path / "own.py"
     plugin.write_text(PLUGIN, encoding="utf-8")
-    options = ("--plugin", plugin, "--seeds", "1", "--epochs", "2", "--no-reference", *QUICK)
+    options = ("--plugin", plugin, "--seeds", "1", "--epochs", "2", *QUICK)
     done = alr("compare", texts, "--methods", "baseline,brier", *options, "--workers", "2")  # in processes
     assert done.status == 0, done.err
     first = results(tmp_path / "runs")
@@ -127,7 +127,7 @@ def test_a_cell_of_a_notebook_runs_twice_and_a_changed_one_is_a_new_run(
     def run(cell: str, seeds: int = 1, workers: int = 1) -> set[str]:
         run_cell(cell)
         recipe = {"training": {"epochs": 1, "threads": 1}, "model": {"options": {"buckets": 64}}}
-        compare(texts, ["short"], seeds, out=tmp_path, workers=workers, reference=False, settings=recipe)
+        compare(texts, ["short"], seeds, out=tmp_path, workers=workers, settings=recipe)
         return set(results(tmp_path))
 
     once = run(CELL)
@@ -142,7 +142,7 @@ def test_code_whose_source_cannot_be_read_trains_no_run_but_makes_a_loss(texts: 
     exec(CELL, {"__name__": "__main__"})
     assert create_loss("short", 3)(torch.zeros(2, 3), torch.tensor([0, 1])).item() == pytest.approx(1.0986, abs=1e-4)
     with pytest.raises(UserError, match="'short' is registered by code whose source cannot be read"):
-        compare(texts, ["short"], 1, out=tmp_path, reference=False)
+        compare(texts, ["short"], 1, out=tmp_path)
 
 
 def test_a_function_has_all_that_a_criterion_has() -> None:

@@ -67,7 +67,7 @@ def test_a_missing_package_is_said_with_the_extra(module, model, texts, images, 
 
 @pytest.mark.slow
 @pytest.mark.skipif(is_missing(minilm.PACKAGE), reason=f"{minilm.PACKAGE} is not installed")
-def test_an_encoder_is_the_default_where_it_suits(alr, texts, tmp_path, monkeypatch):
+def test_an_encoder_is_a_candidate_where_it_suits(alr, texts, tmp_path, monkeypatch):
     pytest.importorskip("tokenizers")
     monkeypatch.setenv("ALR_ENCODERS", "on")
     monkeypatch.setenv("ALR_CACHE", str(tmp_path / "cache"))
@@ -77,9 +77,6 @@ def test_an_encoder_is_the_default_where_it_suits(alr, texts, tmp_path, monkeypa
     monkeypatch.setattr(SECONDS, lambda run, data, *_: 5.0)  # so few texts take less than is worth saying
     ended = alr("compare", texts, "--methods", "baseline,kd,dml", "--seeds", "1", "--workers", "1", *QUICK)
     assert ended.status == 0, ended.err
-    said = " ".join(ended.out.split())
-    assert "It is the default for such data; --model fasttext trains from scratch." in said
-    assert "of it to encode the data, once" in said
     report = (tmp_path / "runs/report.html").read_text(encoding="utf-8")
     assert "Yahoo! Answers" in report
 

@@ -87,7 +87,7 @@ def test_the_same_command_removes_what_a_kill_after_the_result_left(alr, texts, 
 
 
 def test_the_same_comparison_removes_what_a_kill_after_a_result_left(alr, texts, tmp_path):
-    words = ["compare", *command_of(texts)[1:], "--methods", "baseline,slr", "--seeds", "1", "--no-reference"]
+    words = ["compare", *command_of(texts)[1:], "--methods", "baseline,slr", "--seeds", "1"]
     assert alr(*words).status == 0
     run = next((tmp_path / "runs").glob("*-baseline-*"))
     before = files(run)

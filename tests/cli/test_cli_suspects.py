@@ -140,7 +140,7 @@ def test_bad_arguments(alr, mine, arguments, message):
 def test_compare_answers_whether_cleaning_pays(alr, mine, tmp_path):
     """The same comparison as it is, without suspects and relabelled; the test split is the same."""
     assert alr("suspects", mine, "-o", "found.csv", "--top", 30).status == 0
-    options = ["--methods", "baseline,alr", "--seeds", 2, "--workers", 1, "--epochs", 2, *QUICK, "--no-reference"]
+    options = ["--methods", "baseline,alr", "--seeds", 2, "--workers", 1, "--epochs", 2, *QUICK]
     ended = alr("compare", mine, *options, "--drop-suspects", "found.csv", "--relabel", "found.csv")
     assert ended.status == 0, ended.err
     *_, dropped, blank, relabelled = ended.out.splitlines()

@@ -65,9 +65,9 @@ def test_it_has_the_table_and_the_verdict(texts, tmp_path):
 
 
 def test_a_budget_in_which_no_run_was_finished_is_no_empty_table(texts, tmp_path, monkeypatch):
-    monkeypatch.setattr(comparison, "run_plan", lambda *given: ([], []))
+    monkeypatch.setattr(comparison, "run_plan", lambda *given, **more: ([], []))
     with pytest.raises(RuntimeError, match="no run was finished in 1e\\+06 s; the same call goes on"):
-        adaptive_labels.compare(texts, "baseline", 1, out=tmp_path, settings=QUICK, time_budget=1e6, reference=False)
+        adaptive_labels.compare(texts, "baseline", 1, out=tmp_path, settings=QUICK, time_budget=1e6)
 
 
 def test_a_failed_run_is_raised_and_the_others_are_kept(texts, tmp_path):

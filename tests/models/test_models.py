@@ -20,6 +20,8 @@ SMALL = {
     "transformer": {"vocabulary": 500, "width": 8, "layers": 2, "heads": 2, "dropout": 0.0},
     "charcnn": {"vocabulary": 500, "width": 8, "length": 150, "dropout": 0.0},
     "linear": {"features": 500},
+    "linear-pixels": {"side": 8},
+    "linear-columns": {"in_features": 12},
     "fasttext": {"buckets": 500, "dim": 8, "dropout": 0.0},
     "minilm": {"in_features": 12, "hidden": 16, "dropout": 0.0},
     "efficientnet-lite0": {"in_features": 12, "hidden": 16, "dropout": 0.0},

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeGuard
 
-from adaptive_labels.lab.runs import Predictions, ResidualLabels, RunError, RunFolder, identity_settings, reference_of
+from adaptive_labels.lab.runs import Predictions, ResidualLabels, RunError, RunFolder, identity_settings, read_choice
 
 METHOD_ORDER = ("baseline", "slr", "alr", "alr-s")
 
@@ -33,7 +33,6 @@ class RunRecord:
     reason: str | None  # why the run is not counted; None when it is
     metrics: Mapping[str, float]  # ``test_top1``, ``validation_nll``, … as fractions, and ``seconds``
     parameters: Mapping[str, int] = field(default_factory=dict)  # how many the network has, and the criterion
-    reference: Mapping[str, Any] | None = None  # a plain classifier on the same data, as `experiments.reference` has it
 
     @cached_property
     def predictions(self) -> Predictions | None:
@@ -66,10 +65,11 @@ class RunGroup:
         """The records that are not counted, each with its reason."""
         return tuple(record for record in self.records if record.status != "finished")
 
-    @property
-    def reference(self) -> Mapping[str, Any] | None:
-        """What a plain classifier reaches on the same data, if that was asked for."""
-        return next((record.reference for record in self.records if record.reference is not None), None)
+    @cached_property
+    def tried(self) -> tuple[Mapping[str, Any], ...]:
+        """The networks among which this one was chosen, best first, as `runs.write_choice` has them; none if given."""
+        choice = read_choice(self.records[0].run)
+        return () if choice is None else tuple(choice["tried"])
 
     def label_of(self, method: str) -> str | None:
         """The label of a method, or None; of several variants of it, the first."""
@@ -88,13 +88,12 @@ def group_by(records: Iterable[RunRecord], key: Callable[[RunRecord], str]) -> d
     return found
 
 
-def read_run_records(runs: Iterable[RunFolder], *, references: bool = True) -> list[RunRecord]:
+def read_run_records(runs: Iterable[RunFolder]) -> list[RunRecord]:
     """A record for each run, in a fixed order; runs that cannot be counted carry a status and a reason.
 
-    A run without a readable configuration belongs to no data set and raises a `RunError`. ``references`` says whether
-    the reference that lies beside a run belongs to its record.
+    A run without a readable configuration belongs to no data set and raises a `RunError`.
     """
-    return _mark_duplicates(sorted(_with_labels([_read(run, references) for run in runs]), key=_order))
+    return _mark_duplicates(sorted(_with_labels([_read(run) for run in runs]), key=_order))
 
 
 def group_records(records: Sequence[RunRecord]) -> list[RunGroup]:
@@ -144,7 +143,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "", joint: str = ".") -> di
     return flat
 
 
-def _read(run: RunFolder, reference: bool) -> RunRecord:
+def _read(run: RunFolder) -> RunRecord:
     config = run.config
     flat = {key: value for key, value in flatten(identity_settings(config)).items() if key not in _IGNORED_KEYS}
     options = {key: value for key, value in flat.items() if f"{key}.".startswith(_METHOD_KEYS)}
@@ -167,7 +166,6 @@ def _read(run: RunFolder, reference: bool) -> RunRecord:
         reason=reason,
         metrics=metrics,
         parameters={name: count for name, count in result.get("parameters", {}).items() if isinstance(count, int)},
-        reference=reference_of(run) if reference else None,
     )
 
 

@@ -7,7 +7,15 @@ from typing import Any, NamedTuple
 
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab import tables
-from adaptive_labels.lab.analysis.format import difference, digits_for, p_value, parameters, percent_summary, points
+from adaptive_labels.lab.analysis.format import (
+    difference,
+    digits_for,
+    p_value,
+    parameters,
+    percent,
+    percent_summary,
+    points,
+)
 from adaptive_labels.lab.analysis.records import RunGroup, RunRecord, group_records
 from adaptive_labels.lab.analysis.statistics import PairedDifference, Summary, compare_all, summarise
 from adaptive_labels.lab.words import joined
@@ -15,7 +23,6 @@ from adaptive_labels.metrics import BINS
 
 FORMATS = ("text", "markdown", "csv", "latex", "json")
 NOTHING = "No run has finished yet."
-REFERENCE = "reference"  # in the place of a method's name
 _SAME = 1e-9  # means over seeds that agree to this are equal: accuracies are counts divided by counts
 
 
@@ -30,7 +37,6 @@ class MethodRow:
     method: str = ""
     epochs: tuple[int, ...] = ()  # the last epochs of its runs, sorted
     parameters: Mapping[str, int] = field(default_factory=dict)  # of its first run, see `RunRecord`
-    notes: tuple[str, ...] = ()  # sentences on a reference
 
     @property
     def n(self) -> int:
@@ -90,29 +96,13 @@ def group_rows(group: RunGroup) -> list[MethodRow]:
     ]
 
 
-def reference_row(group: RunGroup) -> MethodRow | None:
-    """The row of the group's reference, a plain classifier; None if it has none."""
-    found = group.reference
-    if found is None:
-        return None
-    metrics = {f"{split}_{name}": value for split in ("validation", "test") for name, value in found[split].items()}
-    runs = {0: {**metrics, "seconds": found["seconds"]}}
-    return MethodRow(found["name"], runs, method=REFERENCE, parameters=found["parameters"], notes=tuple(found["notes"]))
-
-
-def shown_rows(group: RunGroup) -> list[MethodRow]:
-    """The rows of the table: the methods, then the reference if there is one."""
-    rows, reference = group_rows(group), reference_row(group)
-    return [*rows, reference] if rows and reference is not None else rows
-
-
 def best_rows(rows: Sequence[MethodRow]) -> list[MethodRow]:
     """The methods with the largest mean validation accuracy, several of a tie; none if one has no such accuracy."""
-    reached = [row.mean("validation_top1") for row in rows if row.method != REFERENCE]
+    reached = [row.mean("validation_top1") for row in rows]
     largest = max((value for value in reached if value is not None), default=0.0)
     if None in reached:
         return []
-    return [row for row, value in zip(rows, reached, strict=False) if value is not None and value >= largest - _SAME]
+    return [row for row, value in zip(rows, reached, strict=True) if value is not None and value >= largest - _SAME]
 
 
 # -------------------------------------------------------------------------------------------------------- any table
@@ -164,16 +154,16 @@ def format_table(records: Sequence[RunRecord], format: str = "text") -> str:
         names = list(dict.fromkeys(name for line in plain for name in line))
         return tables.as_csv(names, [[line.get(name) for name in names] for line in plain])
     write = {"text": _text, "markdown": _markdown, "latex": _latex}[format]
-    return "\n".join(write(group, shown_rows(group)) for group in groups)
+    return "\n".join(write(group, group_rows(group)) for group in groups)
 
 
 def _plain_rows(group: RunGroup) -> list[dict[str, Any]]:
-    """A group for machines: one flat row per method, reference and run that is not counted."""
+    """A group for machines: one flat row per method and run that is not counted."""
     where = {"group": group.title, "dataset": group.dataset, "model": group.model}
     lines: list[dict[str, Any]] = []
-    for row in shown_rows(group):
-        kind = REFERENCE if row.method == REFERENCE else "finished"
-        line = {**where, "method": row.label, "status": kind, "n": row.n, "epochs": " ".join(map(str, row.epochs))}
+    for row in group_rows(group):
+        line = {**where, "method": row.label, "status": "finished", "n": row.n}
+        line["epochs"] = " ".join(map(str, row.epochs))
         for prefix, found in (("", row.versus), ("vs_slr_", row.versus_slr)):
             for name, value in {} if found is None else vars(found).items():
                 line[f"{prefix}{'shared_seeds' if name == 'n' else name}"] = value
@@ -214,8 +204,8 @@ def table_cells(rows: Sequence[MethodRow]) -> tuple[list[str], list[list[str]]]:
     return lay_out(rows, columns)
 
 
-def caption(rows: Sequence[MethodRow]) -> list[str]:
-    """What the table shows, in sentences: split, seeds, epoch, tests and bins."""
+def caption(group: RunGroup, rows: Sequence[MethodRow]) -> list[str]:
+    """What the table shows, in sentences: split, seeds, epoch, tests, bins, and why it is this network."""
     epochs = sorted({epoch for row in rows for epoch in row.epochs})
     last = f" ({joined([str(epoch) for epoch in epochs])})" if epochs else ""
     sentences = [f"Test split, last epoch{last}; mean ± standard deviation over n seeds."]
@@ -232,11 +222,11 @@ def caption(rows: Sequence[MethodRow]) -> list[str]:
         sentences += [f"{label}: {found.note}." for label, found in versus.items() if found.note]
     elif not any(row.method == "baseline" for row in rows):
         sentences.append("No baseline among these runs.")
-    for row in rows:
-        if row.method == REFERENCE:
-            sentences += [f"{row.label}: the reference, fitted once by scikit-learn.", *row.notes]
     if any(row.values("test_ece") for row in rows):
         sentences.append(f"ECE with {BINS} bins, before → after temperature scaling fitted on validation.")
+    if group.tried:
+        reached = joined([f"{one['model']} {percent(one['validation_top1'] or 0.0)}%" for one in group.tried])
+        sentences.append(f"The network is the best of {len(group.tried)} by the baseline on validation: {reached}.")
     return sentences
 
 
@@ -249,7 +239,7 @@ def left_out(group: RunGroup) -> list[str]:
 
 
 def _text(group: RunGroup, rows: Sequence[MethodRow]) -> str:
-    shown = [*tables.aligned(*table_cells(rows), rule=True), *caption(rows)] if rows else [NOTHING]
+    shown = [*tables.aligned(*table_cells(rows), rule=True), *caption(group, rows)] if rows else [NOTHING]
     return "\n".join([group.title, *shown, *(f"Left out: {sentence}" for sentence in left_out(group))]) + "\n"
 
 
@@ -259,7 +249,7 @@ def _markdown(group: RunGroup, rows: Sequence[MethodRow]) -> str:
     if rows:
         headings, cells = table_cells(rows)
         headings, *cells = [[escape(cell) for cell in row] for row in (headings, *cells)]
-        lines[2:] = [*tables.markdown(headings, cells), "", escape(" ".join(caption(rows)))]
+        lines[2:] = [*tables.markdown(headings, cells), "", escape(" ".join(caption(group, rows)))]
     reasons = [f"- {escape(sentence)}" for sentence in left_out(group)]
     return "\n".join([*lines, *(["", "Left out:", "", *reasons] if reasons else [])]) + "\n"
 
@@ -267,5 +257,5 @@ def _markdown(group: RunGroup, rows: Sequence[MethodRow]) -> str:
 def _latex(group: RunGroup, rows: Sequence[MethodRow]) -> str:
     text = f"% {tables.one_line(group.title)}: no run has finished yet.\n"
     if rows:
-        text = tables.latex(*table_cells(rows), " ".join([f"{group.title}.", *caption(rows)]))
+        text = tables.latex(*table_cells(rows), " ".join([f"{group.title}.", *caption(group, rows)]))
     return text + "".join(f"% left out: {tables.one_line(sentence)}\n" for sentence in left_out(group))

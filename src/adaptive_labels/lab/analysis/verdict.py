@@ -1,9 +1,8 @@
 """The verdict on a group of runs in one breath: which method, by how much, and is it more than noise."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from adaptive_labels.lab.analysis.records import RunGroup, RunRecord
 from adaptive_labels.lab.analysis.residual_labels import row_entropy
 from adaptive_labels.lab.analysis.statistics import SIGNIFICANCE, Bootstrap, PairedDifference, bootstrap_difference
 from adaptive_labels.lab.analysis.table import MethodRow, best_rows, group_rows
-from adaptive_labels.lab.runs import RunError
+from adaptive_labels.lab.runs import CANDIDATES, RunError, RunFolder
 from adaptive_labels.lab.words import joined, plural
 
 _ENOUGH_SEEDS = 6  # from which a sign-flip test can fall below p = 0.05
@@ -87,27 +86,30 @@ def _against_smoothing(group: RunGroup, best: MethodRow) -> str:
 
 
 def _against_plain(group: RunGroup, best: MethodRow) -> str:
-    """Against the reference, by a bootstrap over the test examples; silent within noise."""
-    reference = group.reference
-    found = None if reference is None else _over_examples(group.by_label()[best.label], reference)
-    if reference is None or found is None or found.low <= 0 <= found.high:
+    """Against the linear model that was tried before, by a bootstrap over the test examples; silent within noise."""
+    plain = next((one for one in group.tried if one["model"].startswith("linear")), None)
+    found = None if plain is None or plain["model"] == group.model else _over_examples(group, best.label, plain["run"])
+    if plain is None or found is None or found.low <= 0 <= found.high:
         return ""
     interval = f"95% interval over test examples {signed(found.low)} to {signed(found.high)}"
-    gap, name = percent(abs(found.difference)), reference["name"]
+    gap, name = percent(abs(found.difference)), plain["model"]
     if found.difference > 0:
         return f"Against a plain classifier ({name}): {gap} points above, more than noise ({interval})."
     return (
-        f"A plain classifier ({name}) is {gap} points ahead of {best.label}, more than noise ({interval}): "
-        "use it, or a stronger network (--model)."
+        f"A plain classifier is {gap} points ahead of {best.label} on test, more than noise ({interval}), though not "
+        f"on validation: try --model {name}."
     )
 
 
-def _over_examples(records: Sequence[RunRecord], reference: Mapping[str, Any]) -> Bootstrap | None:
-    """The difference of a method's runs from the reference; None where predictions are missing or of other examples."""
-    found, predicted = mean_correct(records), np.asarray(reference.get("test_predicted", []))
-    if found is None or found[1].shape != predicted.shape:
-        return None
-    return bootstrap_difference(found[0], predicted == found[1], repeats=1000)
+def _over_examples(group: RunGroup, label: str, run: str) -> Bootstrap | None:
+    """The difference of a method's runs from a candidate's; None where predictions are missing or of other examples."""
+    records = group.by_label()[label]
+    own = mean_correct(records)
+    with contextlib.suppress(RunError):  # of a damaged file
+        plain = RunFolder(records[0].run.path.parent / CANDIDATES / run).load_predictions()
+        if own is not None and plain is not None and np.array_equal(own[1], plain.test_labels):
+            return bootstrap_difference(own[0], plain.test_logits.argmax(axis=1) == own[1], repeats=1000)
+    return None
 
 
 def mean_correct(records: Sequence[RunRecord]) -> tuple[NDArray[np.float64], NDArray[np.int64]] | None:

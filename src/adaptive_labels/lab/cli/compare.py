@@ -2,7 +2,8 @@
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -48,7 +49,6 @@ def compare(
     seeds: Annotated[int, count("How many seeds for each method.")] = 3,
     workers: Workers = None,
     time_budget: Budget = None,
-    no_reference: Annotated[bool, option(None, "Without a plain classifier beside it.", "--no-reference")] = False,
     drop_suspects: Annotated[Path | None, option("FILE", _SUSPECTS.format("without these suspects"))] = None,
     relabel: Annotated[Path | None, option("FILE", _SUSPECTS.format("with these labels corrected"))] = None,
     out: Out = Path("runs"),
@@ -59,6 +59,7 @@ def compare(
     """Every method × seed on DATA: table, confusions, report. Finished runs are not run again."""
     check_shared(config, "baseline", "--methods A,B,…")
     check_output(out)
+    from adaptive_labels.lab.config import changed
     from adaptive_labels.lab.experiments.comparison import make_plan, parse_methods
 
     chosen = parse_methods(methods)
@@ -68,13 +69,17 @@ def compare(
     def show(runs: list["RunFolder"]) -> None:
         finished.append(runs)
         if len(finished) == len(variants):
-            _show([run for some in finished for run in some], out / "report.html", as_json, not no_reference)
+            _show([run for some in finished for run in some], out / "report.html", as_json)
 
+    network = config.model.name
     for one in variants.values():
-        plan = make_plan(one, chosen, range(seeds), out, workers, time_budget, executor=executor)
+        one = changed(one, "model", name=network)
+        with trainer(out, dry_run, as_json, executor) as train:
+            plan = make_plan(one, chosen, range(seeds), out, workers, time_budget, executor=executor, train=train)
+        network = plan.own[0].config.model.name  # corrected labels are compared on the same network
         trained = {entry.config.seed for entry in plan.own}  # a time budget may have left some out
         what = f"{plural(len(chosen), 'method')} × {plural(len(trained), 'seed')}"
-        carry_out(plan, what, dry_run, as_json, show, executor, reference=not no_reference)
+        carry_out(plan, what, dry_run, as_json, show, executor)
     if not dry_run and not as_json:
         for words, runs in list(zip(variants, finished, strict=True))[1:]:
             _answer(words, finished[0], runs)
@@ -100,7 +105,27 @@ def _answer(words: str, before: list["RunFolder"], after: list["RunFolder"]) -> 
     from adaptive_labels.lab.analysis.cleaning import does_cleaning_pay
 
     typer.echo("")
-    prose(does_cleaning_pay(words, *(read_run_records(runs, references=False) for runs in (before, after))))
+    prose(does_cleaning_pay(words, *map(read_run_records, (before, after))))
+
+
+@contextmanager
+def trainer(
+    out: Path, dry_run: bool, as_json: bool, executor: "JobExecutor | None"
+) -> Iterator[Callable[["Plan"], object] | None]:
+    """For `make_plan`: what trains the candidates for the network, and shows that it does; nothing in a dry run."""
+    from adaptive_labels.lab.cli.progress import make_listener
+    from adaptive_labels.lab.experiments.comparison import run_plan
+
+    with show_encoding() as progress:
+
+        def train(plan: "Plan") -> None:
+            open_output(out)
+            if not as_json:
+                prose("Which network? The baseline of each candidate is trained first.")
+            with make_listener(quiet=as_json) as listener:
+                run_plan(plan, listener, sys.argv, executor, progress)
+
+        yield None if dry_run else train
 
 
 def check_shared(config: "RunConfig", method: str, option: str) -> None:
@@ -118,12 +143,8 @@ def carry_out(
     as_json: bool,
     show: Callable[[list["RunFolder"]], None],
     executor: "JobExecutor | None" = None,
-    reference: bool = False,
 ) -> None:
-    """Say ``what`` a plan will do, do it and show its runs; the status is 1 if a run failed or diverged.
-
-    ``reference`` asks for a plain classifier on the same data first.
-    """
+    """Say ``what`` a plan will do, do it and show its runs; the status is 1 if a run failed or diverged."""
     if not as_json:
         _show_plan(plan, what)
     if dry_run:
@@ -131,15 +152,9 @@ def carry_out(
         return
     from adaptive_labels.lab.cli.progress import make_listener
     from adaptive_labels.lab.experiments.comparison import run_plan
-    from adaptive_labels.lab.experiments.reference import ensure_reference, seconds_for
 
     open_output(plan.out)
     with show_encoding() as progress, make_listener(quiet=as_json) as listener:
-        if reference:
-            seconds = seconds_for(plan.budget)
-            problem = ensure_reference(plan.own[0].config, plan.dataset, plan.out, seconds, progress)
-            if problem and not as_json:
-                prose(problem)
         runs, failed = run_plan(plan, listener, sys.argv, executor, progress)
     show(runs)
     in_all = plural(len(plan.own) + len(plan.first), "run")
@@ -191,7 +206,7 @@ def _show_dry(plan: "Plan", as_json: bool) -> None:
         typer.echo(f"  {run['folder']}")
 
 
-def _show(runs: list["RunFolder"], report: Path, as_json: bool, references: bool) -> None:
+def _show(runs: list["RunFolder"], report: Path, as_json: bool) -> None:
     from adaptive_labels.lab import analysis
     from adaptive_labels.lab.report import write_report
 
@@ -199,10 +214,10 @@ def _show(runs: list["RunFolder"], report: Path, as_json: bool, references: bool
         if as_json:
             show_json([])
         return
-    records = analysis.read_run_records(runs, references=references)
+    records = analysis.read_run_records(runs)
     if as_json:
         block(analysis.format_table(records, "json"))
-        write_report(runs, report, references=references)
+        write_report(runs, report)
         return
     typer.echo("")
     for group in analysis.group_records(records):
@@ -216,4 +231,4 @@ def _show(runs: list["RunFolder"], report: Path, as_json: bool, references: bool
         typer.echo("")
         block(analysis.summarise_confusions(analysis.read_confusions(learned or whole), top=10))
     typer.echo("")
-    typer.echo(f"Report: {write_report(runs, report, references=references)}")
+    typer.echo(f"Report: {write_report(runs, report)}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from adaptive_labels.lab.cli.app import app
-from adaptive_labels.lab.cli.compare import carry_out, check_shared
+from adaptive_labels.lab.cli.compare import carry_out, check_shared, trainer
 from adaptive_labels.lab.cli.options import (
     Budget,
     Data,
@@ -56,7 +56,8 @@ def tune(
 
     option, values = find_method(method).trials(trials)
     trial = [(method, {option: value}) for value in values]
-    plan = make_plan(config, trial, range(seeds), out, workers, time_budget, executor=executor)
+    with trainer(out, dry_run, as_json, executor) as train:
+        plan = make_plan(config, trial, range(seeds), out, workers, time_budget, executor=executor, train=train)
     shown = ", ".join(f"{value:g}" for value in values)
     what = f"{method} with {option} = {shown}, {plural(seeds, 'seed')} each"
     carry_out(plan, what, dry_run, as_json, lambda runs: _show(runs, option, method, as_json), executor)

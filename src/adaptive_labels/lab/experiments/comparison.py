@@ -9,6 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,12 @@ import torch
 
 from adaptive_labels.lab import analysis
 from adaptive_labels.lab.config import ConfigError, RunConfig, changed, from_dict, with_settings
-from adaptive_labels.lab.data import Dataset, Progress
+from adaptive_labels.lab.data import Progress
 from adaptive_labels.lab.experiments import budget as budgets, build, teachers
+from adaptive_labels.lab.experiments.candidates import Train, choose_network, with_candidates
 from adaptive_labels.lab.experiments.loggers import check_loggers
 from adaptive_labels.lab.experiments.plan import Plan as Plan, plan_runs as plan_runs
-from adaptive_labels.lab.experiments.reference import ensure_reference, seconds_for
-from adaptive_labels.lab.experiments.resolve import resolve_for
+from adaptive_labels.lab.experiments.resolve import resolve_methods
 from adaptive_labels.lab.experiments.run import execute, execute_job
 from adaptive_labels.lab.jobs import (
     Do,
@@ -75,12 +76,14 @@ def make_plan(
     budget: TimeBudget | None = None,
     estimate: bool = True,
     executor: futures.Executor | None = None,
+    train: Train | None = None,
 ) -> Plan:
     """Read the data, choose what is left open, and measure a few steps to ``estimate`` what the whole will cost.
 
     ``config`` is what all runs share but for the method and the seed. Without ``workers`` there is one process per GPU,
     or per core, or this one alone where that is as fast. An ``executor`` knows how many runs it does at a time; its
-    machines are faster or slower than this one, so that steps are measured here only to keep a ``budget``.
+    machines are faster or slower than this one, so that steps are measured here only to keep a ``budget``. ``train``
+    does the runs by which the network is chosen, if none is given (see `choose_network`).
     """
     if isinstance(executor, JobExecutor):
         workers, estimate = executor.workers, False
@@ -94,28 +97,18 @@ def make_plan(
         raise ConfigError(f"there is nothing to compare: {len(methods)} methods and {len(seeds)} seeds are given")
     pairs = [(method, {}) if isinstance(method, str) else method for method in methods]
     dataset = build.load_data(config.data, config.model)
-    resolved = _resolved(config, pairs, dataset)
+    resolved = resolve_methods(config, pairs, dataset)  # what cannot be is refused before anything is trained
+    config, dataset, why = choose_network(config, seeds[0], dataset, out, train, budget)
+    if why:
+        resolved = resolve_methods(config, pairs, dataset)
     configs = [dataclasses.replace(one, seed=seed) for one, _ in resolved for seed in seeds]
-    plan = with_workers(plan_runs(dataset, configs, out, notes=resolved[0][1], budget=budget), workers)
+    plan = plan_runs(dataset, configs, out, notes=(*why, *resolved[0][1]), budget=budget)
+    plan = with_workers(with_candidates(plan) if train is not None else plan, workers)
     if plan.todo and (estimate or budget is not None):
         plan = budgets.measured(plan)
         if workers is None:
             plan = min(dataclasses.replace(plan, workers=1), plan, key=lambda plan: plan.seconds or 0.0)
     return plan if budget is None else budgets.fit_into(plan)
-
-
-def _resolved(
-    config: RunConfig, pairs: Sequence[tuple[str, Mapping[str, Any]]], dataset: Dataset
-) -> list[tuple[RunConfig, tuple[str, ...]]]:
-    """The configuration of each method, and why it is so."""
-    # Shared options on teachers and peers are for the methods that have such.
-    of_some = {option for name, _ in pairs for option in teachers.network_options(name)}
-    resolved = []
-    for name, options in pairs:
-        others = of_some - {*teachers.network_options(name)}
-        shared = {key: value for key, value in config.method.options.items() if key not in others}
-        resolved.append(resolve_for(teachers.with_method(config, name, {**shared, **options}), dataset))
-    return resolved
 
 
 def with_workers(plan: Plan, workers: int | None) -> Plan:
@@ -243,16 +236,12 @@ def _from(number: int, listener: Listener) -> Listener:
 
 
 class Compared(list[RunFolder]):
-    """The runs of a comparison, which print as its table and verdict; with the reference, unless that is left out."""
-
-    def __init__(self, runs: Iterable[RunFolder] = (), *, references: bool = True) -> None:
-        super().__init__(runs)
-        self._references = references
+    """The runs of a comparison, which print as its table and verdict."""
 
     @property
     def records(self) -> Sequence[analysis.RunRecord]:
         """The runs with their metrics, for tables and statistics."""
-        return analysis.read_run_records(self, references=self._references)
+        return analysis.read_run_records(self)
 
     def table(self, format: str = "text") -> str:
         """One row per method, as ``alr table`` prints it: text, markdown, latex, csv or json."""
@@ -276,12 +265,12 @@ def compare(
     workers: int = 1,
     executor: futures.Executor | None = None,
     time_budget: float | None = None,
-    reference: bool = True,
     settings: Mapping[str, Any] | None = None,
 ) -> Compared:
     """Train every method with every seed on ``data``; finished runs are not run again.
 
-    ``print`` what is returned for the table and the verdict.
+    Unless ``settings`` name a model, the network is chosen first, by the baseline's validation accuracy with each of a
+    few. ``print`` what is returned for the table and the verdict.
 
     Args:
         data: a data set's name or a path, as for ``alr compare``.
@@ -294,7 +283,6 @@ def compare(
             one per process.
         time_budget: seconds. No seed is begun that cannot end in time; if not even the first one of every method can,
             every run has fewer epochs.
-        reference: fit a plain classifier on the same data as well, a row of the table to compare with.
         settings: the rest of the configuration, as nested tables: ``{"training": {"epochs": 5}}``.
 
     Raises:
@@ -305,13 +293,12 @@ def compare(
     chosen = parse_methods(methods) if isinstance(methods, str) else methods
     which = range(seeds) if isinstance(seeds, int) else seeds
     budget = None if time_budget is None else TimeBudget(time_budget)
-    plan = make_plan(config, chosen, which, Path(out), workers, budget, estimate=False)
-    if reference:
-        ensure_reference(plan.own[0].config, plan.dataset, plan.out, seconds_for(plan.budget))
-    runs, failed = run_plan(plan, lambda event: None, sys.argv, executor)
+    do = partial(run_plan, listener=lambda event: None, command=sys.argv, executor=executor)
+    plan = make_plan(config, chosen, which, Path(out), workers, budget, estimate=False, train=do)
+    runs, failed = do(plan)
     if failed:
         reasons = "; ".join(f"{outcome.job.name}: {outcome.error}" for outcome in failed)
         raise RuntimeError(f"{len(failed)} of {len(plan.own)} runs failed: {reasons}")
     if not runs:
         raise RuntimeError(f"no run was finished in {time_budget:g} s; the same call goes on, or give more time")
-    return Compared(runs, references=reference)
+    return Compared(runs)

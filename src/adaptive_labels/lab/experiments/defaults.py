@@ -1,4 +1,4 @@
-"""Defaults that depend on the data: the network, its options and the recipe.
+"""Defaults that depend on the data: which networks suit it, their options and the recipe.
 
 `docs/recipes.md` has the figures behind the rules, and says which choices had seen a test figure.
 """
@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from adaptive_labels.lab.data import Dataset, ImageFiles, StoredTexts
+from adaptive_labels.lab.data import Dataset, ImageFiles, StoredTexts, encoder_options
 from adaptive_labels.lab.data.encoders.image_embeddings import LARGE
 from adaptive_labels.lab.data.sources.images import KEPT_SIZE
 from adaptive_labels.lab.data.stored_texts import text_lengths
+from adaptive_labels.lab.models import find_model
 from adaptive_labels.lab.models.features import ENCODER_LR, HEAD_EPOCHS
 from adaptive_labels.lab.models.pretrained import efficientnet_lite, minilm
 from adaptive_labels.lab.models.pretrained.packages import is_offered
@@ -20,11 +21,13 @@ from adaptive_labels.lab.models.pretrained.packages import is_offered
 # Texts of up to this many characters on average tell more by pieces of words than by whole ones.
 SHORT_TEXT = 100
 FEW_TEXTS = 15_000
+MOST_TEXTS = 200_000  # of a linear classifier, which holds their n-grams in memory
 MOST_WEIGHTS = 8_000_000  # of a linear classifier: all of them move in each step
 FEW_IMAGES = 5_000
 EXAMPLES_SEEN = 150_000  # over all epochs, within 5 to 20 of them
 FEW_ROWS = 2_000
 ROWS_SEEN = 2_000_000  # over all epochs, within 20 to 100 of them
+LINEAR_SIDE = 16  # pixels of the images that a linear classifier reads
 EXAMPLES_TUNED = 30_000  # by an encoder that is trained along, within 3 to 20 epochs
 TUNED_LR = 5e-4  # the head's rate then
 
@@ -50,33 +53,43 @@ def largest_size(model: str | None, options: Mapping[str, Any]) -> int | None:
 
 
 def has_needless_pixels(dataset: Dataset) -> bool:
-    """Whether images were read large for a pretrained encoder, but the default network for them is another one."""
+    """Whether images were read large for a pretrained encoder that does not suit them."""
     images = dataset.train.inputs
     large = isinstance(images, Tensor) and min(images.shape[2:]) > KEPT_SIZE
-    return large and default_model(dataset) is None
+    return large and "efficientnet-lite0" not in candidates(dataset)
 
 
-def default_model(dataset: Dataset) -> str | None:
-    """The pretrained encoder that suits a data set, if it is installed; None for a network from scratch.
+def candidates(dataset: Dataset, options: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """The networks that suit a data set; the first is the default where none is compared with another.
 
-    Photographs in colour suit the image encoder; short texts of words in Latin letters the sentence encoder, unless
-    there are so many that a network from scratch learns as much (`docs/models.md` has the figures).
+    With ``options`` of a network those that have these, if there are any.
     """
     if dataset.kind == "row":
-        return None
-    if dataset.kind == "image":
+        found = ["mlp", "linear-columns"]
+    elif dataset.kind == "text":
+        found = _for_kind_of_texts(dataset)
+    else:
         images = dataset.train.inputs
+        in_memory = isinstance(images, Tensor)
         colour = images.shape[1] == 3 if isinstance(images, Tensor) else dataset.name != "imagenet"
-        return "efficientnet-lite0" if colour and is_offered(efficientnet_lite.PACKAGE) else None
-    return "minilm" if is_offered(minilm.PACKAGE, "tokenizers") and _suits_sentences(dataset) else None
+        found = ["preact-resnet18-w16", "linear-pixels"] if in_memory else ["resnet50"]
+        if colour and is_offered(efficientnet_lite.PACKAGE):
+            found = ["efficientnet-lite0", *(found if in_memory else [])]
+    return tuple([name for name in found if _has_options(name, options or {})] or found)
 
 
-def _suits_sentences(dataset: Dataset) -> bool:
-    """Whether texts are phrases or short sentences, mostly in Latin letters, and not too much to read."""
+def _for_kind_of_texts(dataset: Dataset) -> list[str]:
+    """Texts in Latin letters suit the sentence encoder, unless they are mere names, or too much for it to read."""
     lengths = np.concatenate([text_lengths(examples.inputs) for _, examples in dataset.splits()])  # type: ignore[arg-type]
-    if lengths.mean() > SHORT_TEXT or np.minimum(lengths, MOST_READ).sum() > MOST_CHARACTERS:
-        return False
-    return are_latin_words(dataset)
+    suits = np.minimum(lengths, MOST_READ).sum() <= MOST_CHARACTERS and are_latin_words(dataset)
+    with_encoder = ["minilm"] if suits and is_offered(minilm.PACKAGE, "tokenizers") else []
+    few = len(dataset.train) <= MOST_TEXTS
+    return [*with_encoder, *(["linear", "fasttext"] if few else ["fasttext"])]
+
+
+def _has_options(model: str, options: Mapping[str, Any]) -> bool:
+    entry, _ = find_model(model)
+    return set(options) <= {*entry.options, *encoder_options(entry.reads_with(options))}
 
 
 def are_latin_words(dataset: Dataset) -> bool:
@@ -101,31 +114,27 @@ class Choice(NamedTuple):
 def choose(dataset: Dataset, model: str | None, options: Mapping[str, Any] | None = None) -> Choice:
     """The defaults for a data set; ``model`` and its ``options`` are those that the user asks for, if any."""
     options = options or {}
-    asked, model = model, default_model(dataset) if model is None else model
-    if model is None or not is_pretrained(model, options):
-        return choose_from_scratch(dataset, model)
-    choice = _for_features(dataset, model, bool(options.get("tune")))
-    if asked is None:
-        scratch = choose_from_scratch(dataset).settings["model.name"]
-        reason = f"{choice.reason} It is the default for such data; --model {scratch} trains from scratch."
-        choice = choice._replace(reason=reason)
-    return choice
-
-
-def choose_from_scratch(dataset: Dataset, model: str | None = None) -> Choice:
-    """The defaults for a network that starts at random."""
+    if model is None:
+        model, *others = candidates(dataset, options)
+        choice = choose(dataset, model, options)
+        if others:
+            reason = f"{choice.reason} `alr compare` tries {' and '.join(others)} as well; --model takes any."
+            choice = choice._replace(reason=reason)
+        return choice
+    if is_pretrained(model, options):
+        return _for_features(dataset, model, bool(options.get("tune")))
     if dataset.kind == "row":
         return _for_rows(dataset, model)
     return _for_texts(dataset, model) if dataset.kind == "text" else _for_images(dataset, model)
 
 
-def _for_texts(dataset: Dataset, model: str | None) -> Choice:
+def _for_texts(dataset: Dataset, model: str) -> Choice:
     count = len(dataset.train)
     texts = dataset.train.inputs
     assert isinstance(texts, list | StoredTexts)
     if model == "linear":
         return _for_linear(dataset, texts)
-    if model is not None and not model.startswith("fasttext"):
+    if not model.startswith("fasttext"):
         return _for_words_in_order(texts, model)
     length = float(text_lengths(texts).sum()) / max(count, 1)
     short = length <= SHORT_TEXT
@@ -139,13 +148,16 @@ def _for_texts(dataset: Dataset, model: str | None) -> Choice:
         options |= {"dim": 16, "hidden": 0, "dropout": 0.0}
         features = "words and pairs of words"
     rate = 0.01 if short else 0.03
-    settings = _recipe(model or "fasttext", _epochs(count), 256 if count < FEW_TEXTS else 512, rate, 0.0, "linear")
+    settings = _recipe(model, _epochs(count), 256 if count < FEW_TEXTS else 512, rate, 0.0, "linear")
     reason = f"{'Short' if short else 'Long'} texts ({length:.0f} characters on average): the features are {features}."
     return Choice(settings, options, reason)
 
 
 def _for_linear(dataset: Dataset, texts: Sequence[str]) -> Choice:
-    """A recipe that reaches scikit-learn's fit of the same features; leaving n-grams out takes the penalty's place."""
+    """A recipe that reaches scikit-learn's fit of the same features (docs/recipes.md).
+
+    AdamW, which steps as far for a rare n-gram as for a frequent one, is up to 3 points behind it.
+    """
     some = [len(str(texts[i]).split()) for i in range(0, len(texts), max(1, len(texts) // LOOKED_AT))]
     are_names = sum(some) < WORDS * len(some)
     options = {
@@ -154,7 +166,8 @@ def _for_linear(dataset: Dataset, texts: Sequence[str]) -> Choice:
         "dropout": 0.5 if are_names else 0.3,
     }
     epochs, batch_size = _epochs(len(texts), 5, 12), 128 if len(texts) < FEW_TEXTS else 256
-    settings = _recipe("linear", epochs, batch_size, 0.03, 0.0, "linear")
+    rate = 4.0 * dataset.num_classes**0.5
+    settings = _recipe("linear", epochs, batch_size, rate, 1e-5, "linear", optimizer="sgd")
     features = "words, pairs of words and pieces of words" if are_names else "words and pairs of words"
     return Choice(settings, options, f"A linear classifier of TF-IDF: the features are {features}.")
 
@@ -193,23 +206,30 @@ def _for_features(dataset: Dataset, model: str, tune: bool) -> Choice:
     return Choice(settings, options, f"{model} is a pretrained encoder: {how}")
 
 
-def _for_rows(dataset: Dataset, model: str | None) -> Choice:
+def _for_rows(dataset: Dataset, model: str) -> Choice:
     """The recipe of `AdaptiveLabelClassifier`; few rows are seen in smaller batches."""
     count = len(dataset.train)
     epochs, batch_size = _epochs(count, 20, 100, ROWS_SEEN), 32 if count < FEW_ROWS else 200
-    settings = _recipe(model or "mlp", epochs, batch_size, 0.004, 1e-4, "linear", residual_lr=5.0)
+    settings = _recipe(model, epochs, batch_size, 0.004, 1e-4, "linear", residual_lr=5.0)
+    if model == "linear-columns":
+        return Choice(settings, {}, "Rows of a table: a linear classifier.")
     return Choice(settings, {"hidden": [100], "dropout": 0.0}, "Rows of a table: a perceptron with one hidden layer.")
 
 
-def _for_images(dataset: Dataset, model: str | None) -> Choice:
+def _for_images(dataset: Dataset, model: str) -> Choice:
     # A batch's mean gradient of a row of S shrinks as 1/K. Adam does not mind, but with SGD's one rate for all S would
     # hardly learn: after 12 epochs of a tenth of CIFAR-100 it was still uniform.
     others = {"optimizer": "sgd", "augment": True, "residual_lr": float(dataset.num_classes)}
     if isinstance(dataset.train.inputs, ImageFiles):
-        settings = _recipe(model or "resnet50", 90, 256, 0.1, 1e-4, "cosine", **others)
+        settings = _recipe(model, 90, 256, 0.1, 1e-4, "cosine", **others)
         return Choice(settings, {}, "Large images: a residual network with 50 layers; random crops and flips.")
     batch_size = 64 if len(dataset.train) < FEW_IMAGES else 128
-    settings = _recipe(model or "preact-resnet18-w16", 20, batch_size, 0.1, 5e-4, "one-cycle", **others)
+    if model == "linear-pixels":
+        images: Any = dataset.train.inputs
+        side = min(LINEAR_SIDE, *images.shape[2:])
+        settings = _recipe(model, _epochs(len(dataset.train)), batch_size, 0.001, 0.01, "linear")
+        return Choice(settings, {"side": side}, f"Images: a linear classifier of {side}×{side} pixels.")
+    settings = _recipe(model, 20, batch_size, 0.1, 5e-4, "one-cycle", **others)
     reason = "Images: a narrow residual network; crops, and flips unless they are grey (a mirrored digit is none)."
     return Choice(settings, {}, reason)
 

@@ -104,7 +104,7 @@ class Plan:
     def name_of(self, config: RunConfig) -> str:
         """A run in words: method, what sets it apart from others (a model, options of the method), and its seed."""
         configs = [entry.config for entry in self.own]
-        model = [] if config.model.name == configs[0].model.name else [str(config.model.name)]
+        model = [str(config.model.name)] if len({other.model.name for other in configs}) > 1 else []
         others = [other.method.options for other in configs if other.method.name == config.method.name]
         own = config.method.options
         varied = [f"{key} {value}" for key, value in own.items() if any(o.get(key) != value for o in others)]

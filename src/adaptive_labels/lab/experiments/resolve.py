@@ -1,7 +1,9 @@
 """What the data leaves open, chosen: from a configuration as the user gave it to one that can be trained."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from adaptive_labels.errors import did_you_mean
 from adaptive_labels.lab.config import ConfigError, DataConfig, RunConfig, changed, resolve
@@ -54,6 +56,20 @@ def resolve_for(config: RunConfig, dataset: Dataset) -> tuple[RunConfig, tuple[s
         found = build.checked_hash(build.WEIGHTS, config.model.weights, config.model.weights_hash)
         config = changed(config, "model", weights_hash=found)
     return config, reasons
+
+
+def resolve_methods(
+    config: RunConfig, methods: Sequence[tuple[str, Mapping[str, Any]]], dataset: Dataset
+) -> list[tuple[RunConfig, tuple[str, ...]]]:
+    """The configuration of each method (its name and options) that shares ``config``, and why it is so."""
+    # Shared options on teachers and peers are for the methods that have such.
+    of_some = {option for name, _ in methods for option in teachers.network_options(name)}
+    resolved = []
+    for name, options in methods:
+        others = of_some - {*teachers.network_options(name)}
+        shared = {key: value for key, value in config.method.options.items() if key not in others}
+        resolved.append(resolve_for(teachers.with_method(config, name, {**shared, **options}), dataset))
+    return resolved
 
 
 def _place_of(data: DataConfig) -> str:

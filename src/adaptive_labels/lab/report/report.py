@@ -35,7 +35,6 @@ def write_report(
     *,
     examples: bool = True,
     suspects: Sequence[Suspects] = (),
-    references: bool = True,
 ) -> Path:
     """Write the report of ``runs`` as one HTML file that needs nothing else, and return its path.
 
@@ -44,9 +43,8 @@ def write_report(
         path: the file.
         examples: show inputs that were mistaken; leave them out where the data may not be passed on.
         suspects: labels that look wrong in the data of these runs, from `read_suspects`.
-        references: show the plain classifier that was fitted on the same data.
     """
-    title, groups, _ = _compose(runs, examples, suspects, references)
+    title, groups, _ = _compose(runs, examples, suspects)
     write_bytes(path, page(title, groups).encode("utf-8", errors="replace"))
     return Path(path)
 
@@ -64,9 +62,9 @@ def write_figures(
 
 
 def _compose(
-    runs: Iterable[RunFolder], examples: bool, suspects: Sequence[Suspects], references: bool = True
+    runs: Iterable[RunFolder], examples: bool, suspects: Sequence[Suspects]
 ) -> tuple[str, list[list[PagePart]], Figures]:
-    groups = group_records(read_run_records(runs, references=references))
+    groups = group_records(read_run_records(runs))
     if not groups:
         raise RunError("There are no runs to report on, so nothing was written.")
     for found in suspects:

@@ -7,6 +7,11 @@ from adaptive_labels.lab.files import (
     write_npz as write_npz,
 )
 from adaptive_labels.lab.runs.arrays import Predictions as Predictions, ResidualLabels as ResidualLabels
+from adaptive_labels.lab.runs.candidates import (
+    CANDIDATES as CANDIDATES,
+    read_choice as read_choice,
+    write_choice as write_choice,
+)
 from adaptive_labels.lab.runs.catalogue import (
     find_problems as find_problems,
     list_runs as list_runs,
@@ -21,9 +26,3 @@ from adaptive_labels.lab.runs.identity import (
     run_path as run_path,
 )
 from adaptive_labels.lab.runs.lock import LockedError as LockedError, RunLock as RunLock
-from adaptive_labels.lab.runs.reference import (
-    read_reference as read_reference,
-    reference_of as reference_of,
-    reference_path as reference_path,
-    write_reference as write_reference,
-)

@@ -10,12 +10,16 @@ from typing import Any
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab.files import RunError
 from adaptive_labels.lab.runs import integrity
+from adaptive_labels.lab.runs.candidates import CANDIDATES
 from adaptive_labels.lab.runs.folder import RunFolder
 from adaptive_labels.lab.words import plural
 
 
 def list_runs(dirs: str | Path | Iterable[str | Path]) -> list[RunFolder]:
-    """Every run in ``dirs``, each a run folder or a parent at any depth; sorted by path, none twice."""
+    """Every run in ``dirs``, each a run folder or a parent at any depth; sorted by path, none twice.
+
+    Networks that were tried before a comparison are in a folder of their own, and found only if that is given.
+    """
     found: dict[Path, RunFolder] = {}
     for start in [dirs] if isinstance(dirs, str | Path) else dirs:
         if not Path(start).is_dir():
@@ -25,6 +29,8 @@ def list_runs(dirs: str | Path | Iterable[str | Path]) -> list[RunFolder]:
                 run = RunFolder(folder)
                 found.setdefault(run.path.resolve(), run)
                 subfolders.clear()  # nothing inside a run is another run
+            if CANDIDATES in subfolders:
+                subfolders.remove(CANDIDATES)
     return [found[path] for path in sorted(found)]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from adaptive_labels.lab.analysis.confusions import top_pairs
 from adaptive_labels.lab.analysis.format import difference, p_value, percent, signed
 from adaptive_labels.lab.analysis.statistics import PairedDifference, bootstrap_difference
-from adaptive_labels.lab.analysis.table import caption, left_out, shown_rows, table_cells
+from adaptive_labels.lab.analysis.table import caption, left_out, table_cells
 from adaptive_labels.lab.analysis.verdict import mean_correct, verdict
 from adaptive_labels.lab.report.charts import difference_chart
 from adaptive_labels.lab.report.figures import Chart, PageTable
@@ -43,9 +43,8 @@ def _results(context: Context) -> tuple[PageTable | None, PageTable | None]:
     found = context.data
     if not found.rows:
         return None, None
-    rows = shown_rows(found.group)
-    headings, cells = table_cells(rows)
-    text, best = " ".join(caption(rows)), found.best.label if found.best else None
+    headings, cells = table_cells(found.rows)
+    text, best = " ".join(caption(found.group, found.rows)), found.best.label if found.best else None
     if best is not None and len(found.rows) > 1:
         text += f" The marked row, {best}, is best by validation accuracy."
     context.figures.table("results", headings, cells, text)
