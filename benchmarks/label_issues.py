@@ -228,7 +228,7 @@ def measured(name: str, labelled: Labelled, ablations: bool) -> None:
     worst = np.isin(everyone, np.argsort(quality, kind="stable")[: round(probability.sum())])
     show("alr suspects", quality, began, worst, probability)
     began = time.monotonic()
-    plain = usual(labelled, classes, fold, key)
+    plain = usual(labelled, classes, fold, [*key, "usual"])
     seconds = time.monotonic() - began
     neighbours = label_issues.neighbour_probs(y, x, classes)
     head, seen = head_probs(x, y, classes, fold, key=key, progress=lambda done, total: None)
@@ -248,19 +248,30 @@ def measured(name: str, labelled: Labelled, ablations: bool) -> None:
             for words, names in ((f"{left_out} alone", [left_out]), (f"without {left_out}", set(judges) - {left_out})):
                 probs = label_issues.consensus(*(p for judge_name in names for p in judges[judge_name]))
                 show(words, label_issues.get_label_quality_scores(y, probs), began)
-        losses(labelled, classes, fold, neighbours, show)
+        losses(labelled, classes, fold, neighbours, (head, seen), show)
 
 
 def losses(
-    labelled: Labelled, classes: int, fold: np.ndarray, neighbours: np.ndarray, show: Callable[..., None]
+    labelled: Labelled,
+    classes: int,
+    fold: np.ndarray,
+    neighbours: np.ndarray,
+    by_alr: tuple[np.ndarray, np.ndarray],
+    show: Callable[..., None],
 ) -> None:
     """The losses that the head may have: out of fold, over one training, and with the neighbours."""
     for name, (method, options) in LOSSES.items():
         began = time.monotonic()
-        probs, seen = head_probs(
-            *(labelled.features, labelled.labels, classes, fold),
-            **{"key": [name, time.time()], "progress": lambda done, total: None, "method": method, "options": options},
-        )
+        if name == "ALR":
+            probs, seen = by_alr
+        else:
+            settings = {
+                "method": method,
+                "options": options,
+                "key": [name, began],
+                "progress": lambda done, total: None,
+            }
+            probs, seen = head_probs(labelled.features, labelled.labels, classes, fold, **settings)
         for what, judged in (
             ("out of fold", probs),
             ("one training", seen),

@@ -358,7 +358,7 @@ def test_suspicious_labels_are_shown_with_the_runs_of_their_data(maker: Any, tmp
     text = " ".join(page.text.split())
     assert "<u>text</u>" in page.texts
     assert "About 50 of these 500 labels are wrong; 30 are wrong with a probability of 60% or more." in text
-    assert "90% wrong · there with another label, too · in truth <b>" in text
+    assert "90% likely wrong · there with another label, too · in truth <b>" in text
     assert '"><script>' not in text
     write_report([run], tmp_path / "report.html", suspects=[found], examples=False)
     assert "<u>text</u>" not in Page((tmp_path / "report.html").read_text()).texts

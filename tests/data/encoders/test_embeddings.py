@@ -27,13 +27,15 @@ def _own_cache(tmp_path, monkeypatch):
 class Squares:
     """A network of its own: a number to itself and its square."""
 
-    def __init__(self):
-        self.asked = []
+    def __init__(self, limit=None):
+        self.asked, self.limit = [], limit
 
     def encode(self, numbers, key="squares"):
         def batches(indices):
             for start in range(0, len(indices), 2):
                 places = list(range(len(indices)))[start : start + 2]
+                if len(self.asked) == self.limit:
+                    raise KeyboardInterrupt
                 chosen = [numbers[indices[i]] for i in places]
                 self.asked += chosen
                 yield places, torch.tensor(chosen, dtype=torch.float32)
@@ -56,7 +58,19 @@ def test_the_same_inputs_are_encoded_once_in_any_order():
     assert again.asked == []
     more = Squares()
     assert whole(more.encode([9, 3, 2])) == [9, 3, 2]
-    assert sorted(more.asked) == [2, 3, 9]
+    assert sorted(more.asked) == [2, 9]
+
+
+def test_an_interruption_loses_no_more_than_a_piece(tmp_path, monkeypatch):
+    monkeypatch.setattr(embeddings, "PIECE", 4)
+
+    Squares().encode(list(range(10, 20)))
+    assert len(list((tmp_path / "embeddings").iterdir())) == 1  # the pieces are gathered
+    with pytest.raises(KeyboardInterrupt):
+        Squares(limit=6).encode(list(range(10)))
+    network = Squares()
+    assert whole(network.encode(list(range(10)))) == list(range(10))
+    assert len(network.asked) == 6
 
 
 def test_a_failure_keeps_nothing(tmp_path):

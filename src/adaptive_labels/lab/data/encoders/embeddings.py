@@ -5,11 +5,14 @@ Shapes: N inputs, M different ones, D features, n inputs of a batch.
 
 import hashlib
 import os
+import shutil
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -25,8 +28,9 @@ from adaptive_labels.lab.data.downloads import Progress
 from adaptive_labels.lab.data.encoders import EncodedExamples, Encoder
 from adaptive_labels.lab.models.pretrained.backbones import Backbone
 
-_FORMAT = 2  # of the entries in the cache: another number makes all of them anew
+_FORMAT = 3  # of the entries in the cache: another number makes all of them anew
 _KIND, _NUMBER = "embeddings", "<f2"  # half precision: half the space, and no prediction that would notice
+PIECE = 4_096  # so many inputs are encoded before they are kept
 CACHED_FROM = 64
 """Fewer inputs than this, as in a prediction, are encoded in memory and leave nothing behind."""
 
@@ -93,8 +97,7 @@ class Pretrained(Encoder, Generic[B]):
     def lacking(self, inputs: Any) -> int:
         """How many different inputs have yet to be encoded, which takes time."""
         different = np.unique(np.array(self.digests(inputs), "S16"))
-        is_cached = (cache_folder() / _KIND / _entry(self.cache_key(), different)).is_dir()
-        return 0 if self.tune or is_cached else len(different)
+        return 0 if self.tune else int(_known(self.cache_key(), different)[0].sum())
 
 
 def encode(encoder: Encoder, examples: Examples, progress: Progress | None = None) -> EncodedExamples:
@@ -115,7 +118,9 @@ def pretraining_notes(encoder: object, dataset: str) -> list[str]:
 def embed_once(
     key: object, digests: Sequence[bytes], backbone: Backbone, batches: Batches, progress: Progress | None = None
 ) -> Vectors:
-    """Return the embeddings of inputs, from the cache if the same inputs, in any order, were encoded before.
+    """Return the embeddings of inputs; of those that were encoded before, in whatever set, from the cache.
+
+    What is new is encoded in pieces that are kept, so that little is lost if this is interrupted.
 
     Args:
         key: all that the embeddings depend on beside the inputs, as plain data.
@@ -127,27 +132,78 @@ def embed_once(
     different, first, rows = np.unique(np.array(digests, "S16"), return_index=True, return_inverse=True)
     shape = len(different), backbone.width
 
-    def make(folder: Path) -> None:
-        values = np.memmap(folder / "values.bin", _NUMBER, "w+", shape=shape)
-        if hasattr(os, "posix_fallocate"):  # a disk that is full says so here; later the process would be killed
-            with (folder / "values.bin").open("r+b") as file:
-                os.posix_fallocate(file.fileno(), 0, values.nbytes)
-        _fill(values.view(np.ndarray), batches(first), backbone.load(), progress)
-        values.flush()
-
     if len(different) < CACHED_FROM:
         values = np.empty(shape, _NUMBER)
         if len(different):
             _fill(values, batches(first), backbone.load(), progress)
-    else:
-        folder = cached(_KIND, _entry(key, different), make)
-        values = memmap(folder / "values.bin", _NUMBER).reshape(shape)
+        return Vectors(torch.from_numpy(values), torch.from_numpy(rows))
+
+    def fill(values: NDArray[np.float16]) -> None:
+        new, known = _known(key, different)
+        for ours, theirs, vectors in known:
+            values[ours] = vectors[theirs]
+        places, folders = np.flatnonzero(new), []
+        for start in range(0, len(places), PIECE):
+            piece = places[start : start + PIECE]
+            tell = partial(_tell, progress, start, len(places))
+            encode = partial(_fill, batches=batches(first[piece]), network=backbone.load(), progress=tell)
+            if len(places) <= PIECE:
+                vectors = np.empty((len(piece), backbone.width), _NUMBER)
+                encode(vectors)
+            else:
+                folders.append(_cached(key, different[piece], backbone.width, encode))
+                vectors = _values(folders[-1], backbone.width)
+            values[piece] = vectors
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    values = _values(_cached(key, different, backbone.width, fill), backbone.width)
     return Vectors(torch.from_numpy(values), torch.from_numpy(rows))
 
 
-def _entry(key: object, different: NDArray[np.bytes_]) -> str:
-    """The name in the cache of the embeddings of these inputs, whose digests are sorted."""
-    return hash_of([_FORMAT, key, hashlib.sha256(different.tobytes()).hexdigest()])
+def _tell(progress: Progress | None, before: int, total: int, done: int, _: int | None) -> None:
+    if progress is not None:
+        progress(before + done, total)
+
+
+def _values(folder: Path, width: int) -> NDArray[np.float16]:
+    return memmap(folder / "values.bin", _NUMBER).reshape(-1, width)
+
+
+def _cached(
+    key: object, different: NDArray[np.bytes_], width: int, fill: Callable[[NDArray[np.float16]], None]
+) -> Path:
+    """The entry in the cache with the embeddings of these inputs, whose digests are sorted."""
+
+    def make(folder: Path) -> None:
+        values = np.memmap(folder / "values.bin", _NUMBER, "w+", shape=(len(different), width))
+        if hasattr(os, "posix_fallocate"):  # a disk that is full says so here; later the process would be killed
+            with (folder / "values.bin").open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, values.nbytes)
+        fill(values.view(np.ndarray))
+        values.flush()
+        different.tofile(folder / "digests.bin")
+
+    name = f"{_encoder(key)}-{hashlib.sha256(different.tobytes()).hexdigest()[:32]}"
+    return cached(_KIND, name, make)
+
+
+def _encoder(key: object) -> str:
+    return hash_of([_FORMAT, key])[:16]
+
+
+def _known(key: object, different: NDArray[np.bytes_]) -> tuple[NDArray[np.bool_], list[Any]]:
+    """Which of the inputs no entry has, (M,); and of each entry the places here, the places there, and its vectors."""
+    new, known = np.ones(len(different), bool), []
+    for folder in sorted((cache_folder() / _KIND).glob(f"{_encoder(key)}-*")):
+        with suppress(FileNotFoundError):  # a piece of another process, which has just gathered its pieces
+            digests = np.fromfile(folder / "digests.bin", "S16")
+            _, ours, theirs = np.intersect1d(different[new], digests, assume_unique=True, return_indices=True)
+            if len(ours):
+                ours = np.flatnonzero(new)[ours]
+                known.append((ours, theirs, memmap(folder / "values.bin", _NUMBER).reshape(len(digests), -1)))
+                new[ours] = False
+    return new, known
 
 
 def _fill(
