@@ -29,7 +29,7 @@ from adaptive_labels.lab.machine import usable_cores
 from adaptive_labels.lab.models import create_model, find_model
 from adaptive_labels.lab.objectives import Inputs, Supervised
 from adaptive_labels.lab.training.batches import Augment, Encoded, ProcessSlice
-from adaptive_labels.lab.training.evaluation import LARGE_BATCH, evaluate
+from adaptive_labels.lab.training.evaluation import LARGE_BATCH, evaluate_objective
 from adaptive_labels.lab.training.loop import fit
 from adaptive_labels.lab.training.progress import Reporter
 from adaptive_labels.lab.training.recorders import Recorder
@@ -170,7 +170,7 @@ def variants(task: Task, compiled: bool) -> dict[str, Step]:
 
     def evaluation() -> None:
         for _ in range(task.config.epochs or 1):
-            evaluate(objective, *task.validation, device=torch.device("cpu"))
+            evaluate_objective(objective, *task.validation, device=torch.device("cpu"))
 
     found = {
         BARE: bare_loop(task, network),

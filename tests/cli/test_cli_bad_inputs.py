@@ -6,7 +6,6 @@ import gzip
 import io
 import itertools
 import os
-import re
 import shutil
 import socket
 import tarfile
@@ -24,7 +23,6 @@ from safetensors.torch import save_file
 from test_cli_integrity import FILES
 
 from adaptive_labels.errors import UserError
-from adaptive_labels.lab.config import load_toml
 from adaptive_labels.lab.data.frames import read_table
 
 RAISED = "the environment variable {} raises this limit"
@@ -349,26 +347,6 @@ def test_what_is_no_ordinary_file_in_a_run(alr, compared, tmp_path, file, kind):
         ended = alr(*command)
         assert ended.status in (0, 1, 2), ended
         assert ended.status != 2 or len(ended.err.splitlines()) == 1, ended.err
-
-
-CONFIGURATIONS: dict[str, tuple[Callable[[Path], object], str]] = {
-    **SPECIAL,
-    "not TOML": (put(b"[data\n"), "is not valid TOML"),
-    "nested": (put(b"a = " + b"[" * 5000), RAISED.format("ALR_MAX_NESTING")),
-    "not UTF-8": (put(b"a = '\xff'"), "cannot be read"),
-    "a folder": (Path.mkdir, "cannot be read"),
-    "unknown key": (put(b"[training]\nepoch = 3\n"), "did you mean"),
-    "a text for a number": (put(b"[training]\nepochs = 'x'\n"), "epochs"),
-}
-
-
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_bad_configurations(tmp_path, name):
-    make, words = CONFIGURATIONS[name]
-    make(tmp_path / "bad.toml")
-    with pytest.raises(UserError, match=re.escape(words)) as error:
-        load_toml(tmp_path / "bad.toml")
-    assert len(str(error.value).splitlines()) == 1
 
 
 def test_the_table_is_long():

@@ -87,7 +87,7 @@ def main() -> None:
     """Parse the options and fuzz."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--target", choices=["table", "image", "run", "checkpoint", "config"])
+    parser.add_argument("--target", choices=["table", "image", "run", "checkpoint", "study"])
     parser.add_argument("--atheris", action="store_true")
     given = parser.parse_args()
     if given.atheris:

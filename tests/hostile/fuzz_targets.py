@@ -19,11 +19,11 @@ import torch
 
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab.analysis import group_records, read_run_records, verdict
-from adaptive_labels.lab.config import load_toml, to_dict
 from adaptive_labels.lab.data import load_dataset
 from adaptive_labels.lab.data.frames import TABLE_SUFFIXES
 from adaptive_labels.lab.data.sources.images import decode_files
 from adaptive_labels.lab.files import file_hash, parse_json
+from adaptive_labels.lab.paper.study import load_study
 from adaptive_labels.lab.runs import RunFolder, find_problems, integrity
 from adaptive_labels.lab.training.checkpoints import read_checkpoint, write_checkpoint
 from run_maker import Maker, sealed_again
@@ -115,12 +115,12 @@ def read_checkpoint_file(data: bytes) -> None:
         read_checkpoint(_folder() / "checkpoint")
 
 
-def read_config(data: bytes) -> None:
-    """A configuration file."""
-    path = _folder() / "run.toml"
+def read_study(data: bytes) -> None:
+    """A study, whose tasks are configurations."""
+    path = _folder() / "study.toml"
     path.write_bytes(data)
     with contextlib.suppress(UserError):
-        to_dict(load_toml(path))
+        load_study(path)
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {
@@ -128,7 +128,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "image": read_image,
     "run": read_run,
     "checkpoint": read_checkpoint_file,
-    "config": read_config,
+    "study": read_study,
 }
 
 
@@ -142,9 +142,10 @@ def seeds(target: str) -> list[bytes]:
     if target in ("run", "checkpoint"):
         files = _files("runs" if target == "run" else target)
         return [bytes([i]) + content for i, content in enumerate(files.values())]
-    text = 'seed = 3\n[data]\nname = "towns"\nlabel_noise = 0.1\n[model]\nname = "fasttext"\noptions = {dim = 8}\n'
-    text += '[method]\nname = "alr"\n[training]\nepochs = 3\nlr = 0.1\nmilestones = [1, 2]\n'
-    return [text.encode(), b'"a" = [[1], {b = 1979-05-27T07:32:00Z}]\n', b"seed = 1\nseed = 2\n"]
+    text = 'title = "a"\nquestion = "b"\nseeds = 3\nmethods = ["baseline"]\n[task.t]\ndata = {name = "towns"}\n'
+    text += 'model = {name = "fasttext", options = {dim = 8}}\ntraining = {epochs = 3, milestones = [1, 2]}\n'
+    text += '[[variant]]\nname = "alr {attraction}"\nmethod = "alr"\ngrid = {attraction = [1.0, -2.0]}\n'
+    return [text.encode(), b'"a" = [[1], {b = 1979-05-27T07:32:00Z}]\n', b"seeds = 1\nseeds = 2\n"]
 
 
 def _tables() -> list[bytes]:
