@@ -87,7 +87,7 @@ def test_unknown_classes_and_empty_training_are_refused(dataset: Dataset, tmp_pa
 
 def records(**methods: list[float]) -> list[RunRecord]:
     return [
-        RunRecord(None, "d", "m", name, name, seed, 1, {}, {}, "finished", None, {"test": {"top1": value}}, 1.0)  # type: ignore[arg-type]
+        RunRecord(None, "d", "m", name, name, seed, 1, {}, {}, "finished", None, {"test_top1": value})  # type: ignore[arg-type]
         for name, values in methods.items()
         for seed, value in enumerate(values)
     ]
