@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 from pathlib import Path
 
@@ -24,10 +25,12 @@ def test_everything_is_run_and_shown(alr, texts, tmp_path, compared):
         assert line.endswith(" after 4 epochs")
     assert "class  taken for  residual label %  test rate %  test examples" in ended.out
     assert "\n\n\n" not in ended.out
-    assert ended.out.splitlines()[-2:] == [
-        "Report: runs/report.html",
-        f"Are all labels right? `alr suspects {texts}` lists those that look wrong.",
-    ]
+    report, blank, heading, *commands = ended.out.splitlines()[-5:]
+    assert (report, blank, heading) == ("Report: runs/report.html", "", "Next:")
+    suspects, predict = (shlex.split(command, comments=True) for command in commands)
+    assert suspects == ["alr", "suspects", str(texts)]
+    assert predict[:2] == ["alr", "predict"]
+    assert alr(*predict[1:]).status == 0  # ready to paste
     page = (tmp_path / "runs" / "report.html").read_text()
     assert "<html" in page
     assert "baseline" in page

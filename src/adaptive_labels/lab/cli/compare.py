@@ -1,11 +1,12 @@
 """`alr compare`: every method with every seed, then the table and the report."""
 
 import dataclasses
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from adaptive_labels.lab.jobs import JobExecutor
     from adaptive_labels.lab.runs import RunFolder
 
+_SHORT = 60  # characters of a text that fits into a command to paste
 _SUSPECTS = "Compare with the data {}, too, a file of `alr suspects`."
 
 
@@ -84,7 +86,42 @@ def compare(
         for words, runs in list(zip(variants, finished, strict=True))[1:]:
             _answer(words, finished[0], runs)
         if len(variants) == 1:
-            prose(f"Are all labels right? `alr suspects {data}` lists those that look wrong.")
+            _show_next(plan, finished[0], data)
+
+
+def _show_next(plan: "Plan", runs: list["RunFolder"], data: str) -> None:
+    """The commands to try next, ready to paste."""
+    from adaptive_labels.lab.analysis import group_records, read_run_records
+    from adaptive_labels.lab.analysis.table import best_rows, group_rows
+    from adaptive_labels.lab.data import DATASETS
+
+    given = plan.own[0].config.data
+    columns = {"--text-column": given.text_column, "--label-column": given.label_column}
+    suspects = ["alr", "suspects", data, *(word for pair in columns.items() if pair[1] for word in pair)]
+    commands = {shlex.join(map(str, suspects)): "labels that look wrong"}
+    for group in group_records(read_run_records(runs)):
+        for row in best_rows(group_rows(group))[:1]:
+            run = group.by_label()[row.label][0].run.path
+            commands[shlex.join(["alr", "predict", str(run), _some_input(plan, data)])] = f"{row.label} at work"
+    if data in DATASETS:
+        commands = {"alr compare my_data.csv": "your own table, or folder of images"} | commands
+    typer.echo("\nNext:")
+    width = max(map(len, commands))
+    for command, what in commands.items():
+        typer.echo(f"  {command:{width}}  # {what}")
+
+
+def _some_input(plan: "Plan", data: str) -> str:
+    """A test example as `alr predict` takes it, or what stands for one."""
+    test = plan.dataset.test
+    texts: Any = test.inputs
+    if plan.dataset.kind == "text":
+        first = str(texts[0]) if len(test) else ""
+        return first if 0 < len(first) <= _SHORT and "\n" not in first else "a text of your own"
+    if plan.dataset.kind == "image":
+        source = test.sources[0] if test.sources else "picture.png"
+        return str(Path(data) / source)
+    return data if Path(data).is_file() else "my_rows.csv"
 
 
 def _with_cleaned(config: "RunConfig", drop: Path | None, relabel: Path | None) -> "dict[str, RunConfig]":

@@ -227,7 +227,7 @@ def _for_images(dataset: Dataset, model: str) -> Choice:
     if model == "linear-pixels":
         images: Any = dataset.train.inputs
         side = min(LINEAR_SIDE, *images.shape[2:])
-        settings = _recipe(model, _epochs(len(dataset.train)), batch_size, 0.001, 0.01, "linear")
+        settings = _recipe(model, _epochs(len(dataset.train)), batch_size, 0.01, 0.01, "linear")
         return Choice(settings, {"side": side}, f"Images: a linear classifier of {side}×{side} pixels.")
     settings = _recipe(model, 20, batch_size, 0.1, 5e-4, "one-cycle", **others)
     reason = "Images: a narrow residual network; crops, and flips unless they are grey (a mirrored digit is none)."
