@@ -1,4 +1,3 @@
-import pytest
 import torch
 
 from adaptive_labels.lab.data import Examples
@@ -27,20 +26,6 @@ def test_subset_of_images_and_empty_subset():
     examples = Examples(images, torch.tensor([0, 1, 0]))
     assert torch.equal(examples.subset(torch.tensor([1])).inputs, images[1:2])
     assert len(examples.subset(torch.tensor([], dtype=torch.int64))) == 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"inputs": ["a"], "labels": torch.tensor([0, 1])}, "inputs has 1 entries, but there are 2 labels"),
-        ({"inputs": ["a"], "labels": torch.tensor([0.0])}, "labels must be int64"),
-        ({"inputs": torch.zeros(1, 2, 2), "labels": torch.tensor([0])}, r"uint8 of shape \(N, C, H, W\)"),
-        ({"inputs": ["a"], "labels": torch.tensor([0]), "sources": []}, "sources has 0 entries"),
-    ],
-)
-def test_examples_that_do_not_fit_together_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        Examples(**arguments)
 
 
 def test_fingerprint_sees_every_part_of_the_content():

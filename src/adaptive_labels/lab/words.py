@@ -15,12 +15,6 @@ def joined(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def few(names: Iterable[str], most: int = 5) -> str:
-    """The first names, with "…" for the others: "a, b, …"."""
-    every = list(names)
-    return ", ".join([*every[:most], *["…"] * (len(every) > most)])
-
-
 def listed(names: Iterable[str], most: int = 20) -> str:
     """The first names, each cut if it is long, and how many more there are.
 

@@ -62,17 +62,11 @@ class Examples:
     sources: list[str] | LineSources | None = None  # the file of each example, and for tables the line
 
     def __post_init__(self) -> None:
-        if self.labels.dtype != torch.int64 or self.labels.ndim != 1:
-            raise ValueError(f"labels must be int64 of shape (N,), not {self.labels.dtype} {tuple(self.labels.shape)}")
-        images = self.inputs
-        if isinstance(images, Tensor) and (images.dtype != torch.uint8 or images.ndim != 4):
-            raise ValueError(
-                f"image inputs must be uint8 of shape (N, C, H, W), not {images.dtype} {tuple(images.shape)}"
-            )
-        for name in ("inputs", "true_labels", "sources"):
-            values = getattr(self, name)
-            if values is not None and len(values) != len(self.labels):
-                raise ValueError(f"{name} has {len(values)} entries, but there are {len(self.labels)} labels")
+        assert (self.labels.dtype, self.labels.ndim) == (torch.int64, 1), "labels must be int64 of shape (N,)"
+        if isinstance(self.inputs, Tensor):
+            assert (self.inputs.dtype, self.inputs.ndim) == (torch.uint8, 4), "images must be uint8 (N, C, H, W)"
+        lengths = {len(values) for values in (self.inputs, self.true_labels, self.sources) if values is not None}
+        assert lengths == {len(self.labels)}, f"{len(self.labels)} labels for lengths {lengths}"
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from adaptive_labels.lab.data.dataset import DataError, Dataset, Examples, Kind, SplitName, fingerprint
 from adaptive_labels.lab.data.rows import TableRows
-from adaptive_labels.lab.words import few, plural
+from adaptive_labels.lab.words import listed, plural
 
 TEST_FRACTION = 0.2
 VALIDATION_FRACTION = 0.1
@@ -142,7 +142,7 @@ def without_rare_classes(raw: RawDataset, least: int) -> RawDataset:
     rare, classes = ([raw.classes[k] for k in np.flatnonzero(chosen).tolist()] for chosen in (~stays, stays))
     note = (
         f"Left out {plural(len(rare), 'class', 'classes')} with fewer than {least} training examples "
-        f"({few(map(repr, rare))}): {plural(dropped, raw.kind)} in all."
+        f"({listed(map(repr, rare), 5)}): {plural(dropped, raw.kind)} in all."
     )
     return replace(raw, classes=classes, splits=splits, digests=digests, notes=[*raw.notes, note])
 
@@ -153,7 +153,8 @@ def _similar_names(classes: Sequence[str]) -> list[str]:
     for name in classes:
         alike.setdefault("".join(name.casefold().split()), []).append(name)
     doubtful = [" and ".join(map(repr, names)) for names in alike.values() if len(names) > 1]
-    return [f"Classes that differ in case or spaces only: {few(doubtful, 3)}. Are they the same?"] if doubtful else []
+    note = f"Classes that differ in case or spaces only: {listed(doubtful, 3)}. Are they the same?"
+    return [note] if doubtful else []
 
 
 def _refuse_single_examples(examples: Examples, classes: Sequence[str]) -> None:

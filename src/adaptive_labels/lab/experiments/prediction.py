@@ -20,7 +20,7 @@ from adaptive_labels.lab.experiments.teachers import finished_run
 from adaptive_labels.lab.files import read_bytes, read_text
 from adaptive_labels.lab.runs import RunError
 from adaptive_labels.lab.training.evaluation import predict_logits
-from adaptive_labels.lab.words import few
+from adaptive_labels.lab.words import listed
 
 _FILE_SUFFIXES = {".txt", ".csv", ".tsv", ".json", ".jsonl", ".png", ".jpg", ".jpeg"}
 
@@ -81,7 +81,7 @@ class Predictor:
         cells = []
         for given in inputs:
             if not _is_file(given) or not is_table(Path(given)):
-                columns = few(map(repr, encoder.names))
+                columns = listed(map(repr, encoder.names), 5)
                 raise RunError(f"{given} is no table; this run classifies the rows of one, with the columns {columns}")
             rows, sources = read_rows(Path(given), encoder.names, encoder.numeric)
             names += sources

@@ -16,7 +16,7 @@ from adaptive_labels.lab.data import Dataset, encoder_options
 from adaptive_labels.lab.files import file_hash, plain, read_json
 from adaptive_labels.lab.models import find_model
 from adaptive_labels.lab.runs import RunError, RunFolder
-from adaptive_labels.lab.words import few
+from adaptive_labels.lab.words import listed
 from adaptive_labels.losses.registry import METHODS, find_method
 from adaptive_labels.plugins import in_session_only
 
@@ -306,4 +306,4 @@ def _check_model(name: Any, option: str) -> None:
 
 
 def _few(names: Sequence[str]) -> str:
-    return f"{len(names)}: {few(names, 3)}" if names else "none are kept"
+    return f"{len(names)}: {listed(names, 3)}" if names else "none are kept"

@@ -51,7 +51,7 @@ MODELS: dict[str, ModelEntry] = {}
 
 
 def register_model(name: str, kind: str, description: str, *, reads: str | None = None) -> Callable[[Builder], Builder]:
-    """Enter a class or function, called with the number of classes and options, as a model of this name.
+    """Register a class or function, called with the number of classes and options, as a model of this name.
 
     One with an option `width` can also be had with the width as a suffix to its name: `name-w16`. See `ModelEntry` for
     the arguments; `reads` is the usual encoder of the kind unless given.
@@ -59,14 +59,14 @@ def register_model(name: str, kind: str, description: str, *, reads: str | None 
     if kind not in _USUAL:
         raise UserError(f"kind is {kind!r}; it must be 'text', 'image' or 'row'")
 
-    def enter(build: Builder) -> Builder:
+    def register(build: Builder) -> Builder:
         hash_of_source = source_hash(build)
         if name in MODELS and MODELS[name].source_hash is None:
             raise UserError(f"model {name!r} is built in: register your own under another name")
         MODELS[name] = ModelEntry(name, kind, description, build, reads or _USUAL[kind], source_hash=hash_of_source)
         return build
 
-    return enter
+    return register
 
 
 def create_model(name: str, num_classes: int, **options: Any) -> nn.Module:

@@ -63,12 +63,12 @@ Kind = TypeVar("Kind", bound=Encoder)
 def register_encoder(reads: str) -> Callable[[type[Kind]], type[Kind]]:
     """Register a class as the encoder of networks that read this."""
 
-    def enter(cls: type[Kind]) -> type[Kind]:
+    def register(cls: type[Kind]) -> type[Kind]:
         cls.kind = reads
         ENCODERS[reads] = cls
         return cls
 
-    return enter
+    return register
 
 
 def encoder_options(reads: str) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Texts as the numbers of their characters, in order."""
+"""Texts as sequences of character ids."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ ZHANG_ALPHABET = (
 @register_encoder("characters")
 @dataclass(frozen=True)
 class CharacterIds(TextEncoder):
-    """Texts to the numbers of their characters, last character first: the paper's order, where the end has its place.
+    """Texts to character ids, last character first, the paper's order.
 
-    A character's number is its place in the alphabet plus 1 (the last place, where it is there twice); every other
+    A character's id is its place in the alphabet plus 1 (the last place, where it is there twice); every other
     character is 0, and so is padding.
 
     Args:
-        alphabet: the characters that have a number. Fitted with `"zhang"`, they are the paper's 70, which are English;
+        alphabet: the characters that have an id. Fitted with `"zhang"`, they are the paper's 70, which are English;
             with `"train"`, for any language, the up to 1,000 most frequent characters of the training texts.
         length: how many characters of a text are read, from its beginning.
         lowercase: read capital letters as small ones.
@@ -46,7 +46,7 @@ class CharacterIds(TextEncoder):
 
     def __post_init__(self) -> None:
         if not self.alphabet:
-            raise ValueError("alphabet is empty; at least one character must have a number")
+            raise ValueError("alphabet is empty; at least one character must have an id")
         check_positive(length=self.length)
 
     @classmethod

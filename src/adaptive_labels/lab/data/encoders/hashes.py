@@ -7,7 +7,7 @@ c_0 … c_{n−1} the code points of a run of characters and B an odd constant,
     hash = Σ_j c_j B^j   modulo 2^64.
 
 Prefix sums P_i = Σ_{j<i} c_j B^j over all texts at once give every such hash as (P_e − P_s) · B^(−s) (an odd B has an
-inverse). A 64-bit mixer, salted by the kind of the feature, then spreads the hashes evenly.
+inverse). A 64-bit mixer, salted by the kind of n-gram, then spreads the hashes evenly.
 """
 
 import unicodedata
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from adaptive_labels.lab.data.stored_texts import Int64s
 
-# All of these are part of every trained text model: changing one changes what its features mean.
+# All of these are part of every trained text model: changing one changes what its n-grams mean.
 BASE = 0x9E3779B97F4A7C15
 _BASE_INVERSE = pow(BASE, -1, 2**64)
 _WORD_SALT = 0x57A3_0000

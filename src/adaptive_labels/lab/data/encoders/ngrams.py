@@ -1,6 +1,6 @@
-"""Texts as numbers of hashed features, in no order.
+"""Texts as bags of hashed n-grams.
 
-A feature is a word, a run of neighbouring words, or a run of characters inside a word whose ends are marked. `hashes`
+An n-gram is a word, a run of neighbouring words, or a run of characters inside a word whose ends are marked. `hashes`
 says what a word is, and how all of them are hashed at once.
 """
 
@@ -17,27 +17,27 @@ from adaptive_labels.lab.data.encoders.hashes import BASE, PolynomialHash, UInt6
 from adaptive_labels.lab.data.encoders.text import Chunk, RaggedIds, TextEncoder
 from adaptive_labels.lab.data.stored_texts import Int64s
 
-# These are part of every trained text model: changing one changes what its features mean.
+# These are part of every trained text model: changing one changes what its n-grams mean.
 _RUN_SALT = 0x57A4_0000  # plus the number of words
-_PIECE_SALT = 0x57A5_0000
+_CHARACTER_SALT = 0x57A5_0000
 _WORD_BEGINS, _WORD_ENDS = 0x110000, 0x110001  # the first two numbers beyond Unicode
 
 
 @register_encoder("ngrams")
 @dataclass(frozen=True)
 class HashedNgrams(TextEncoder):
-    """Texts to numbers of hashed features: words, runs of neighbouring words, and pieces of words.
+    """Texts to hashed n-grams: words, runs of neighbouring words, and runs of characters inside words.
 
-    A feature's number is its hash modulo `buckets`; nothing is fitted. The hashes are part of a trained model and stay
+    An n-gram's id is its hash modulo `buckets`; nothing is fitted. The hashes are part of a trained model and stay
     the same between versions. The defaults suit short texts (names, questions); for texts of more than about 100
     characters words and pairs of words alone (`char_ngrams=None`) with 2^19 buckets did better.
 
     Args:
-        words: single words, and runs of up to `word_ngrams` of them, are features.
-        word_ngrams: the longest run of neighbouring words that is a feature.
-        char_ngrams: shortest and longest run of characters inside a word (its ends marked) that is a feature; none for
+        words: single words, and runs of up to `word_ngrams` of them, are read.
+        word_ngrams: the longest run of neighbouring words that is read.
+        char_ngrams: shortest and longest run of characters inside a word (its ends marked) that is read; none for
             `None` or an empty list, which TOML has.
-        buckets: how many different numbers there are.
+        buckets: the number of different ids.
         lowercase: read capital letters as small ones.
         max_length: how many characters of a text are read.
 
@@ -73,7 +73,7 @@ class HashedNgrams(TextEncoder):
                 "with 1 <= shortest <= longest <= 32, or None"
             )
         if not self.words and self.char_ngrams is None:
-            raise ValueError("words is False and char_ngrams is None; at least one of them must give features")
+            raise ValueError("words is False and char_ngrams is None; at least one of them must be read")
         if not 1 <= self.buckets < 2**31:
             raise ValueError(f"buckets is {self.buckets}; it must be between 1 and 2147483647")
         check_positive(max_length=self.max_length, word_ngrams=self.word_ngrams, buckets=self.buckets)
@@ -87,20 +87,20 @@ class HashedNgrams(TextEncoder):
         return cls(**settings)
 
     def encode_chunks(self, texts: Sequence[str]) -> Iterator[Chunk]:
-        """Yield the numbers of all texts, for some at a time; a text without a visible character has none."""
+        """Yield the ids of all texts, some at a time; a text without a visible character has none."""
         return map(self._encode_chunk, self._chunks(texts))
 
     def _encode_chunk(self, texts: list[str]) -> Chunk:
-        """Return the feature numbers of these texts end to end, and how many each text has."""
+        """Return the ids of these texts end to end, and how many each text has."""
         words = Words.find(texts)
-        # Each kind of feature: the hashes, and the text of each, in the order of the texts.
+        # Each kind of n-gram: the hashes, and the text of each, in the order of the texts.
         kinds: list[tuple[UInt64s, Int64s]] = []
         if self.words:
             kinds += _word_runs(words, self.word_ngrams)
         if self.char_ngrams is not None:
-            kinds += _pieces(words, *self.char_ngrams)
-        numbers = [((hashes % np.uint64(self.buckets)).astype(np.int32), text_of) for hashes, text_of in kinds]
-        return _join_by_text(numbers, len(texts))
+            kinds += _character_runs(words, *self.char_ngrams)
+        ids = [((hashes % np.uint64(self.buckets)).astype(np.int32), text_of) for hashes, text_of in kinds]
+        return _join_by_text(ids, len(texts))
 
 
 def _word_runs(words: Words, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:
@@ -115,7 +115,7 @@ def _word_runs(words: Words, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:
         yield mix(runs[inside], _RUN_SALT + length), words.texts[last:][inside]
 
 
-def _pieces(words: Words, shortest: int, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:
+def _character_runs(words: Words, shortest: int, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:
     """Yield the runs of characters inside each marked word, by length: (hashes, texts)."""
     lengths = words.ends - words.starts + 2  # with the two marks
     begins = np.cumsum(lengths) - lengths
@@ -133,16 +133,16 @@ def _pieces(words: Words, shortest: int, longest: int) -> Iterator[tuple[UInt64s
         if length == 1:
             fits &= marked < _WORD_BEGINS  # a mark alone says nothing
         starts = np.flatnonzero(fits)
-        yield mix(prefix.of(starts, starts + length), _PIECE_SALT), texts[starts]
+        yield mix(prefix.of(starts, starts + length), _CHARACTER_SALT), texts[starts]
 
 
 def _join_by_text(kinds: list[tuple[NDArray[np.int32], Int64s]], texts: int) -> Chunk:
-    """Bring the features of all kinds together text by text; return the numbers, and how many each text has."""
+    """Bring the n-grams of all kinds together text by text; return the ids, and how many each text has."""
     counts = np.stack([np.bincount(text_of, minlength=texts) for _, text_of in kinds])  # (kinds, texts)
     lengths = counts.sum(0)
     joined = np.empty(int(lengths.sum()), np.int32)
     begins = np.cumsum(lengths) - lengths + np.cumsum(counts, 0) - counts  # where each kind begins in each text
-    for (numbers, _), count, begin in zip(kinds, counts, begins, strict=True):
+    for (ids, _), count, begin in zip(kinds, counts, begins, strict=True):
         shift = begin - (np.cumsum(count) - count)
-        joined[np.arange(len(numbers)) + np.repeat(shift, count)] = numbers
+        joined[np.arange(len(ids)) + np.repeat(shift, count)] = ids
     return joined, lengths

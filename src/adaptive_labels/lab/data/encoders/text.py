@@ -1,6 +1,6 @@
-"""Shared by the text encoders: batches of lists of numbers, the cache, and a note on texts that are too long.
+"""Shared by the text encoders: batches of token ids, their cache, and a note on texts that are too long.
 
-Shapes: N texts, M numbers in all of them; n texts of a batch.
+Shapes: N texts, M token ids in all of them; n texts of a batch, L token ids of its longest.
 """
 
 import json
@@ -20,7 +20,7 @@ from adaptive_labels.lab.data.cache import cached, hash_of, memmap
 from adaptive_labels.lab.data.encoders import Encoder
 from adaptive_labels.lab.data.stored_texts import Int64s, StoredTexts
 
-_FORMAT = 1  # of the entries in the cache: another number makes all of them anew
+_FORMAT = 1  # of the cache's entries; another number makes all of them anew
 _CHUNK = 1_000_000  # characters worked on at a time: bounds the memory, and keeps the arrays near the CPU's cache
 CACHED_FROM = 20_000
 """Fewer texts than this are encoded in memory, which is as fast and leaves nothing behind."""
@@ -28,12 +28,12 @@ _SAMPLED = 2_000  # texts that are searched for long ones
 _UNITS = {"length": "characters", "max_length": "characters", "max_words": "words", "max_tokens": "word pieces"}
 
 Chunk = tuple[NDArray[np.int32], Int64s]
-"""The numbers of some texts end to end, and how many each text has."""
+"""The token ids of some texts end to end, and how many each text has."""
 
 
 @dataclass(frozen=True, eq=False)
 class RaggedIds:
-    """Lists of numbers, one list per text, laid end to end; a batch is what `nn.EmbeddingBag` takes."""
+    """The token ids of N texts end to end; a batch is what `nn.EmbeddingBag` takes."""
 
     values: Tensor  # (M,) integers
     offsets: Tensor  # (N+1,) int64; text i owns `values[offsets[i]:offsets[i + 1]]`
@@ -42,7 +42,7 @@ class RaggedIds:
         return len(self.offsets) - 1
 
     def batch(self, indices: Tensor) -> tuple[Tensor, ...]:
-        """Return the lists of these texts laid end to end, and where each begins.
+        """Return the token ids of these texts end to end, and where each text begins.
 
         >>> ragged = RaggedIds(torch.tensor([5, 6, 7], dtype=torch.int32), torch.tensor([0, 2, 2, 3]))
         >>> [part.tolist() for part in ragged.batch(torch.tensor([2, 1, 0]))]
@@ -52,36 +52,36 @@ class RaggedIds:
         return self.values[source].long(), begins
 
     def places(self, indices: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Where the numbers of some of the lists are, end to end, with where each list begins and how long it is."""
+        """Where the token ids of some texts are, end to end; where each text begins, and its length."""
         starts = self.offsets[indices]
         lengths = self.offsets[indices + 1] - starts
         begins = lengths.cumsum(0) - lengths
         total = int(lengths.sum())
-        # Position j of the result, in the list that begins at `begins`, comes from `starts` + (j − `begins`).
+        # Position j of the result, in the text that begins at `begins`, comes from `starts` + (j − `begins`).
         source = torch.arange(total) + (starts - begins).repeat_interleave(lengths, output_size=total)
         return source, begins, lengths
 
 
 @dataclass(frozen=True, eq=False)
 class PaddedIds(RaggedIds):
-    """Lists of numbers like `RaggedIds`, of which a batch is padded with 0 to its longest."""
+    """Like `RaggedIds`, but a batch is padded with 0 to its longest text."""
 
     @property
     def lengths(self) -> Tensor:
-        """How long each list is, (N,)."""
+        """How many token ids each text has, (N,)."""
         return self.offsets.diff()
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Return these lists (n, L) int64, padded with 0, and how long each is, (n,); an empty list counts as one 0.
+        """Return token ids (n, L) int64, padded with 0, and lengths (n,); an empty text counts as one 0.
 
-        >>> lists = PaddedIds(torch.tensor([5, 6, 7], dtype=torch.int32), torch.tensor([0, 2, 2, 3]))
-        >>> [part.tolist() for part in lists.batch(torch.tensor([2, 1, 0]))]
+        >>> ids = PaddedIds(torch.tensor([5, 6, 7], dtype=torch.int32), torch.tensor([0, 2, 2, 3]))
+        >>> [part.tolist() for part in ids.batch(torch.tensor([2, 1, 0]))]
         [[[7, 0], [0, 0], [5, 6]], [1, 1, 2]]
         """
         source, begins, lengths = self.places(indices)
         values = self.values[source].long()
         longest = max(1, int(lengths.max())) if len(lengths) else 1
-        # Row i begins at i × `longest` in the padded lists, and at `begins` in those laid end to end.
+        # Row i begins at i × `longest` in the padded ids, and at `begins` in those end to end.
         shifts = (torch.arange(len(lengths)) * longest - begins).repeat_interleave(lengths, output_size=len(values))
         padded = torch.zeros(len(lengths) * longest, dtype=torch.int64)
         padded[torch.arange(len(values)) + shifts] = values
@@ -89,11 +89,10 @@ class PaddedIds(RaggedIds):
 
 
 class TextEncoder(Encoder):
-    """Texts to lists of numbers. A subclass is a frozen dataclass whose fields are its settings.
+    """Texts to token ids. A subclass is a frozen dataclass whose fields are its settings.
 
-    Of many `StoredTexts` what is fitted and what is encoded is kept on the disk and memory-mapped. Processes that read
-    the same texts the same way share the pages; none has all of the numbers as its own. The first of its `sizes` is how
-    many different numbers there are.
+    Of many `StoredTexts` the fitted encoder and the token ids are cached and memory-mapped: processes share the pages.
+    The first of its `sizes` is the number of different token ids.
     """
 
     lists: ClassVar[type[RaggedIds]] = PaddedIds
@@ -103,7 +102,7 @@ class TextEncoder(Encoder):
 
     @abstractmethod
     def encode_chunks(self, texts: Sequence[str]) -> Iterator[Chunk]:
-        """Yield the numbers of all texts, for some texts at a time."""
+        """Yield the token ids of all texts, some texts at a time."""
 
     @classmethod
     def _fit(cls, texts: Sequence[str], **settings: Any) -> Self:
@@ -124,9 +123,9 @@ class TextEncoder(Encoder):
         return cls.from_dict(json.loads((folder / "encoder.json").read_text(encoding="utf-8")))
 
     def encode(self, inputs: Sequence[str]) -> RaggedIds:
-        """Return the numbers of every text, from the cache if they were made before."""
-        numbers = next(iter(self.sizes.values()))
-        dtype = "|u1" if numbers <= 2**8 else "<i2" if numbers <= 2**15 else "<i4"
+        """Return the token ids of every text, from the cache if they were made before."""
+        vocabulary = next(iter(self.sizes.values()))
+        dtype = "|u1" if vocabulary <= 2**8 else "<i2" if vocabulary <= 2**15 else "<i4"
         if not _is_cached(inputs):
             values, offsets = BytesIO(), BytesIO()
             _write(self.encode_chunks(inputs), values, offsets, dtype)
@@ -168,11 +167,11 @@ def _is_cached(texts: Sequence[str]) -> TypeGuard[StoredTexts]:
 
 
 def _write(encoded: Iterable[Chunk], values: IO[bytes], offsets: IO[bytes], dtype: str) -> None:
-    """Write all numbers end to end, and the N+1 offsets."""
+    """Write all token ids end to end, and the N+1 offsets."""
     end = 0
     offsets.write(np.zeros(1, "<i8").data)
-    for numbers, lengths in encoded:
-        values.write(numbers.astype(dtype, copy=False).data)
+    for ids, lengths in encoded:
+        values.write(ids.astype(dtype, copy=False).data)
         offsets.write((end + np.cumsum(lengths)).astype("<i8", copy=False).data)
         end += int(lengths.sum())
 

@@ -23,15 +23,15 @@ BUCKETS = 2**22  # so many that two n-grams of a vocabulary rarely share one
 
 @dataclass(frozen=True, eq=False)
 class WeightedIds(RaggedIds):
-    """Lists of numbers, each with a weight; a batch is what `nn.EmbeddingBag` takes with ``per_sample_weights``."""
+    """Token ids, each with a weight; a batch is what `nn.EmbeddingBag` takes with ``per_sample_weights``."""
 
     weights: Tensor  # (M,) float32
 
     def batch(self, indices: Tensor) -> tuple[Tensor, ...]:
-        """Return the lists of these texts laid end to end, where each begins, and the weights.
+        """Return the token ids of these texts end to end, where each text begins, and the weights.
 
-        >>> lists = WeightedIds(torch.tensor([5, 6, 7]), torch.tensor([0, 2, 3]), torch.tensor([0.5, 0.5, 1.0]))
-        >>> [part.tolist() for part in lists.batch(torch.tensor([1, 0]))]
+        >>> ids = WeightedIds(torch.tensor([5, 6, 7]), torch.tensor([0, 2, 3]), torch.tensor([0.5, 0.5, 1.0]))
+        >>> [part.tolist() for part in ids.batch(torch.tensor([1, 0]))]
         [[7, 5, 6], [0, 1], [1.0, 0.5, 0.5]]
         """
         source, begins, _ = self.places(indices)

@@ -1,4 +1,4 @@
-"""Texts as the numbers of their words, in order."""
+"""Texts as sequences of word ids."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,9 +20,9 @@ _MERGE_AT = 4_000_000  # hashes counted before equal ones are brought together: 
 @register_encoder("words")
 @dataclass(frozen=True)
 class WordIds(TextEncoder):
-    """Texts to the numbers of their words, in order, by a vocabulary that was fitted on the training texts.
+    """Texts to word ids, in order, by a vocabulary that is fitted on the training texts.
 
-    A word's number is its place in `words` plus 2; 0 is padding, 1 a word that the vocabulary does not have.
+    A word's id is its place in `words` plus 2; 0 is padding, 1 an unknown word.
 
     Args:
         words: the vocabulary, most frequent first. Fitted, it has the `vocabulary_size` (20,000) most frequent words
@@ -46,7 +46,7 @@ class WordIds(TextEncoder):
     max_length: int = 4096
     max_words: int = 256
     _hashes: UInt64s = field(init=False, repr=False, compare=False)
-    _numbers: NDArray[np.int32] = field(init=False, repr=False, compare=False)
+    _ids: NDArray[np.int32] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_positive(max_length=self.max_length, max_words=self.max_words)
@@ -56,7 +56,7 @@ class WordIds(TextEncoder):
         hashes = Words(codes, starts, ends, np.arange(len(ends))).hashes()
         order = np.argsort(hashes)
         object.__setattr__(self, "_hashes", hashes[order])
-        object.__setattr__(self, "_numbers", (order + 2).astype(np.int32))
+        object.__setattr__(self, "_ids", (order + 2).astype(np.int32))
 
     @classmethod
     def _fit(
@@ -75,7 +75,7 @@ class WordIds(TextEncoder):
         return {"vocabulary": len(self.words) + 2}
 
     def encode_chunks(self, texts: Sequence[str]) -> Iterator[Chunk]:
-        """Yield the numbers of up to `max_words` words of each text, for some texts at a time."""
+        """Yield the ids of up to `max_words` words of each text, some texts at a time."""
         for chunk in self._chunks(texts):
             words = Words.find(chunk)
             hashes = words.hashes()
@@ -127,7 +127,7 @@ class WordIds(TextEncoder):
         if not len(self._hashes):
             return np.full(len(hashes), UNKNOWN, np.int32)
         at = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
-        return np.where(self._hashes[at] == hashes, self._numbers[at], UNKNOWN).astype(np.int32)
+        return np.where(self._hashes[at] == hashes, self._ids[at], UNKNOWN).astype(np.int32)
 
 
 def _merge(hashes: list[UInt64s], counts: list[Int64s]) -> tuple[UInt64s, Int64s]:

@@ -41,23 +41,23 @@ READERS: list[Reader] = []
 
 
 def register_dataset(name: str, description: str, *, fetch: Fetch | None = None) -> Callable[[Read], Read]:
-    """Enter a function that reads a data set under its name; see `NamedDataset`."""
+    """Register a function that reads a data set under its name; see `NamedDataset`."""
 
-    def enter(read: Read) -> Read:
+    def register(read: Read) -> Read:
         DATASETS[name] = NamedDataset(description, read, fetch)
         return read
 
-    return enter
+    return register
 
 
 def register_reader(what: str, can_read: Callable[[Path], bool]) -> Callable[[Read], Read]:
-    """Enter a function that reads a path; see `Reader`."""
+    """Register a function that reads a path; see `Reader`."""
 
-    def enter(read: Read) -> Read:
+    def register(read: Read) -> Read:
         READERS.append(Reader(what, can_read, read))
         return read
 
-    return enter
+    return register
 
 
 for _module in pkgutil.iter_modules(__path__):

@@ -20,7 +20,7 @@ from adaptive_labels.lab.data.split_files import tables_of
 from adaptive_labels.lab.data.splits import RawDataset, content_digest, content_digests, digest_array
 from adaptive_labels.lab.files import open_regular, read_bytes
 from adaptive_labels.lab.machine import usable_cores
-from adaptive_labels.lab.words import few, listed, plural
+from adaptive_labels.lab.words import listed, plural
 
 KEPT_SIZE = 96  # images that all have one size, up to so many pixels, keep it
 USUAL_SIZE = 64  # others get the size of most of them, up to this, or for a pretrained network up to `largest_size`
@@ -88,7 +88,7 @@ def read_images(
         split_digests[split] = digest_array([digests[i] for i in rows])
     if unreadable:
         skipped = [f"{flat[i].parent.name}/{flat[i].name}" for i in sorted(unreadable)]
-        notes.append(f"Skipped {plural(len(unreadable), 'unreadable image')}: {few(skipped, 3)}.")
+        notes.append(f"Skipped {plural(len(unreadable), 'unreadable image')}: {listed(skipped, 3)}.")
     return RawDataset(folder.resolve().name, "image", classes, examples, notes, split_digests)
 
 
