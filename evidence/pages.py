@@ -6,6 +6,8 @@ The same records give the same pages to the byte.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -65,11 +67,11 @@ def make_pages(studies: Path, results: Path) -> dict[str, str]:
         if file.name == "tasks.toml":
             continue
         study = load_study(file)
-        records = read_records(results, study)
-        if _accuracies(study, records):
-            pages[f"{study.name}.md"] = study_page(study, records)
+        done = StudyResults(study, read_records(results, study))
+        if done.runs:
+            pages[f"{study.name}.md"] = study_page(done)
             index.append([f"[{study.title}]({study.name}.md)", _answer(study.conclusion)])
-            if (drawing := draw_study(study, records)) is not None:
+            if (drawing := draw_study(done)) is not None:
                 pages[f"{study.name}.svg"] = drawing
     reproduced, matrix = _reproduced(results)
     if not pages and not reproduced:
@@ -102,10 +104,9 @@ def _reproduced(results: Path) -> tuple[dict[str, str], str]:
         )
         if not records:
             continue
-        page = format_comparison(one, columns, markdown=True)
-        for task in one.study.tasks:
-            if table := task_table(one.study, task, records):
-                page += f"\n## {one.column(task).heading}: all metrics\n\n{table}\n"
+        page, done = format_comparison(one, columns, markdown=True), StudyResults(one.study, records)
+        for task in done.runs:
+            page += f"\n## {one.column(task).heading}: all metrics\n\n{task_table(done, task)}\n"
         pages[name] = page
         pages |= draw_kept(results, one.study, records)
     head = ["table", "scale", "columns begun", "the paper's cells run", "seeds"]
@@ -120,42 +121,61 @@ def _answer(conclusion: str) -> str:
 # ----------------------------------------------------------------------------------------------------------- a study
 
 
-def runs_of(study: Study, task: str, records: Records) -> dict[str, dict[int, Record]]:
-    """The study's variants on a task that have runs: variant → seed → record, of a tuned one at its best value."""
-    found = {}
-    for variant in study.variants_on(task):
-        shown = _shown(study, task, variant, records)
-        if shown is not None and (runs := _runs(study, task, shown, records)):
-            found[variant.name] = runs
-    return found
+@dataclass(frozen=True)
+class StudyResults:
+    """A study with its records, and what its pages need of them."""
+
+    study: Study
+    records: Records
+
+    def runs_of(self, task: str, variant: Variant) -> dict[int, Record]:
+        """Seed → record."""
+        runs = {seed: self.records.get((task, variant.key, seed)) for seed in self.study.seeds_for(task)}
+        return {seed: record for seed, record in runs.items() if record is not None}
+
+    def shown(self, task: str, variant: Variant) -> Variant | None:
+        """The variant itself; of a tuned one the value that is best on validation, None while a trial is missing."""
+        if variant.tune is None:
+            return variant
+        return variant.best_trial(task, self.records, self.study.seeds_for(task))
+
+    @cached_property
+    def runs(self) -> dict[str, dict[str, dict[int, Record]]]:
+        """Task → variant → seed → record, of the tasks and variants that have been run."""
+        found: dict[str, dict[str, dict[int, Record]]] = {}
+        for task in self.study.tasks:
+            for variant in self.study.variants_on(task):
+                shown = self.shown(task, variant)
+                if shown is not None and (runs := self.runs_of(task, shown)):
+                    found.setdefault(task, {})[variant.name] = runs
+        return found
+
+    @cached_property
+    def rows(self) -> dict[str, list[MethodRow]]:
+        """Task → a row per variant, with the differences from the study's reference."""
+        return {
+            task: method_rows({name: _metrics(some) for name, some in runs.items()}, self.study.reference)
+            for task, runs in self.runs.items()
+        }
+
+    @property
+    def accuracies(self) -> dict[str, dict[str, dict[int, float]]]:
+        """Task → variant → seed → test accuracy."""
+        return {task: {row.label: row.values("test_top1") for row in rows} for task, rows in self.rows.items()}
 
 
-def _shown(study: Study, task: str, variant: Variant, records: Records) -> Variant | None:
-    """The variant itself; of a tuned one the value that is best on validation, None while a trial is missing."""
-    return variant if variant.tune is None else variant.best_trial(task, records, study.seeds_for(task))
+def _metrics(runs: Mapping[int, Record]) -> dict[int, dict[str, float]]:
+    return {seed: record_metrics(record) for seed, record in runs.items()}
 
 
-def _runs(study: Study, task: str, variant: Variant, records: Records) -> dict[int, Record]:
-    runs = {seed: records.get((task, variant.key, seed)) for seed in study.seeds_for(task)}
-    return {seed: record for seed, record in runs.items() if record is not None}
-
-
-def rows_of(study: Study, task: str, records: Records) -> list[MethodRow]:
-    """The rows of a task's table, one per variant, with the differences from the study's reference."""
-    runs = runs_of(study, task, records)
-    metrics = {name: {seed: record_metrics(record) for seed, record in some.items()} for name, some in runs.items()}
-    return method_rows(metrics, study.reference)
-
-
-def study_page(study: Study, records: Records) -> str:
+def study_page(done: StudyResults) -> str:
     """A study's page: its conclusion, its question, and a table for each task."""
-    parts = [f"# {study.title}", *filter(None, [study.conclusion.strip()]), study.question]
+    study = done.study
+    parts = [f"# {study.title}", study.conclusion.strip(), study.question]
     if study.combined:
-        parts += ["## All tasks together", *combined_tables(_accuracies(study, records), study.combined)]
-    for task in study.tasks:
-        if table := task_table(study, task, records):
-            runs = runs_of(study, task, records)
-            parts += [f"## {task}", table, _diverged(runs), gains_table(runs) if study.by_class else ""]
+        parts += ["## All tasks together", *combined_tables(done.accuracies, study.combined)]
+    for task, runs in done.runs.items():
+        parts += [f"## {task}", task_table(done, task), _diverged(runs), gains_table(runs) if study.by_class else ""]
     return "\n\n".join([*filter(None, parts), _notes(study)]) + "\n"
 
 
@@ -177,19 +197,11 @@ def _diverged(runs: Mapping[str, Mapping[int, Record]]) -> str:
     return f"Diverged: {', '.join(ended)}." if ended else ""
 
 
-def _accuracies(study: Study, records: Records) -> dict[str, dict[str, dict[int, float]]]:
-    """Task → variant → seed → test accuracy."""
-    found = {task: rows_of(study, task, records) for task in study.tasks}
-    return {task: {row.label: row.values("test_top1") for row in rows} for task, rows in found.items() if rows}
-
-
-def task_table(study: Study, task: str, records: Records) -> str:
-    """One task's Markdown table; empty without runs."""
-    rows = rows_of(study, task, records)
-    if not rows:
-        return ""
+def task_table(done: StudyResults, task: str) -> str:
+    """One task's Markdown table."""
+    study, rows = done.study, done.rows[task]
     best = max(rows, key=lambda row: row.mean("validation_top1") or 0.0)
-    shown = {variant.name: _shown(study, task, variant, records) for variant in study.variants_on(task)}
+    shown = {variant.name: done.shown(task, variant) for variant in study.variants_on(task)}
 
     def name(row: MethodRow) -> str:
         variant = shown[row.label]
@@ -244,20 +256,20 @@ def gains_table(runs: Mapping[str, Mapping[int, Record]]) -> str:
     return "\n".join(tables.markdown(head, lines, left=None)) if lines else ""
 
 
-def curves_of(study: Study, figure: Figure, records: Records) -> dict[str, Curve]:
+def curves_of(done: StudyResults, figure: Figure) -> dict[str, Curve]:
     """By task, the differences of test accuracy from the baseline in points, at the values that the study runs there.
 
     x is the place of a value among the figure's; the band is the 95% t interval over the seeds.
     """
-    curves = {}
+    study, curves = done.study, {}
     for task in study.tasks:
         wanted = {variant.key for variant in study.variants_on(task)}
-        baseline = _test_accuracy(study, task, Variant("baseline", "baseline"), records)
+        baseline = _test_accuracy(done, task, Variant("baseline", "baseline"))
         points = []
         for place, value in enumerate(figure.values):
             changed = {} if value == figure.default else {figure.option: value}
             variant = Variant("", figure.method, {**study.options.get(figure.method, {}), **changed})
-            gain = compare_paired(_test_accuracy(study, task, variant, records), baseline)
+            gain = compare_paired(_test_accuracy(done, task, variant), baseline)
             if variant.key in wanted and gain.difference is not None:
                 ends = [gain.difference if end is None else end for end in (gain.low, gain.high)]
                 points.append((place, 100 * gain.difference, *(100 * end for end in ends)))
@@ -266,19 +278,18 @@ def curves_of(study: Study, figure: Figure, records: Records) -> dict[str, Curve
     return curves
 
 
-def _test_accuracy(study: Study, task: str, variant: Variant, records: Records) -> dict[int, float]:
-    metrics = {seed: record_metrics(record) for seed, record in _runs(study, task, variant, records).items()}
-    return MethodRow(variant.name, metrics).values("test_top1")
+def _test_accuracy(done: StudyResults, task: str, variant: Variant) -> dict[int, float]:
+    return MethodRow(variant.name, _metrics(done.runs_of(task, variant))).values("test_top1")
 
 
-def draw_study(study: Study, records: Records) -> str | None:
+def draw_study(done: StudyResults) -> str | None:
     """The picture of a study that has one, as an SVG file."""
-    if study.figure is not None and (curves := curves_of(study, study.figure, records)):
-        figure = study.figure
+    study, figure = done.study, done.study.figure
+    if figure is not None and (curves := curves_of(done, figure)):
         ticks = {float(place): f"{value:g}".replace("-", "−") for place, value in enumerate(figure.values)}
         x, y = Axis(figure.label, ticks=ticks), Axis(figure.title, signed=True)
         return standalone(line_chart(curves, figure.title, x, y, bars=True))
-    if study.combined and (drawing := draw_combined(_accuracies(study, records), study.combined, study.title)):
+    if study.combined and (drawing := draw_combined(done.accuracies, study.combined, study.title)):
         return standalone(drawing)
     return None
 

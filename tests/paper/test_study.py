@@ -20,7 +20,7 @@ from adaptive_labels.lab.paper.records import append_record, describe_margins, r
 from adaptive_labels.lab.paper.runner import StudyOptions, count_runs, run_study
 from adaptive_labels.lab.paper.study import Study, StudyError, Variant, load_study
 from adaptive_labels.lab.runs import RunError
-from pages import curves_of, draw_study, gains_table, make_pages, rows_of, runs_of, study_page, task_table
+from pages import StudyResults, curves_of, draw_study, gains_table, make_pages, study_page, task_table
 
 ROOT = Path(__file__).parents[2]
 EVIDENCE = ROOT / "evidence"
@@ -132,7 +132,7 @@ def test_a_run_is_recorded_once_whatever_its_names_hold(tmp_path: Path) -> None:
     append_record(tmp_path, {**one, "task": "b@villages"})  # on other data it is another task
     study = load(tmp_path, HEAD + BASELINE + TASK)
     assert read_records(tmp_path, study) == by_key([one, {**one, "seed": 1}, {**one, "task": "b@villages"}])
-    assert rows_of(study, "b", {("b@villages", Variant("", "baseline").key, 0): one}) == []
+    assert StudyResults(study, {("b@villages", Variant("", "baseline").key, 0): one}).runs == {}
 
 
 @pytest.mark.parametrize("line", ['{"variant": 1}', "[]", "3", "{"])
@@ -199,9 +199,10 @@ def test_the_trial_is_chosen_on_validation_and_shown_on_test(tmp_path: Path) -> 
     assert best is not None
     assert best.options == {"label_smoothing": 0.1}
     study = load(tmp_path, HEAD + BASELINE + '[[variant]]\nname="slr"\nmethod="slr"\ntune=3\n' + TASK)
-    (row,) = rows_of(study, "b", records)
+    done = StudyResults(study, records)
+    (row,) = done.rows["b"]
     assert row.values("test_top1") == {0: 0.5, 1: 0.5}
-    assert "| **slr (label_smoothing 0.1)** | 2 |" in task_table(study, "b", records)
+    assert "| **slr (label_smoothing 0.1)** | 2 |" in task_table(done, "b")
     del records["b", trials[2].key, 1]
     assert tuned.best_trial("b", records) is None
 
@@ -211,7 +212,7 @@ def test_a_trial_is_chosen_by_one_seed_if_the_study_has_no_more(tmp_path: Path) 
     study = load(tmp_path, text + TASK)
     small, middle, large = study.variant[1].trials()
     records = by_key([record(small, 0, 0.1, 0.5), record(middle, 0, 0.3, 0.5), record(large, 0, 0.2, 0.5)])
-    assert "| **slr (label_smoothing 0.1)** | 1 |" in task_table(study, "b", records)
+    assert "| **slr (label_smoothing 0.1)** | 1 |" in task_table(StudyResults(study, records), "b")
 
 
 def test_a_tuned_variant_may_be_the_reference(tmp_path: Path) -> None:
@@ -221,8 +222,8 @@ def test_a_tuned_variant_may_be_the_reference(tmp_path: Path) -> None:
     records = by_key(
         [record(study.variant[0], s, 0.5, 0.5) for s in (0, 1)] + [record(trial, s, 0.5, 0.6) for s in (0, 1)]
     )
-    assert "| vs. slr |" in study_page(study, records)
-    assert "| −10.0" in study_page(study, records)
+    assert "| vs. slr |" in study_page(StudyResults(study, records))
+    assert "| −10.0" in study_page(StudyResults(study, records))
 
 
 def test_the_table_says_n_spread_difference_and_what_validation_prefers(tmp_path: Path) -> None:
@@ -233,7 +234,7 @@ def test_the_table_says_n_spread_difference_and_what_validation_prefers(tmp_path
         [record(baseline, seed, low, low) for seed, (low, _) in figures.items()]
         + [record(alr, seed, high, high) for seed, (_, high) in figures.items()]
     )
-    lines = study_page(study, records).splitlines()
+    lines = study_page(StudyResults(study, records)).splitlines()
     assert "| baseline | 3 | 51.0 ± 1.0 | 51.0 ± 1.0 |  |  | 1.000 | 0.100 | – | – |" in lines
     # differences 3, 3, 4: mean 3.33, std 0.577, t(2) 4.303 · 0.577/√3 = 1.43; p = 0.0099 by scipy.stats.ttest_rel
     assert "| **alr** | 3 | 54.3 ± 1.5 | 54.3 ± 1.5 | +3.3 [+1.9, +4.8] | 0.010 | 1.000 | 0.100 | – | – |" in lines
@@ -307,7 +308,7 @@ def test_the_table_of_the_readme_is_what_the_records_give() -> None:
 @pytest.mark.parametrize("task", ["towns", "towns-linear", "towns-plain", "banking77", "cifar100-w16", "cifar100"])
 def test_the_table_of_the_waiting_weight_is_what_the_records_give(task: str) -> None:
     study = load_study(EVIDENCE / "studies" / ("waiting.toml" if task == "cifar100" else "methods.toml"))
-    rows = {row.label: row for row in rows_of(study, task, read_records(EVIDENCE, study))}
+    rows = {row.label: row for row in StudyResults(study, read_records(EVIDENCE, study)).rows[task]}
     shown = [rows[name] for name in ("baseline", "alr", "alr-wait")]
     against = compare_all({row.label: row.values("test_top1") for row in shown}, "baseline")
     fitted = rows["baseline"].mean("train_top1")
@@ -345,13 +346,13 @@ def test_the_picture_shows_each_task_at_its_differences(tmp_path: Path) -> None:
         + [record(Variant("", "alr"), s, 0.5, 0.51 + s / 100) for s in range(3)]
         + [record(Variant("", "alr", {"attraction": -4.0}), 0, 0.5, 0.9)]  # there, but not of this study
     )
-    curves = curves_of(study, study.figure, records)
+    curves = curves_of(StudyResults(study, records), study.figure)
     (curve,) = curves.values()
     assert curve.mean == pytest.approx([3.0, 1.0])
     assert curve.low[1] == curve.high[1] == pytest.approx(1.0)  # the same on every seed
     # differences 2, 3, 4: 3 ± 4.303 / √3
     assert curve.low[0] == pytest.approx(3 - 4.3027 / 3**0.5, abs=1e-3)
-    picture = draw_study(study, records) or ""
+    picture = draw_study(StudyResults(study, records)) or ""
     assert "&lt;T&gt;" in picture
     assert picture.count("<circle") == 2 + 1  # two points, and the one beside the name
     xml.etree.ElementTree.fromstring(picture)
@@ -369,7 +370,7 @@ def test_gains_by_class_are_measured_on_other_seeds_than_the_ranking(tmp_path: P
         [with_classes(baseline, s, right) for s, right in enumerate([[5, 2, 9], [5, 2, 9], [6, 4, 8]])]
         + [with_classes(alr, s, right) for s, right in enumerate([[0, 0, 0], [0, 0, 0], [7, 7, 6]])]
     )
-    assert gains_table(runs_of(study, "b", records)).splitlines()[2:] == ["| alr | +30.0 | +10.0 | −20.0 |"]
+    assert gains_table(StudyResults(study, records).runs["b"]).splitlines()[2:] == ["| alr | +30.0 | +10.0 | −20.0 |"]
 
 
 def test_gains_by_class_leave_out_runs_that_diverged(tmp_path: Path) -> None:
@@ -380,7 +381,7 @@ def test_gains_by_class_leave_out_runs_that_diverged(tmp_path: Path) -> None:
     for diverged in (("baseline", 1), ("alr", 2)):
         every[diverged] = {**every[diverged], "status": "diverged", "metrics": {}}
         del every[diverged]["right_by_class"], every[diverged]["test_by_class"]
-    page = study_page(study, by_key(list(every.values())))
+    page = study_page(StudyResults(study, by_key(list(every.values()))))
     assert "Diverged: baseline (seed 1), alr (seed 2)." in page
     assert "| alr | 0.0 | 0.0 | 0.0 |" in page
 
@@ -389,8 +390,8 @@ def test_the_rise_of_the_validation_loss_is_from_its_lowest_epoch_to_the_last(tm
     study = load(tmp_path, 'columns = ["loss_rise"]\n' + HEAD + BASELINE + TASK)
     course = {"validation_loss": [2.0, 1.5, 1.75]}
     records = by_key([record(study.variant[0], 0, 0.5, 0.5) | {"course": course}])
-    assert "| rise of validation NLL |" in study_page(study, records)
-    assert "| 0.250 |" in study_page(study, records)
+    assert "| rise of validation NLL |" in study_page(StudyResults(study, records))
+    assert "| 0.250 |" in study_page(StudyResults(study, records))
 
 
 SMALL = """

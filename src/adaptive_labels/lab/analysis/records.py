@@ -136,7 +136,7 @@ def flatten(config: Mapping[str, Any], prefix: str = "", joint: str = ".") -> di
     """
     flat: dict[str, Any] = {}
     for key, value in config.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, dict):
             flat.update(flatten(value, f"{prefix}{key}{joint}", joint))
         else:
             flat[f"{prefix}{key}"] = value

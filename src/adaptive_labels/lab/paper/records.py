@@ -8,7 +8,7 @@ Shapes: N examples, K classes; z are logits, y labels.
 
 import json
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, reduce
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -166,8 +166,13 @@ def append_record(results: Path, record: Record) -> None:
     append_line(path, json.dumps(record, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode())
 
 
-# Studies share tasks, and the pages read the same records some seven times. What is parsed is never changed inside.
-_parsed = lru_cache(maxsize=10_000)(parse_json)
+@lru_cache(maxsize=10_000)
+def _parsed(line: bytes) -> Record:
+    """A line's record. Studies share tasks, so that pages read it some seven times; it is never changed."""
+    record: Record = parse_json(line)
+    if lacking := [key for key in NEEDED if key not in record]:
+        raise ValueError(f"it has no {', '.join(lacking)}")
+    return record
 
 
 def read_lines(path: Path) -> list[Record]:
@@ -179,10 +184,7 @@ def read_lines(path: Path) -> list[Record]:
         if not line.strip():
             continue
         try:
-            record = _parsed(line)
-            if lacking := [key for key in NEEDED if key not in record]:
-                raise ValueError(f"it has no {', '.join(lacking)}")
-            found.append(record)
+            found.append(_parsed(line))
         except (ValueError, TypeError) as error:
             raise RunError(f"{path} line {number} is no record: {error}.") from None
     return found
@@ -213,7 +215,6 @@ def read_records(results: Path, study: Study) -> Records:
 def _other_setting(record: Record, stated: Mapping[str, Any]) -> str | None:
     """A setting in which a record differs from what its task states."""
     config, own = record["config"], json.loads(record["variant"]).get("training", {})
-    made = flatten({section: config[section] for section in SECTIONS})
     learns = "residual_labels" in record and config["method"]["options"].get("update") != "frozen"
     for key, value in stated.items():
         name = key.removeprefix("training.")
@@ -221,6 +222,7 @@ def _other_setting(record: Record, stated: Mapping[str, Any]) -> str | None:
             continue
         if name.startswith("residual_") and not learns:  # how S is moved, where none is learned
             continue
-        if made.get(key) != value:
-            return f"{key} {made.get(key)}, where its task says {value}"
+        made = reduce(lambda section, part: section.get(part, {}), key.split("."), config)
+        if made != value:
+            return f"{key} {made}, where its task says {value}"
     return None

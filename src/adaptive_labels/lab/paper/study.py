@@ -10,7 +10,7 @@ import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -246,13 +246,9 @@ def _read(path: Path) -> Study:
     return study
 
 
-@cache
-def _tasks_of_recipes(path: Path) -> dict[str, Task]:
-    return _stated(path)
-
-
-def _stated(path: Path) -> dict[str, Task]:
-    """The tasks that a file states, over its defaults unless they are like others."""
+@lru_cache(maxsize=64)
+def _stated(path: Path, changed: int) -> dict[str, Task]:
+    """The tasks that a file states, over its defaults unless they are like others; read again when it has changed."""
     study = _read(path)
     defaults: Task = typed(study.defaults, Task, "defaults")
     stated: dict[str, Task] = {name: typed(values, Task, f"task.{name}") for name, values in study.task.items()}
@@ -264,8 +260,7 @@ def _find_task(name: str, files: Sequence[Path], seen: tuple[str, ...] = ()) -> 
     if name in seen:
         raise StudyError(f"the task {name} is like itself, by {' and '.join(seen)}")
     for file in files:
-        tasks = _tasks_of_recipes(file) if file.parent == RECIPES else _stated(file)
-        if name in tasks:
-            task = tasks[name]
+        task = _stated(file, file.stat().st_mtime_ns).get(name)
+        if task is not None:
             return task.over(_find_task(task.like, files, (*seen, name))) if task.like else task
     raise StudyError(f"there is no task {name!r} in {files[0]}, in tasks.toml beside it, or in the paper's recipes")

@@ -110,9 +110,10 @@ class GroupData:
 
     @property
     def main(self) -> MethodData | None:
-        """The method whose confusions are shown first: the best by validation, else the last that has any."""
+        """The method whose confusions are shown first: the best by validation, of a tie the last, else the last."""
         usable = [method for method in self.methods if method.class_names]
-        best = [method for method in usable if self.best is not None and method.label == self.best.label]
+        labels = {row.label for row in best_rows(self.rows)}
+        best = [method for method in usable if method.label in labels]
         return (best or usable)[-1] if usable else None
 
     @property
