@@ -49,23 +49,6 @@ BAD_DATA = {
 }
 BAD_SETTINGS = {
     "unknown method": (["--method", "arl"], "method: unknown method 'arl'; did you mean alr? (the methods are "),
-    "a teacher that is not there": (
-        ["--method", "kd", "--set", "method.options.teacher=nowhere"],
-        "method.options.teacher: there is no folder nowhere",
-    ),
-    "a teacher that is no run": (
-        ["--method", "kd", "--set", "method.options.teacher=empty"],
-        "method.options.teacher: empty is not a run: it has no config.json.",
-    ),
-    "a teacher that does not exist": (
-        ["--method", "kd", "--set", "method.options.teacher_model=fastext"],
-        "method.options.teacher_model: there is no model 'fastext'; there are airbench, ",
-    ),
-    "a misspelt option of a teacher": (
-        ["--method", "kd", "--set", "method.options.techer=empty"],
-        "unknown option 'techer' of method 'kd'; did you mean teacher?",
-    ),
-    "a single peer": (["--method", "dml", "--set", "method.options.peers=1"], "method.options.peers is 1: allowed is"),
     "unknown method option": (["--set", "method.options.atraction=1"], "did you mean attraction?"),
     "unknown model": (["--model", "fastext"], "model: there is no model 'fastext'; there are airbench, "),
     "unknown model option": (

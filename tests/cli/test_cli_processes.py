@@ -86,7 +86,7 @@ def within(folder):
     [
         (["train", "--method", "kd"], "2 processes share each batch of 8 examples."),
         (
-            ["compare", "--methods", "slr,kd", "--seeds", 1, "--no-reference"],
+            ["compare", "--methods", "slr,kd", "--seeds", 1, "--model", "fasttext"],
             "after the other, each by 2 processes",
         ),
         pytest.param(["train", "--method", "label-refinery"], "2 processes share", marks=pytest.mark.slow),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 import pytest
 from cli_parts import SOURCE, metrics
@@ -41,16 +39,6 @@ def test_it_returns_the_runs(texts, tmp_path):
     again = adaptive_labels.compare(texts, methods, seeds=[3, 5], out=tmp_path, settings=QUICK)
     assert [run.path for run in again] == [run.path for run in runs]
     assert metrics(tmp_path) == before
-
-
-def test_any_executor_does_the_runs(texts, tmp_path):
-    """A pool of processes that knows nothing of runs: the same results, with its folder left tidy."""
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
-        adaptive_labels.compare(texts, "baseline,alr", 1, out=tmp_path / "there", settings=QUICK, executor=executor)
-    adaptive_labels.compare(texts, "baseline,alr", 1, out=tmp_path / "here", settings=QUICK)
-    assert len(metrics(tmp_path / "there")) == 2
-    assert metrics(tmp_path / "there") == metrics(tmp_path / "here")
-    assert not [path for path in (tmp_path / "there").iterdir() if path.name.startswith(".")]
 
 
 def test_it_has_the_table_and_the_verdict(texts, tmp_path):

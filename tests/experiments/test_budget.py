@@ -19,8 +19,6 @@ from adaptive_labels.lab.experiments.comparison import make_plan, run_plan
 from adaptive_labels.lab.experiments.plan import Plan
 from adaptive_labels.lab.machine import TimeBudget
 
-WORDS = {"food": "bread soup rice", "music": "drum flute song", "sport": "ball goal race"}
-
 
 class Clock:
     """A clock that is set by hand, in the place of the module `time`."""
@@ -38,15 +36,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return set_by_hand
 
 
-@pytest.fixture
-def texts(tmp_path: Path) -> Path:
-    path = tmp_path / "texts.csv"
-    pairs = [(word, label) for label, words in WORDS.items() for word in words.split()]
-    rows = [f"{word} {number},{label}" for number in range(10) for word, label in pairs]
-    path.write_text("\n".join(["text,label", *rows]) + "\n")
-    return path
-
-
 def quick(data: Path, **training: Any) -> RunConfig:
     options = {"buckets": 128, "dim": 8}
     training = {"epochs": 20, "threads": 1, "batch_size": 16, **training}
@@ -57,7 +46,7 @@ Planned = Callable[..., Plan]
 
 
 @pytest.fixture
-def planned(tmp_path: Path, texts: Path, monkeypatch: pytest.MonkeyPatch) -> Planned:
+def planned(tmp_path: Path, table: Path, monkeypatch: pytest.MonkeyPatch) -> Planned:
     """A plan of two methods with two seeds, of which each epoch is said to take so many seconds, in 100 s."""
 
     def plan(seconds: float, budget: float | TimeBudget = 100.0, **training: Any) -> Plan:
@@ -65,7 +54,7 @@ def planned(tmp_path: Path, texts: Path, monkeypatch: pytest.MonkeyPatch) -> Pla
             return seconds * (config.training.epochs or 0)
 
         monkeypatch.setattr(budgets, "seconds_of_run", cost)
-        config = quick(texts, **training)
+        config = quick(table, **training)
         limit = budget if isinstance(budget, TimeBudget) else TimeBudget(budget, machine.time.time())
         return make_plan(config, ["baseline", "alr"], [0, 1], tmp_path / "runs", workers=1, budget=limit)
 
@@ -137,11 +126,11 @@ def test_a_budget_begins_with_the_command(planned: Planned) -> None:
 
 
 def test_steps_are_measured_once_for_each_kind_of_run(
-    texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured: list[RunConfig] = []
     monkeypatch.setattr(budgets, "seconds_of_step", lambda config, *_: measured.append(config) or 0.1)
-    config = quick(texts)
+    config = quick(table)
     plan = make_plan(config, ["baseline", "alr", "kd"], [0, 1], tmp_path, workers=1)
     assert len(measured) == 2  # kd asks a teacher as well; without its runs, baseline and alr cost the same
     data = plan.dataset
@@ -151,7 +140,7 @@ def test_steps_are_measured_once_for_each_kind_of_run(
     assert [*plan.costs.values()] == pytest.approx([expected] * 2)
 
 
-def test_a_step_is_measured(texts: Path, tmp_path: Path) -> None:
-    plan = make_plan(quick(texts), ["baseline"], [0], tmp_path, workers=1, estimate=False)
+def test_a_step_is_measured(table: Path, tmp_path: Path) -> None:
+    plan = make_plan(quick(table), ["baseline"], [0], tmp_path, workers=1, estimate=False)
     assert 0 < budgets.seconds_of_step(plan.own[0].config, plan.dataset, threads=1) < 1
     assert budgets.seconds_of_encoding(plan.own[0].config, plan.dataset) == 0.0

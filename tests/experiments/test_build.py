@@ -15,20 +15,11 @@ from adaptive_labels.lab.files import write_npz
 from adaptive_labels.lab.runs import run_id
 from adaptive_labels.lab.runs.arrays import save_residual_labels
 
-WORDS = {"food": "bread soup rice", "music": "drum flute song", "sport": "ball goal race"}
 
-
-@pytest.fixture
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A table of texts in a folder beside the working directory."""
-    (tmp_path / "data").mkdir()
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
-    path = tmp_path / "data" / "texts.csv"
-    pairs = [(word, label) for label, words in WORDS.items() for word in words.split()]
-    rows = [f"{word} {number},{label}" for number in range(10) for word, label in pairs]
-    path.write_text("\n".join(["text,label", *rows]) + "\n")
     monkeypatch.chdir(tmp_path / "here")
-    return path
 
 
 def resolved(path: str | Path, **sections: Any) -> RunConfig:

@@ -22,20 +22,10 @@ from adaptive_labels.lab.runs import RunFolder
 from adaptive_labels.lab.training.schedules import make_schedule
 from run_maker import Maker
 
-WORDS = {"food": "bread soup rice", "music": "drum flute song", "sport": "ball goal race"}
 QUICK: dict[str, Any] = {
     "training": {"epochs": 2, "threads": 1, "batch_size": 16},
     "model": {"options": {"buckets": 128, "dim": 8, "dropout": 0.5}},
 }
-
-
-@pytest.fixture
-def table(tmp_path: Path) -> Path:
-    path = tmp_path / "texts.csv"
-    pairs = [(word, label) for label, words in WORDS.items() for word in words.split()]
-    rows = [f"{word} {number},{label}" for number in range(10) for word, label in pairs]
-    path.write_text("\n".join(["text,label", *rows]) + "\n")
-    return path
 
 
 @pytest.mark.parametrize(
@@ -173,6 +163,7 @@ def test_any_executor_gives_the_same_figures(table: Path, tmp_path: Path, kind: 
             table, "baseline,alr", 2, out=tmp_path / "there", executor=executor, settings=QUICK
         )
     assert figures(found) == figures(expected)
+    assert not list((tmp_path / "there").glob(".*"))
 
 
 def test_methods_that_are_the_same_run_are_planned_once(table: Path, tmp_path: Path) -> None:

@@ -1,9 +1,5 @@
 import json
-import os
 import signal
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -282,58 +278,11 @@ def test_where_interruptions_are_ignored_they_stay_so(tmp_path: Path) -> None:
     assert result.status == "finished"
 
 
-def test_sigint_leaves_the_last_checkpoint(tmp_path: Path) -> None:
-    """A real process with a real signal."""
-    code = textwrap.dedent(
-        f"""
-        import sys, time
-        sys.path.insert(0, {str(Path(__file__).parent)!r})
-        from pathlib import Path
-        from training_parts import *
-        from adaptive_labels.lab.training.loop import fit
-        from adaptive_labels.lab.training.progress import LineReporter
-
-        class Slow(Rows):
-            def batch(self, indices):
-                time.sleep(0.01)
-                return super().batch(indices)
-
-        train, labels, validation = blobs()
-        try:
-            fit(objective_of(), Slow(train.rows), labels, validation, config_with(epochs=500, checkpoint_seconds=0), 0,
-                recorder=Memory(), reporter=LineReporter(), checkpoint_dir=Path({str(tmp_path)!r}))
-        except KeyboardInterrupt as stopped:
-            print(stopped)
-        """
-    )
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None
-    lines = [child.stdout.readline(), child.stdout.readline()]
-    assert lines[1].startswith("epoch 2/500  loss ")
-    os.kill(child.pid, signal.SIGINT)
-    rest, _ = child.communicate(timeout=60)
-    assert "is kept: the same command goes on from there" in rest.splitlines()[-1]
-    kept = read_checkpoint(tmp_path)
-    assert kept is not None
-    assert kept.epoch >= 1
-
-
 def test_there_may_be_no_checkpoint(tmp_path: Path) -> None:
     assert read_checkpoint(tmp_path) is None
     assert read_checkpoint(tmp_path / "missing") is None
-    train_without = objective_of()
-    examples, labels, validation = blobs()
-    fit(
-        train_without,
-        examples,
-        labels,
-        validation,
-        config_with(epochs=1),
-        0,
-        recorder=Memory(),
-        reporter=Reporter(),
-        checkpoint_dir=tmp_path,
-    )
+    options: dict[str, Any] = {"recorder": Memory(), "reporter": Reporter(), "checkpoint_dir": tmp_path}
+    fit(objective_of(), *blobs(), config_with(epochs=1), 0, **options)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -6,7 +6,7 @@ trained, and two runs that need the same one share it. `resolve_networks` fills 
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from adaptive_labels.lab.data import Dataset, encoder_options
 from adaptive_labels.lab.files import file_hash, plain, read_json
 from adaptive_labels.lab.models import find_model
 from adaptive_labels.lab.runs import RunError, RunFolder
-from adaptive_labels.lab.words import listed
 from adaptive_labels.losses.registry import METHODS, find_method
 from adaptive_labels.plugins import in_session_only
 
@@ -197,8 +196,6 @@ def check_teacher(config: RunConfig, dataset: Dataset, encoder: Mapping[str, Any
     if path is None:
         return config
     run = _finished_teacher(path, f"{_TEACHER}: ")
-    predictions = run.load_predictions()
-    classes = () if predictions is None else predictions.classes
     try:
         stored, here = (
             {"kind": one["kind"], **one["settings"]} for one in (read_json(run.checked("encoder.json")), plain(encoder))
@@ -207,9 +204,7 @@ def check_teacher(config: RunConfig, dataset: Dataset, encoder: Mapping[str, Any
         raise ConfigError(f"{_TEACHER}: {run.path / 'encoder.json'} does not say how inputs are read") from error
     differing = sorted(key for key in {*stored, *here} if stored.get(key) != here.get(key))
     problem = None
-    if classes != dataset.classes:
-        problem = f"knows other classes ({_few(classes)}) than {dataset.name} has ({_few(dataset.classes)})"
-    elif run.config.data.fingerprint != dataset.fingerprint:
+    if run.config.data.fingerprint != dataset.fingerprint:
         problem = (
             f"was trained on other data or another split than {dataset.name} is here, so that it may have seen what "
             "the student is tested on; train a teacher on the same data"
@@ -303,7 +298,3 @@ def _check_model(name: Any, option: str) -> None:
         find_model(name)
     except UserError as error:
         raise ConfigError(f"{_OPTIONS}{option}: {error}") from error
-
-
-def _few(names: Sequence[str]) -> str:
-    return f"{len(names)}: {listed(names, 3)}" if names else "none are kept"
