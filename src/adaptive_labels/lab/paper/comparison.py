@@ -47,24 +47,24 @@ def compare_with_paper(reproduction: Reproduction, records: Records) -> list[Com
 
     Its rows are those of the paper, then others that have been run.
     """
-    found = []
+    columns = []
     for task in reproduction.study.tasks:
         others = sorted({where for where, _, _ in records if where.startswith(f"{task}@")})
-        found += [_column(reproduction, task, name, records) for name in (task, *others)]
-    return found
+        columns += [_column(reproduction, task, name, records) for name in (task, *others)]
+    return columns
 
 
 def _column(reproduction: Reproduction, task: str, name: str, records: Records) -> ComparedColumn:
     """The column of a task, from the records under a name: its own, or TASK@DATA."""
     study, column = reproduction.study, reproduction.column(task)
-    found = {}
+    runs_of = {}
     for variant in study.variants_on(task):
         runs = {seed: run for (where, key, seed), run in records.items() if (where, key) == (name, variant.key)}
         if runs or variant.name in column.rows:
-            found[variant.name] = runs
-    metrics = {name: {seed: record_metrics(run) for seed, run in runs.items()} for name, runs in found.items()}
+            runs_of[variant.name] = runs
+    metrics = {name: {seed: record_metrics(run) for seed, run in runs.items()} for name, runs in runs_of.items()}
     sizes: dict[str, dict[str, int]] = {
-        name: next((run["parameters"] for run in runs.values()), {}) for name, runs in found.items()
+        name: next((run["parameters"] for run in runs.values()), {}) for name, runs in runs_of.items()
     }
     rows = [replace(row, parameters=sizes[row.label]) for row in method_rows(metrics, "baseline")]
     order = list(column.rows)
@@ -82,15 +82,15 @@ def _recipe(config: RunConfig, instead: str) -> str:
     return f"{instead or config.data.name}{share}; {build.describe_recipe(config)}"
 
 
-def _columns(one: ComparedColumn) -> list[TableColumn]:
+def _columns(column: ComparedColumn) -> list[TableColumn]:
     def paper(row: MethodRow) -> str:
-        if (printed := one.printed.get(row.label)) is None:
+        if (printed := column.printed.get(row.label)) is None:
             return "–"
         spread = "" if printed.std is None else f" ± {printed.std:.2f}"
         return f"{printed.top1:.2f}{spread}{'*' if printed.reported else ''}"
 
     def paper_gain(row: MethodRow) -> str:
-        printed, base = one.printed.get(row.label), one.printed.get("baseline")
+        printed, base = column.printed.get(row.label), column.printed.get("baseline")
         return _points(printed.top1 - base.top1) if printed and base and printed is not base else ""
 
     def ours(metric: str) -> Callable[[MethodRow], str]:
@@ -101,14 +101,14 @@ def _columns(one: ComparedColumn) -> list[TableColumn]:
         return f"{ours('test_top1')(row)}{diverged}".strip()
 
     def of_paper(row: MethodRow, name: str, form: str) -> str:
-        value = getattr(one.printed.get(row.label), name, None)
+        value = getattr(column.printed.get(row.label), name, None)
         return "" if value is None else format(value, form)
 
     return [
         TableColumn("method", lambda row: row.label),
         TableColumn("paper %", paper, always=True),
         TableColumn("ours %", our_accuracy, always=True),
-        TableColumn("difference", lambda row: _points(one.difference(row)), always=True),
+        TableColumn("difference", lambda row: _points(column.difference(row)), always=True),
         TableColumn("paper, gain", paper_gain, always=True),
         TableColumn("ours, gain", lambda row: difference(row.versus, 2), always=True),
         TableColumn("paper, top-5", lambda row: of_paper(row, "top5", ".2f")),
@@ -133,9 +133,9 @@ def format_comparison(reproduction: Reproduction, compared: Sequence[ComparedCol
     study = reproduction.study
     parts = [f"# {study.title}", study.conclusion.strip()] if markdown else [study.title]
     parts.append(f"Paper: {reproduction.table.source}. Scale: {reproduction.scale}. {study.question}")
-    for one in compared:
-        parts.append(f"**{one.heading}**: {one.recipe}." if markdown else f"{one.heading}: {one.recipe}.")
-        cells = lay_out(one.rows, _columns(one))
+    for column in compared:
+        parts.append(f"**{column.heading}**: {column.recipe}." if markdown else f"{column.heading}: {column.recipe}.")
+        cells = lay_out(column.rows, _columns(column))
         parts.append("\n".join(tables.markdown(*cells, left=None) if markdown else tables.aligned(*cells)))
     parts.append(NOTES if markdown else NOTES.replace("`", ""))
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -145,20 +145,20 @@ def to_plain(reproduction: Reproduction, compared: Sequence[ComparedColumn]) -> 
     """The table as plain data, accuracies as fractions by seed, the paper's in percent as printed."""
     columns = [
         {
-            "recipe": one.task,
-            "column": one.column,
-            "heading": one.heading,
-            "how": one.recipe,
-            "cells": [_plain_cell(one, row) for row in one.rows],
+            "recipe": column.task,
+            "column": column.column,
+            "heading": column.heading,
+            "how": column.recipe,
+            "cells": [_plain_cell(column, row) for row in column.rows],
         }
-        for one in compared
+        for column in compared
     ]
     table = reproduction.table
     return {"table": table.name, "source": table.source, "scale": reproduction.scale, "columns": columns}
 
 
-def _plain_cell(one: ComparedColumn, row: MethodRow) -> dict[str, Any]:
-    ours, printed, gap = row.summary("test_top1"), one.printed.get(row.label), one.difference(row)
+def _plain_cell(column: ComparedColumn, row: MethodRow) -> dict[str, Any]:
+    ours, printed, gap = row.summary("test_top1"), column.printed.get(row.label), column.difference(row)
     return {
         "method": row.label,
         "paper": None if printed is None else {key: value for key, value in vars(printed).items() if value is not None},

@@ -52,12 +52,12 @@ def find_task(reproduction: Reproduction, data: str | None) -> str:
     """
     study = reproduction.study
     columns = [task for task in study.tasks if study.column(task).endswith(f"/{NETWORK}")]
-    found = {study.config(task).data.name: task for task in columns}
-    if data is None or (data not in found and "cifar10" in found and Path(data).exists()):
-        return found.get("cifar10") or columns[0]
-    if data not in found:
-        raise StudyError(f"data is {data!r}; at the scale {reproduction.scale} there is {' or '.join(found)}")
-    return found[data]
+    by_data = {study.config(task).data.name: task for task in columns}
+    if data is None or (data not in by_data and "cifar10" in by_data and Path(data).exists()):
+        return by_data.get("cifar10") or columns[0]
+    if data not in by_data:
+        raise StudyError(f"data is {data!r}; at the scale {reproduction.scale} there is {' or '.join(by_data)}")
+    return by_data[data]
 
 
 def train_for_figure(
@@ -93,9 +93,9 @@ def read_heat_maps(run: RunFolder, paper: PaperFigure) -> HeatMaps:
 
 def heat_maps_of(stored: ResidualLabels, accuracies: Mapping[int, float], data: str, paper: PaperFigure) -> HeatMaps:
     """The maps of stored labels, at the paper's epochs or those that stand for them."""
-    kept = [int(epoch) for epoch in stored.epochs]
-    epochs = choose_epochs(kept, paper.epochs)
-    labels = np.stack([stored.matrix(kept.index(epoch)) for epoch in epochs]).astype(np.float64)
+    stored_epochs = [int(epoch) for epoch in stored.epochs]
+    epochs = choose_epochs(stored_epochs, paper.epochs)
+    labels = np.stack([stored.matrix(stored_epochs.index(epoch)) for epoch in epochs]).astype(np.float64)
     shown = tuple(accuracies[epoch] for epoch in epochs)
     return HeatMaps(data, max(accuracies), epochs, labels, tuple(stored.classes), shown)
 
@@ -148,30 +148,30 @@ def labels_file(results: Path, task: str) -> Path:
 
 def describe_maps(maps: HeatMaps, paper: PaperFigure) -> list[str]:
     """What the maps say, and what the paper says of its own."""
-    found = []
+    sentences = []
     if maps.epochs != paper.epochs:
-        found.append(
+        sentences.append(
             f"A run of {maps.run_epochs} epochs on {maps.data}: its epochs {_listed(maps.epochs)} stand for the "
             f"paper's {_listed(paper.epochs)}."
         )
     accuracies = _listed([100 * share for share in maps.train_accuracy], ".2f")
-    found.append(
+    sentences.append(
         f"μ, the accuracy on the augmented training images during the epoch: {accuracies}% "
         f"(the paper: {_listed(paper.train_accuracy, '.2f')}%)."
     )
     pairs = [_pair_sentence(maps, *pair) for pair in PAIRS if set(pair) <= set(maps.classes)]
-    found += pairs or [f"Cat and dog cannot be checked: {maps.data} does not have them."]
+    sentences += pairs or [f"Cat and dog cannot be checked: {maps.data} does not have them."]
     similar, entropy = consistency(maps.labels), row_entropy(maps.labels, normalised=True).mean(axis=1)
-    found.append(
+    sentences.append(
         f"Consistency: {_listed(100 * similar.top_share, '.0f')}% of the classes have the top confusion of the last "
         f"epoch, by epoch (by chance {100 * similar.chance:.0f}%); rank correlation of the rows with the last ones: "
         f"{_listed(similar.correlation, '.2f')}."
     )
-    found.append(
+    sentences.append(
         f"Softness: the mean entropy of the rows (1 is even) is {_listed(entropy, '.3f')}; the paper sees its labels "
         "become softer."
     )
-    return found
+    return sentences
 
 
 def _pair_sentence(maps: HeatMaps, first: str, second: str) -> str:
@@ -184,8 +184,8 @@ def _pair_sentence(maps: HeatMaps, first: str, second: str) -> str:
         when = "at every epoch shown" if holds.all() else f"at epochs {_listed(where)}" if where else "at none"
         return bool(holds[-1]), f"{other} is the top confusion of {true} {when}"
 
-    (one, there), (other, back) = direction(first, second), direction(second, first)
-    return f"{first} ↔ {second} at the end: {'yes' if one and other else 'no'} ({there}; {back})."
+    (there, forward), (back, backward) = direction(first, second), direction(second, first)
+    return f"{first} ↔ {second} at the end: {'yes' if there and back else 'no'} ({forward}; {backward})."
 
 
 def _listed(numbers: Iterable[float], form: str = "") -> str:

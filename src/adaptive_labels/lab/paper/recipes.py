@@ -61,15 +61,15 @@ def paper_tables() -> Mapping[str, PaperTable]:
     >>> paper_tables()["cifar"].columns["cifar100/preact-resnet18"].rows["alr-s"]
     PrintedCell(top1=79.08, std=0.24, top5=None, parameters='11.22M + 10K', reported=False)
     """
-    found = {}
+    tables = {}
     for name, table in _printed().items():
         if "columns" in table:
             columns = {}
             for key, cells in table["columns"].items():
                 heading = cells.pop("heading")
                 columns[key] = PaperColumn(heading, {method: PrintedCell(**cell) for method, cell in cells.items()})
-            found[name] = PaperTable(name, table["source"], columns)
-    return found
+            tables[name] = PaperTable(name, table["source"], columns)
+    return tables
 
 
 def paper_figure() -> PaperFigure:
@@ -126,13 +126,13 @@ def all_reproductions() -> list[Reproduction]:
 
 def list_recipes() -> list[tuple[str, str]]:
     """Every task by name, with the cells that it is for: the command that runs them, the column, the methods."""
-    found: dict[str, list[str]] = {}
-    for one in all_reproductions():
-        for task in one.study.tasks:
-            methods = ", ".join(variant.name for variant in one.study.variants_on(task))
-            command = f"reproduce {one.table.name} --scale {one.scale}"
-            found.setdefault(task, []).append(f"{command}: {one.column(task).heading}; {methods}")
-    return [(task, " | ".join(uses)) for task, uses in found.items()]
+    uses_of: dict[str, list[str]] = {}
+    for reproduction in all_reproductions():
+        for task in reproduction.study.tasks:
+            methods = ", ".join(variant.name for variant in reproduction.study.variants_on(task))
+            command = f"reproduce {reproduction.table.name} --scale {reproduction.scale}"
+            uses_of.setdefault(task, []).append(f"{command}: {reproduction.column(task).heading}; {methods}")
+    return [(task, " | ".join(uses)) for task, uses in uses_of.items()]
 
 
 def choose_cells(
@@ -147,16 +147,16 @@ def choose_cells(
     _refuse_unknown("networks", networks, [network for _, network in columns])
     _refuse_unknown("data", data, [name for name, _ in columns])
     _refuse_unknown("only", [name for name in methods if name != ALL], [v.name for v in study.variant])
-    found = []
+    cells = []
     for task, (name, network) in zip(study.tasks, columns, strict=True):
         if (networks and network not in networks) or (data and name not in data):
             continue
         variants = study.variants_on(task) if methods else reproduction.rows(task)
-        if chosen := tuple(one for one in variants if not methods or ALL in methods or one.name in methods):
-            found.append((task, chosen))
-    if not found:
+        if chosen := tuple(variant for variant in variants if not methods or ALL in methods or variant.name in methods):
+            cells.append((task, chosen))
+    if not cells:
         raise StudyError("there is no such cell: no column that is left has one of these methods")
-    return found
+    return cells
 
 
 def _refuse_unknown(option: str, given: Sequence[str], known: Sequence[str]) -> None:

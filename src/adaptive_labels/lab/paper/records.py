@@ -68,20 +68,20 @@ def make_record(run: RunFolder, task: str, variant: Variant) -> Record:
         record["mechanism"] = _rounded(describe_margins(predictions.test_logits, predictions.test_labels))
         record["right_by_class"] = counts.diagonal().tolist()
         record["test_by_class"] = counts.sum(axis=1).tolist()
-        found = None if labels is None else agreement(labels.matrix(), counts)
-        if found is not None and found.overall is not None and found.top1 is not None:
-            record["mechanism"] |= _rounded({"label_agreement": found.overall, "label_top1": found.top1})
+        agreed = None if labels is None else agreement(labels.matrix(), counts)
+        if agreed is not None and agreed.overall is not None and agreed.top1 is not None:
+            record["mechanism"] |= _rounded({"label_agreement": agreed.overall, "label_top1": agreed.top1})
     return record
 
 
 def record_metrics(record: Record) -> dict[str, float]:
     """The metrics of a record as tables have them (``test_top1``), and figures on how they came about."""
-    found: dict[str, float] = flatten(record["metrics"], joint="_") | record.get("mechanism", {})
+    metrics: dict[str, float] = flatten(record["metrics"], joint="_") | record.get("mechanism", {})
     if losses := record.get("course", {}).get("validation_loss"):
-        found["loss_rise"] = losses[-1] - min(losses)
+        metrics["loss_rise"] = losses[-1] - min(losses)
     if (entropy := record.get("residual_labels", {}).get("entropy")) is not None:
-        found["label_entropy"] = entropy
-    return found
+        metrics["label_entropy"] = entropy
+    return metrics
 
 
 def _rounded(values: Mapping[str, float]) -> dict[str, float]:
@@ -120,13 +120,13 @@ def describe_margins(logits: NDArray[Any], labels: NDArray[np.int64]) -> dict[st
     z = np.asarray(logits, dtype=np.float64)
     z = z / max(float(z.std()), 1e-12)
     rows, predicted = np.arange(n), z.argmax(1)
-    own, others = z[rows, labels], z.copy()
+    label_score, others = z[rows, labels], z.copy()
     others[rows, labels] = -np.inf
     wrong = predicted != labels
     return {
-        "rival_margin": float((own - others.max(1)).mean()),
-        "confused_margin": float((own - z[rows, confused]).mean()),
-        "other_margin": float((own - (z.sum(1) - own) / (classes - 1)).mean()),
+        "rival_margin": float((label_score - others.max(1)).mean()),
+        "confused_margin": float((label_score - z[rows, confused]).mean()),
+        "other_margin": float((label_score - (z.sum(1) - label_score) / (classes - 1)).mean()),
         "residual_entropy": float(row_entropy(residual, normalised=True)[np.unique(labels)].mean()),
         "errors_to_confused": float((predicted[wrong] == confused[wrong]).mean()) if wrong.any() else 0.0,
     }
@@ -179,15 +179,15 @@ def read_lines(path: Path) -> list[Record]:
     """The records of one file as they are; none if it does not exist. One that a crash tore is left out: its run is not
     recorded yet.
     """
-    found = []
+    records = []
     for number, line in enumerate(whole_lines(path), start=1):
         if not line.strip():
             continue
         try:
-            found.append(_parsed(line))
+            records.append(_parsed(line))
         except (ValueError, TypeError) as error:
             raise RunError(f"{path} line {number} is no record: {error}.") from None
-    return found
+    return records
 
 
 def read_records(results: Path, study: Study) -> Records:
@@ -195,7 +195,7 @@ def read_records(results: Path, study: Study) -> Records:
 
     A record that was made by another recipe than its task's is refused: a table would mix the two.
     """
-    found = {}
+    records = {}
     for task in study.tasks:
         path = records_file(results, task)
         lines = read_lines(path)
@@ -208,17 +208,17 @@ def read_records(results: Path, study: Study) -> Records:
                     f"{path} has a record of {record['variant']}, seed {record['seed']}, with {other}: remove the "
                     "records of the earlier recipe, or give the task another name."
                 )
-            found[record_key(record)] = record
-    return found
+            records[record_key(record)] = record
+    return records
 
 
 def _other_setting(record: Record, stated: Mapping[str, Any]) -> str | None:
     """A setting in which a record differs from what its task states."""
-    config, own = record["config"], json.loads(record["variant"]).get("training", {})
+    config, varied = record["config"], json.loads(record["variant"]).get("training", {})
     learns = "residual_labels" in record and config["method"]["options"].get("update") != "frozen"
     for key, value in stated.items():
         name = key.removeprefix("training.")
-        if value is None or name in own:
+        if value is None or name in varied:
             continue
         if name.startswith("residual_") and not learns:  # how S is moved, where none is learned
             continue

@@ -105,8 +105,8 @@ class Scale:
         if self.axis.log:
             return {10.0**power: f"{10.0**power:g}" for power in range(int(self.low), int(self.high) + 1)}
         whole = self.axis.whole
-        found = _whole_ticks(int(self.low), int(self.high)) if whole else nice_ticks(self.low, self.high, about)
-        return dict(zip(found, tick_labels(found, self.axis.written), strict=True))
+        places = _whole_ticks(int(self.low), int(self.high)) if whole else nice_ticks(self.low, self.high, about)
+        return dict(zip(places, tick_labels(places, self.axis.written), strict=True))
 
 
 def _grid(x: Scale, top: float, bottom: float, about: int = 5) -> list[str]:
@@ -148,7 +148,7 @@ def line_chart(
     """
     place = _places(lines, styles)
     right, bottom = WIDTH - RIGHT, TOP + PLOT
-    first, last = (f(float(f(one.x)) for one in lines.values()) for f in (min, max))
+    first, last = (f(float(f(curve.x)) for curve in lines.values()) for f in (min, max))
     inner = 14.0 if bars or x.log else 0.0
     across = Scale(x, first, last, LEFT + inner, right - inner)
     up = Scale(y, *(y_range or fitting_range(list(lines.values()), y, skip)), bottom, TOP)
@@ -160,9 +160,9 @@ def line_chart(
     parts.append(text((LEFT + right) / 2, bottom + 32, x.label, "middle"))
     parts.append(text(8, 14, y.label))
     drawn = []
-    for number, (name, one) in enumerate(lines.items()):
+    for number, (name, curve) in enumerate(lines.items()):
         shift = (number - (len(lines) - 1) / 2) * 5 if bars else 0.0
-        drawn.append(_drawn_line(one, place[name], name, [across(value) + shift for value in one.x], up, bars))
+        drawn.append(_drawn_line(curve, place[name], name, [across(value) + shift for value in curve.x], up, bars))
     parts.append(window(LEFT - 4, TOP - 4, right - LEFT + 8, PLOT + 8, "".join(drawn)))
     height = bottom + 40
     if with_legend:
@@ -170,7 +170,7 @@ def line_chart(
         parts.append(key)
         height = bottom + 44 + space
     unit, digits = ("%", 1) if y.scale == 100 and not y.signed else ("", 3)
-    ends = ", ".join(f"{name} {y.written(float(one.mean[-1]), digits)}{unit}" for name, one in lines.items())
+    ends = ", ".join(f"{name} {y.written(float(curve.mean[-1]), digits)}{unit}" for name, curve in lines.items())
     return wrap_svg(title, f"At the right end: {ends}.", WIDTH, height, "".join(parts), "chart")
 
 
@@ -179,16 +179,16 @@ def _places(names: Iterable[str], styles: Mapping[str, int] | None) -> dict[str,
     return {name: (styles or {}).get(name, position) for position, name in enumerate(names)}
 
 
-def _drawn_line(one: Curve, style: int, name: str, places: Sequence[float], up: Scale, bars: bool) -> str:
+def _drawn_line(curve: Curve, style: int, name: str, places: Sequence[float], up: Scale, bars: bool) -> str:
     middle, upper, lower = (
         [(place, up(float(value))) for place, value in zip(places, values, strict=True)]
-        for values in (one.mean, one.high, one.low)
+        for values in (curve.mean, curve.high, curve.low)
     )
     parts, css = [], f"line{style % STYLES}"
     if bars:
         ends = zip(lower, upper, strict=True)
         parts += [line(*low, *high, f"spread {css}") for low, high in ends if low != high]
-    elif (one.high > one.low).any():
+    elif (curve.high > curve.low).any():
         parts.append(f'<polygon class="band {css}" points="{coordinates([*upper, *reversed(lower)])}"/>')
     parts.append(stroke(style, middle, name))
     marked = middle if bars or len(middle) <= 8 else middle[style % 3 :: max(1, len(middle) // 7)]
@@ -214,13 +214,13 @@ def chart_grid(
         names: name → style of the lines that all chart_grid share, named once below all of them.
     """
     boxes = [drawing.split('viewBox="', 1)[1].split('"', 1)[0].split() for drawing in drawings]
-    sizes = [(float(own), float(height)) for _, _, own, height in boxes]
-    tallest = max(width * height / own for own, height in sizes) + (24 if captions else 0)
+    sizes = [(float(natural), float(height)) for _, _, natural, height in boxes]
+    tallest = max(width * height / natural for natural, height in sizes) + (24 if captions else 0)
     gap = 16.0
     parts = []
-    for number, (drawing, (own, height)) in enumerate(zip(drawings, sizes, strict=True)):
+    for number, (drawing, (natural, height)) in enumerate(zip(drawings, sizes, strict=True)):
         left, top = (number % columns) * (width + gap), (number // columns) * (tallest + gap)
-        placed = f'<svg x="{left:g}" y="{top:g}" width="{width:g}" height="{width * height / own:g}" '
+        placed = f'<svg x="{left:g}" y="{top:g}" width="{width:g}" height="{width * height / natural:g}" '
         parts.append(drawing.replace("<svg ", placed, 1))
         if captions:
             parts.append(text(left + width / 2, top + tallest - 6, captions[number], "middle", 14))
@@ -235,8 +235,8 @@ def chart_grid(
 
 def fitting_range(lines: Sequence[Curve], y: Axis, skip: int = 0) -> tuple[float, float]:
     """The ends of a y axis that shows ``lines`` with a little room, within the axis's own ends."""
-    low = min(float(one.low[min(skip, len(one.low) - 1) :].min()) for one in lines)
-    high = max(float(one.high[min(skip, len(one.high) - 1) :].max()) for one in lines)
+    low = min(float(curve.low[min(skip, len(curve.low) - 1) :].min()) for curve in lines)
+    high = max(float(curve.high[min(skip, len(curve.high) - 1) :].max()) for curve in lines)
     if y.signed:
         low, high = min(low, 0.0), max(high, 0.0)
     if y.log:
@@ -249,7 +249,7 @@ def fitting_range(lines: Sequence[Curve], y: Axis, skip: int = 0) -> tuple[float
 
 
 def difference_chart(
-    found: Mapping[str, PairedDifference],
+    gains: Mapping[str, PairedDifference],
     by_seed: Mapping[str, Sequence[float]],
     title: str,
     baseline: str,
@@ -259,17 +259,17 @@ def difference_chart(
 
     ``best`` is the method whose name is written bold.
     """
-    left = 12 + 13 * LETTER * max(len(shorten(name, 24)) for name in found)
+    left = 12 + 13 * LETTER * max(len(shorten(name, 24)) for name in gains)
     right, step, top = WIDTH - 14, 40.0, 26.0
-    means = {name: one.difference or 0.0 for name, one in found.items()}
-    values = [value for name in found for value in (*by_seed[name], means[name])]
-    ends = [end for one in found.values() for end in (one.low, one.high) if end is not None]
+    means = {name: gain.difference or 0.0 for name, gain in gains.items()}
+    values = [value for name in gains for value in (*by_seed[name], means[name])]
+    ends = [end for gain in gains.values() for end in (gain.low, gain.high) if end is not None]
     largest = max(max(abs(value) for value in values), 0.0005)
     reach = max([largest * 1.15, *(min(abs(end), 3 * largest) for end in ends)])
     low, high = max(min(0.0, *values, *ends), -reach), min(max(0.0, *values, *ends), reach)
     scale = Axis("points of test accuracy", scale=100, signed=True)
     x = Scale(scale, low - 0.06 * reach, high + 0.06 * reach, left, right)
-    bottom = top + step * len(found)
+    bottom = top + step * len(gains)
     parts = _grid(x, top - 4, bottom, about=4)
     parts.append(line(x(0), top - 8, x(0), bottom, "zero"))
 
@@ -280,17 +280,17 @@ def difference_chart(
 
     parts.append(text(within(x(0), baseline, 12), top - 12, baseline, "start"))
     drawn = []
-    for i, (name, one) in enumerate(found.items()):
-        y, mean, label = top + step * (i + 0.42), x(means[name]), difference(one)
+    for i, (name, gain) in enumerate(gains.items()):
+        y, mean, label = top + step * (i + 0.42), x(means[name]), difference(gain)
         parts.append(text(left - 8, y + 4, shorten(name, 24), "end", 13, "best" if name == best else ""))
-        if one.low is not None and one.high is not None:
-            drawn.append(line(x(one.low), y, x(one.high), y, "interval"))
-            drawn += [line(x(end), y - 5, x(end), y + 5, "interval") for end in (one.low, one.high)]
+        if gain.low is not None and gain.high is not None:
+            drawn.append(line(x(gain.low), y, x(gain.high), y, "interval"))
+            drawn += [line(x(end), y - 5, x(end), y + 5, "interval") for end in (gain.low, gain.high)]
         drawn += [f'<circle class="seed" cx="{x(value):.1f}" cy="{y:.1f}" r="4"/>' for value in by_seed[name]]
         drawn.append(line(mean, y - 9, mean, y + 9, "mean"))
         drawn.append(text(within(mean, label, 11), y + 20, label, "start", 11, "halo"))
     parts.append(window(left, 0, right - left + 6, bottom, "".join(drawn)))
-    description = "; ".join(f"{name} {difference(one)}" for name, one in found.items()) + "."
+    description = "; ".join(f"{name} {difference(gain)}" for name, gain in gains.items()) + "."
     return wrap_svg(title, description, WIDTH, bottom + 38, "".join(parts), "chart differences")
 
 

@@ -21,31 +21,31 @@ _FIRST_COLUMNS = 9  # of the table; the others are folded away, so that it fits 
 @section(0, link="answer")
 def verdict_values(context: Context) -> Values:
     """The verdict, the differences and the first confusions at a glance, then the table with its tests."""
-    found = context.data
-    versus = {row.label: row.versus for row in found.rows if row.versus and row.versus.n}
+    data = context.data
+    versus = {row.label: row.versus for row in data.rows if row.versus and row.versus.n}
     results, more = _results(context)
-    sentences = [f"Left out: {sentence}" for sentence in left_out(found.group)]
+    sentences = [f"Left out: {sentence}" for sentence in left_out(data.group)]
     return {
-        "title": found.group.title,
-        "verdict": verdict(found.group),
-        "differences": _differences(context, versus) if found.baseline and versus else None,
-        "pairs": _first_pairs(found),
-        "main": found.main.label if found.main else "",
+        "title": data.group.title,
+        "verdict": verdict(data.group),
+        "differences": _differences(context, versus) if data.baseline and versus else None,
+        "pairs": _first_pairs(data),
+        "main": data.main.label if data.main else "",
         "results": results,
         "more": more,
-        "tests": _tests(context, versus) if found.baseline and versus else None,
-        "left_out": [*sentences, *(f"Left out of the figures: {sentence}" for sentence in found.problems)],
+        "tests": _tests(context, versus) if data.baseline and versus else None,
+        "left_out": [*sentences, *(f"Left out of the figures: {sentence}" for sentence in data.problems)],
     }
 
 
 def _results(context: Context) -> tuple[PageTable | None, PageTable | None]:
     """The table of results, and its less important columns if there are any."""
-    found = context.data
-    if not found.rows:
+    data = context.data
+    if not data.rows:
         return None, None
-    headings, cells = table_cells(found.rows)
-    text, best = " ".join(caption(found.group, found.rows)), found.best.label if found.best else None
-    if best is not None and len(found.rows) > 1:
+    headings, cells = table_cells(data.rows)
+    text, best = " ".join(caption(data.group, data.rows)), data.best.label if data.best else None
+    if best is not None and len(data.rows) > 1:
         text += f" The marked row, {best}, is best by validation accuracy."
     context.figures.table("results", headings, cells, text)
     table = PageTable(headings[:_FIRST_COLUMNS], [row[:_FIRST_COLUMNS] for row in cells], text, best=best)
@@ -57,8 +57,8 @@ def _results(context: Context) -> tuple[PageTable | None, PageTable | None]:
 
 
 def _differences(context: Context, versus: dict[str, PairedDifference]) -> Chart:
-    found, baseline = context.data, context.data.baseline or ""
-    top1 = {row.label: row.values("test_top1") for row in found.rows}
+    data, baseline = context.data, context.data.baseline or ""
+    top1 = {row.label: row.values("test_top1") for row in data.rows}
     by_seed = {
         label: [top1[label][seed] - top1[baseline][seed] for seed in sorted(top1[label].keys() & top1[baseline].keys())]
         for label in versus
@@ -68,13 +68,13 @@ def _differences(context: Context, versus: dict[str, PairedDifference]) -> Chart
         "Right of the dashed line is better; an interval that crosses it can be noise."
     )
     title = f"Test accuracy against {baseline}"
-    best = None if found.best is None else found.best.label
-    drawing = difference_chart(versus, by_seed, f"{title}, {found.group.title}", baseline, best)
+    best = None if data.best is None else data.best.label
+    drawing = difference_chart(versus, by_seed, f"{title}, {data.group.title}", baseline, best)
     return context.figures.chart("differences", drawing, title, note)
 
 
-def _first_pairs(found: GroupData) -> list[dict[str, Any]] | None:
-    if found.main is None or found.main.confusions.counts is None:
+def _first_pairs(data: GroupData) -> list[dict[str, Any]] | None:
+    if data.main is None or data.main.confusions.counts is None:
         return None
     return [
         {
@@ -83,7 +83,7 @@ def _first_pairs(found: GroupData) -> list[dict[str, Any]] | None:
             "share": f"{percent(pair.rate, 0)}%",
             "width": f"{100 * pair.rate:.1f}",
         }
-        for pair in top_pairs(found.main.confusions, _FIRST_PAIRS, by="test").itertuples()
+        for pair in top_pairs(data.main.confusions, _FIRST_PAIRS, by="test").itertuples()
     ]
 
 
@@ -91,9 +91,9 @@ def _tests(context: Context, versus: dict[str, PairedDifference]) -> PageTable:
     """Every test of every method against the baseline, over seeds and over test examples."""
     baseline = context.data.baseline or ""
     rows = []
-    for label, found in versus.items():
-        ps = [p_value(p) for p in (found.p, found.p_holm, found.p_flip)]
-        rows.append([label, str(found.n), difference(found, 2), *ps, _over_examples(context.data, label, baseline)])
+    for label, gain in versus.items():
+        ps = [p_value(p) for p in (gain.p, gain.p_holm, gain.p_flip)]
+        rows.append([label, str(gain.n), difference(gain, 2), *ps, _over_examples(context.data, label, baseline)])
     headings = ["method", "n", f"vs. {baseline} [95%]", "p", "p Holm", "p sign flip", "[95%] over examples"]
     text = (
         f"Differences from {baseline} in points of test top-1, on the n seeds both have. p: paired t test; Holm: "
@@ -103,8 +103,8 @@ def _tests(context: Context, versus: dict[str, PairedDifference]) -> PageTable:
     return context.figures.table("paired-tests", headings, rows, text)
 
 
-def _over_examples(found: GroupData, label: str, baseline: str) -> str:
-    by_label = found.group.by_label()
+def _over_examples(data: GroupData, label: str, baseline: str) -> str:
+    by_label = data.group.by_label()
     shared = {record.seed for record in by_label[label]} & {record.seed for record in by_label[baseline]}
     method, other = (
         mean_correct([record for record in by_label[name] if record.seed in shared]) for name in (label, baseline)
