@@ -110,9 +110,11 @@ def test_transparent_pixels_are_put_on_white(tmp_path):
     assert (pixels[:, 6:] == RED).all()
 
 
-def test_16_bit_1_bit_and_cmyk(tmp_path):
+def test_16_bit_floating_point_1_bit_and_cmyk(tmp_path):
     levels = np.linspace(0, 65535, 144).reshape(12, 12).astype(np.uint16)
     pixels = decoded(tmp_path, Image.fromarray(levels), "deep.png")
+    assert np.abs(pixels[..., 0] - levels / 257).max() <= 0.5
+    pixels = decoded(tmp_path, Image.fromarray((levels / 65535).astype(np.float32)), "floating.tiff")
     assert np.abs(pixels[..., 0] - levels / 257).max() <= 0.5
     assert (decoded(tmp_path, Image.new("1", (12, 12), 1), "bit.png") == 255).all()
     cmyk = Image.new("CMYK", (12, 12), (0, 255, 255, 0))

@@ -53,8 +53,9 @@ def open_rgb(content: bytes, at_least: int) -> Image.Image:
         with suppress(Exception):  # broken metadata says nothing about the pixels
             ImageOps.exif_transpose(image, in_place=True)
         if image.mode == "F" or image.mode.startswith("I"):
-            # 16-bit greyscale; 65,535 / 257 = 255
-            levels = np.asarray(image, dtype=np.float64) / 257
+            # Greyscale in 16 bits, 65,535 / 257 = 255; or in floating point from 0 to 1.
+            levels = np.asarray(image, dtype=np.float64)
+            levels = levels * 255 if image.mode == "F" and levels.max() <= 1 else levels / 257
             return Image.fromarray(np.rint(levels.clip(0, 255)).astype(np.uint8)).convert("RGB")
         if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
             layers = image.convert("RGBA")
