@@ -126,15 +126,15 @@ def _some_input(plan: "Plan", data: str) -> str:
 
 def _with_cleaned(config: "RunConfig", drop: Path | None, relabel: Path | None) -> "dict[str, RunConfig]":
     """The configuration as it is, then without suspects and with corrected labels, each by what is done."""
-    found = {"": config}
+    variants = {"": config}
     for words, key, path in (
         ("Leaving out the suspects", "drop_suspects", drop),
         ("Relabelling the suspects", "relabel", relabel),
     ):
         if path is not None:
             data = dataclasses.replace(config.data, **{key: str(path.resolve())})  # type: ignore[arg-type]
-            found[words] = dataclasses.replace(config, data=data)
-    return found
+            variants[words] = dataclasses.replace(config, data=data)
+    return variants
 
 
 def _answer(words: str, before: list["RunFolder"], after: list["RunFolder"]) -> None:

@@ -24,10 +24,10 @@ def report(
     from adaptive_labels.lab.report import write_figures, write_report
 
     check_replaceable(output)  # before the work
-    found, ranked = find_runs(runs), [read_suspects(path) for path in suspects or []]
-    typer.echo(f"Report: {write_report(found, output, examples=not no_examples, suspects=ranked)}")
+    folders, ranked = find_runs(runs), [read_suspects(path) for path in suspects or []]
+    typer.echo(f"Report: {write_report(folders, output, examples=not no_examples, suspects=ranked)}")
     if figures is not None:
-        files, problem = write_figures(found, figures, suspects=ranked)
+        files, problem = write_figures(folders, figures, suspects=ranked)
         typer.echo(f"Figures: {plural(len(files), 'file')} in {figures}")
         if problem is not None:
             typer.echo(problem, err=True)

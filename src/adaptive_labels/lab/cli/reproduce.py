@@ -94,13 +94,13 @@ for _name, _words in TABLES.items():
 def _stand_ins(reproduction: "Reproduction", given: list[str]) -> dict[str, str]:
     """`NAME=PATH` by name; a name that no recipe of the table has is refused."""
     known = {reproduction.study.config(task).data.name for task in reproduction.study.tasks}
-    found = {}
+    stand_ins = {}
     for one in given:
         name, _, path = one.partition("=")
         if name not in known or not path:
             raise UserError(f"--from: {one!r} is not NAME=PATH with one of {', '.join(sorted(known))} for the name")
-        found[name] = path
-    return found
+        stand_ins[name] = path
+    return stand_ins
 
 
 def _fill(reproduction: "Reproduction", cells: Any, seeds: int | None, options: Any, quiet: bool) -> int:

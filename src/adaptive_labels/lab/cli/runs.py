@@ -59,8 +59,8 @@ def check(
     if as_json:
         show_json(problems)
     else:
-        for path, found in problems.items():
-            typer.echo(f"{path}: {'; '.join(found) or 'whole'}")
+        for path, sentences in problems.items():
+            typer.echo(f"{path}: {'; '.join(sentences) or 'whole'}")
     if any(problems.values()):
         raise typer.Exit(1)
 

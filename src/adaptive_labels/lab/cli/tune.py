@@ -86,16 +86,14 @@ def _show(runs: list["RunFolder"], option: str, method: str, as_json: bool) -> N
         spread = "" if summary.std is None else f" ± {100 * summary.std:.2f}"
         typer.echo(f"{option} {value:<8g} validation {100 * summary.mean:.2f}{spread}% (n = {summary.n})")
     ties = sum(summary.mean == scores[best].mean for summary in scores.values()) - 1
-    among = f" (first of {ties + 1} that are equal)" if ties else ""
-    prose(
-        f"Best on validation: {option} = {best:g}{among}; its test accuracy is {100 * test.mean:.2f}% (n = {test.n})."
-    )
+    tied = f" (first of {ties + 1} that are equal)" if ties else ""
+    prose(f"Best on validation: {option} = {best:g}{tied}; its test accuracy is {100 * test.mean:.2f}% (n = {test.n}).")
     typer.echo(f"To use it: --set method.options.{option}={best:g}")
 
 
-def _summary(found: list[dict[str, Any]], split: str) -> "Summary":
+def _summary(metrics_of_runs: list[dict[str, Any]], split: str) -> "Summary":
     from adaptive_labels.lab.analysis.statistics import summarise
 
-    summary = summarise([metrics[split]["top1"] for metrics in found])
+    summary = summarise([metrics[split]["top1"] for metrics in metrics_of_runs])
     assert summary is not None  # there is at least one
     return summary

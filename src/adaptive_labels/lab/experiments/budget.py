@@ -84,10 +84,10 @@ def keep_choice(plan: Plan) -> None:
 
 def _chosen(out: Path) -> Mapping[str, Any]:
     try:
-        kept = parse_json((out / BUDGETS).read_text(encoding="utf-8"))
+        stored = parse_json((out / BUDGETS).read_text(encoding="utf-8"))
     except (OSError, ValueError):  # none yet, or not ours: then it is measured again
         return {}
-    return kept if isinstance(kept, dict) else {}
+    return stored if isinstance(stored, dict) else {}
 
 
 def _of_first_seed(plan: Plan) -> list[tuple[Entry, ...]]:

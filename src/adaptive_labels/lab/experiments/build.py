@@ -101,12 +101,12 @@ def outline(config: RunConfig, dataset: Dataset, encoder: Encoder) -> nn.Module:
 def checked_hash(key: str, path: str, stated: str | None) -> str:
     """The hash of a file that a setting names; a ConfigError if it cannot be read or has changed."""
     try:
-        found = file_hash(path)
+        content_hash = file_hash(path)
     except OSError as error:
         raise ConfigError(f"{key}: {path} cannot be read: {error.strerror}") from error
-    if stated not in (None, found):
+    if stated not in (None, content_hash):
         raise ConfigError(f"{key}: {path} has changed: its content is not what {key}_hash says")
-    return found
+    return content_hash
 
 
 @contextmanager
@@ -221,11 +221,6 @@ def entry_of(config: RunConfig) -> ModelEntry:
 def reads(config: RunConfig) -> str:
     """The name of the encoder that the network of a configuration reads through."""
     return entry_of(config).reads_with(config.model.options)
-
-
-def kind_of_inputs(config: RunConfig) -> str:
-    """What the network of a configuration reads: ``"image"``, ``"text"`` or ``"row"``."""
-    return entry_of(config).kind
 
 
 def make_model(config: RunConfig, num_classes: int, sizes: Mapping[str, int]) -> nn.Module:

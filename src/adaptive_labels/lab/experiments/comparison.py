@@ -53,18 +53,18 @@ def parse_methods(text: str) -> list[Method]:
     >>> parse_methods("baseline, slr:label_smoothing=0.3")
     ['baseline', ('slr', {'label_smoothing': 0.3})]
     """
-    found: list[Method] = []
+    methods: list[Method] = []
     for part in re.split(r",(?![^\[]*\])", text):  # not at a comma within a list
         name, *options = re.split(r":(?=[^:=]*=)", part.strip())
         if ":" in name or (options and not name.strip()):
             raise ConfigError(f"methods has {part.strip()!r}: options are written as NAME:OPTION=VALUE")
         settings = with_settings(RunConfig(), [f"method.options.{option}" for option in options])
         method = (name.strip(), settings.method.options) if options else name.strip()
-        if name.strip() and method not in found:
-            found.append(method)
-    if not found:
+        if name.strip() and method not in methods:
+            methods.append(method)
+    if not methods:
         raise ConfigError("methods is empty; give at least one, see `alr list methods`")
-    return found
+    return methods
 
 
 def make_plan(

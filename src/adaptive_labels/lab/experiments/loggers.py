@@ -62,18 +62,18 @@ class Mlflow(Logger):
         self._client: Any = MlflowClient(uri)
         self._metric: Any = Metric
         experiment, tags = self._experiment(Path(settings["data.name"]).stem), {"alr_run": _key(folder)}
-        for found in self._client.search_runs([experiment], f"tags.alr_run = '{_key(folder)}'"):
+        for earlier in self._client.search_runs([experiment], f"tags.alr_run = '{_key(folder)}'"):
             if resumed:
-                self._id = found.info.run_id
+                self._id = earlier.info.run_id
                 return
-            self._client.delete_run(found.info.run_id)
+            self._client.delete_run(earlier.info.run_id)
         self._id = self._client.create_run(experiment, run_name=folder.name, tags=tags).info.run_id
         self._client.log_batch(self._id, params=[Param(key, str(value)) for key, value in settings.items()])
 
     def _experiment(self, name: str) -> str:
-        found = self._client.get_experiment_by_name(name)
+        experiment = self._client.get_experiment_by_name(name)
         try:
-            return str(self._client.create_experiment(name) if found is None else found.experiment_id)
+            return str(self._client.create_experiment(name) if experiment is None else experiment.experiment_id)
         except Exception:  # another run has just made it, or nothing answers
             return str(self._client.get_experiment_by_name(name).experiment_id)
 
@@ -175,8 +175,8 @@ class RunRecorder(Recorder):
         self._each(lambda logger: logger.residual_labels(epoch, matrix))
 
     def arrays(self) -> Arrays:
-        found = self._run.load_residual_labels()
-        every = {} if found is None else vars(found)
+        labels = self._run.load_residual_labels()
+        every = {} if labels is None else vars(labels)
         return {name: array for name, array in every.items() if isinstance(array, np.ndarray)}
 
     def end(self, result: Mapping[str, Any]) -> None:

@@ -61,15 +61,15 @@ class Plan:
     def todo(self) -> tuple[Entry, ...]:
         """What is left to do, each run after the one that it learns from."""
         by_folder = {entry.folder: entry for entry in (*self.first, *self.own)}
-        found: dict[Path, Entry] = {}
+        entries: dict[Path, Entry] = {}
         for own in self.own:
             chain: list[Entry] = []
             entry: Entry | None = own
-            while entry is not None and not entry.is_finished and entry.folder not in found:
+            while entry is not None and not entry.is_finished and entry.folder not in entries:
                 chain.append(entry)
                 entry = None if entry.teacher is None else by_folder.get(entry.teacher)
-            found |= {entry.folder: entry for entry in reversed(chain)}
-        return tuple(found.values())
+            entries |= {entry.folder: entry for entry in reversed(chain)}
+        return tuple(entries.values())
 
     @property
     def stages(self) -> tuple[tuple[Entry, ...], ...]:

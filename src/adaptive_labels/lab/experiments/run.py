@@ -274,16 +274,16 @@ def _train_metrics(model: torch.nn.Module, prepared: build.Prepared) -> dict[str
         rows = CheckedLogits(logits, examples.labels[indices])
         predicted[indices], ranks[indices] = torch.from_numpy(rows.predicted), torch.from_numpy(rows.ranks)
         losses[indices] = torch.from_numpy(rows.losses)
-    found = {"top1": float((ranks < 1).numpy().mean()), "nll": float(losses.numpy().mean())}
+    metrics = {"top1": float((ranks < 1).numpy().mean()), "nll": float(losses.numpy().mean())}
     if prepared.dataset.num_classes > 5:
-        found["top5"] = float((ranks < 5).numpy().mean())
+        metrics["top5"] = float((ranks < 5).numpy().mean())
     if examples.true_labels is not None:
         wrong = examples.labels != examples.true_labels  # made so by injected noise
         count = max(int(wrong.sum()), 1)
-        found["wrong_labels"] = float(wrong.sum())
-        found["memorised"] = float((wrong & (predicted == examples.labels)).sum()) / count
-        found["recovered"] = float((wrong & (predicted == examples.true_labels)).sum()) / count
-    return found
+        metrics["wrong_labels"] = float(wrong.sum())
+        metrics["memorised"] = float((wrong & (predicted == examples.labels)).sum()) / count
+        metrics["recovered"] = float((wrong & (predicted == examples.true_labels)).sum()) / count
+    return metrics
 
 
 def _peers(config: RunConfig, objective: Objective, every: Sequence[dict[str, dict[str, float]]]) -> dict[str, Any]:

@@ -114,10 +114,10 @@ def needed_run(config: RunConfig) -> RunConfig | None:
 
 def needed_runs(config: RunConfig) -> tuple[RunConfig, ...]:
     """All runs that must be finished before this one can begin, in their order."""
-    found: list[RunConfig] = []
-    while (needed := needed_run(found[-1] if found else config)) is not None:
-        found.append(needed)
-    return tuple(reversed(found))
+    runs: list[RunConfig] = []
+    while (needed := needed_run(runs[-1] if runs else config)) is not None:
+        runs.append(needed)
+    return tuple(reversed(runs))
 
 
 def with_plugin_hash(config: RunConfig) -> RunConfig:
@@ -132,8 +132,8 @@ def with_plugin_hash(config: RunConfig) -> RunConfig:
                 "run: put it into a file and load that with --plugin FILE.py, or load_plugin"
             )
     hashes = sorted({source for source in sources.values() if source is not None})
-    found = hashlib.sha256("".join(hashes).encode()).hexdigest()[:16] if hashes else None
-    return dataclasses.replace(config, plugin_hash=found)
+    plugin_hash = hashlib.sha256("".join(hashes).encode()).hexdigest()[:16] if hashes else None
+    return dataclasses.replace(config, plugin_hash=plugin_hash)
 
 
 def check_reachable(configs: Iterable[RunConfig]) -> None:
@@ -254,10 +254,10 @@ def _finished_teacher(path: Path, prefix: str) -> RunFolder:
 
 def _teacher_hash(run: RunFolder, config: RunConfig) -> str:
     """The hash of a teacher's weights; a ConfigError if the configuration was made with others."""
-    found = file_hash(run.checked("model.safetensors"))
-    if config.method.options.get("teacher_hash", found) != found:
+    weights_hash = file_hash(run.checked("model.safetensors"))
+    if config.method.options.get("teacher_hash", weights_hash) != weights_hash:
         raise ConfigError(f"{_TEACHER}: {run.path} has changed: its weights are not those that teacher_hash says")
-    return found
+    return weights_hash
 
 
 def _beside(model: ModelConfig, name: str, options: Mapping[str, Any]) -> ModelConfig:
@@ -266,9 +266,9 @@ def _beside(model: ModelConfig, name: str, options: Mapping[str, Any]) -> ModelC
     shared = dict(model.options)
     if name != model.name:
         entry, width = find_model(name)
-        kept = _reading(model) if entry is not find_model(model.name)[0] else shared.keys()
+        common = _reading(model) if entry is not find_model(model.name)[0] else shared.keys()
         lost = () if width is None else ("width",)  # as an option it would win over the name's
-        shared = {key: value for key, value in shared.items() if key in kept and key not in lost}
+        shared = {key: value for key, value in shared.items() if key in common and key not in lost}
     return ModelConfig(name, {**shared, **options})
 
 

@@ -77,7 +77,7 @@ def _column(reproduction: Reproduction, task: str, name: str, records: Records) 
 
 def _recipe(config: RunConfig, instead: str) -> str:
     """What stands for a column: the data and how much of it, and the training."""
-    inputs = f"{build.kind_of_inputs(config)}s"
+    inputs = f"{build.entry_of(config).kind}s"
     share = "" if config.data.train_fraction == 1 else f", {config.data.train_fraction:.0%} of the training {inputs}"
     return f"{instead or config.data.name}{share}; {build.describe_recipe(config)}"
 

@@ -96,9 +96,9 @@ def truncate_residual_labels(path: Path, epoch: int) -> None:
     if not path.exists():
         return
     arrays = read_npz(path)
-    kept = arrays["epochs"] <= epoch
-    if not kept.all():
-        write_npz(path, **{key: value if key == "classes" else value[kept] for key, value in arrays.items()})
+    selected = arrays["epochs"] <= epoch
+    if not selected.all():
+        write_npz(path, **{key: value if key == "classes" else value[selected] for key, value in arrays.items()})
 
 
 def load_residual_labels(path: Path) -> ResidualLabels:
@@ -147,9 +147,9 @@ def _read(path: Path, what: str, layout: Mapping[str, tuple[str, str]], *needed:
     arrays = read_npz(path)
     if not any(names <= arrays.keys() for names in needed):
         raise RunError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; these are not {what}.")
-    found = {name: arrays[name] for name in layout if name in arrays}
+    checked = {name: arrays[name] for name in layout if name in arrays}
     lengths: dict[str, int] = {}
-    for name, array in found.items():
+    for name, array in checked.items():
         kinds, letters = layout[name]
         fits = array.dtype.kind in kinds and array.ndim == len(letters)
         if not fits or any(lengths.setdefault(*pair) != pair[1] for pair in zip(letters, array.shape, strict=True)):
@@ -158,5 +158,5 @@ def _read(path: Path, what: str, layout: Mapping[str, tuple[str, str]], *needed:
             raise RunError(f"{path} is odd: its '{name}' must stay within 0 and {lengths['K'] - 1}.")
         if name in _PROBABILITIES and not (np.isfinite(array) & (array >= 0)).all():
             raise RunError(f"{path} is odd: its '{name}' holds what is no probability.")
-    found["classes"] = tuple(found["classes"].tolist())
-    return found
+    checked["classes"] = tuple(checked["classes"].tolist())
+    return checked

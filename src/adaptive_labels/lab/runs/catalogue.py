@@ -20,18 +20,18 @@ def list_runs(dirs: str | Path | Iterable[str | Path]) -> list[RunFolder]:
 
     Networks that were tried before a comparison are in a folder of their own, and found only if that is given.
     """
-    found: dict[Path, RunFolder] = {}
+    runs: dict[Path, RunFolder] = {}
     for start in [dirs] if isinstance(dirs, str | Path) else dirs:
         if not Path(start).is_dir():
             raise RunError(f"{start} is not a folder.")
         for folder, subfolders, files in os.walk(start):
             if "config.json" in files:
                 run = RunFolder(folder)
-                found.setdefault(run.path.resolve(), run)
+                runs.setdefault(run.path.resolve(), run)
                 subfolders.clear()  # nothing inside a run is another run
             if CANDIDATES in subfolders:
                 subfolders.remove(CANDIDATES)
-    return [found[path] for path in sorted(found)]
+    return [runs[path] for path in sorted(runs)]
 
 
 def find_problems(run: RunFolder) -> list[str]:
@@ -77,15 +77,15 @@ def left_over(run: RunFolder) -> list[Path]:
 
 def tidy(run: RunFolder) -> list[Path]:
     """Remove what `left_over` finds, and return it; a run that is being written is left alone."""
-    found = left_over(run)
-    if found:
+    litter = left_over(run)
+    if litter:
         with run.lock():
-            for path in found:
+            for path in litter:
                 try:
                     shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
                 except OSError as error:
                     raise RunError(f"Cannot remove {path}: {error.strerror}.") from error
-    return found
+    return litter
 
 
 def remove(run: RunFolder) -> None:
@@ -104,7 +104,7 @@ def remove(run: RunFolder) -> None:
 
 
 def _unfinished(run: RunFolder, epochs: int) -> str:
-    holder, kept = run.lock().holder(), integrity.checkpoint_manifests(run.path / "checkpoint")
-    again = f"the same command {'goes on from its checkpoint' if kept else 'starts it again'}"
+    holder, checkpoints = run.lock().holder(), integrity.checkpoint_manifests(run.path / "checkpoint")
+    again = f"the same command {'goes on from its checkpoint' if checkpoints else 'starts it again'}"
     state = f"it is being written by {holder}" if holder else again
     return f"unfinished after {plural(epochs, 'epoch')}: {state}."

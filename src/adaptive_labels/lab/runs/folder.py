@@ -141,15 +141,15 @@ class RunFolder:
     def history(self) -> list[dict[str, Any]]:
         """One dict per epoch; a last line torn by a crash is left out, any other broken line is a `RunError`."""
         path = self.checked("history.jsonl")
-        found = []
+        records = []
         for number, line in enumerate(whole_lines(path), start=1):
             record = json_object(line)
             if record is None:
                 raise RunError(f"{path}, line {number}, is not a JSON object.")
             if not isinstance(record.get("epoch"), int):
                 raise RunError(f"{path}, line {number}, has no whole number as its 'epoch'.")
-            found.append(record)
-        return found
+            records.append(record)
+        return records
 
     def append_history(self, line: Mapping[str, Any]) -> None:
         """Add an epoch; its number must be later than the last one's. What a crash tore before is repaired."""

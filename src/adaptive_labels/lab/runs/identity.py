@@ -27,21 +27,21 @@ def run_id(config: RunConfig) -> str:
 
 def identity_settings(config: Any) -> dict[str, Any]:
     """The settings that decide a run's result, as plain data: two configurations that agree in these are one run."""
-    kept: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for item in dataclasses.fields(config):
         value, counts = getattr(config, item.name), item.metadata.get("identity", True)
         if dataclasses.is_dataclass(value):
-            kept[item.name] = identity_settings(value)
+            settings[item.name] = identity_settings(value)
         elif counts:
-            kept[item.name] = plain(counts(value) if callable(counts) else value)
-    return kept
+            settings[item.name] = plain(counts(value) if callable(counts) else value)
+    return settings
 
 
 def recipe_hash(config: RunConfig) -> str:
     """A hash of how a run was made: all that counts but its seed and the content and name of its data."""
-    kept = identity_settings(config)
-    del kept["seed"], kept["data"]["name"], kept["data"]["fingerprint"]
-    return digest(kept)[:16]
+    settings = identity_settings(config)
+    del settings["seed"], settings["data"]["name"], settings["data"]["fingerprint"]
+    return digest(settings)[:16]
 
 
 def run_path(out: str | Path, config: RunConfig) -> Path:

@@ -40,13 +40,13 @@ def seal(content: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, Any]
 def read_sealed(path: Path) -> Sealed:
     """Read a sealed file; a `DamagedError` if it is not what was written."""
     content = read_object(path)
-    found = content.pop(SEAL, None)
-    if not isinstance(found, dict) or not isinstance(found.get("files"), dict):
+    seal_of = content.pop(SEAL, None)
+    if not isinstance(seal_of, dict) or not isinstance(seal_of.get("files"), dict):
         raise DamagedError(f"{path} is damaged: it has no seal that can be read.")
-    stored = found.pop("sha256", None)
-    if stored != digest({**content, SEAL: found}):
+    stored = seal_of.pop("sha256", None)
+    if stored != digest({**content, SEAL: seal_of}):
         raise DamagedError(f"{path} is damaged: its content is not what was written.")
-    return Sealed(content, found["files"])
+    return Sealed(content, seal_of["files"])
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -59,12 +59,12 @@ def read_object(path: Path) -> dict[str, Any]:
 def verify_file(path: Path, expected: str | None) -> None:
     """Raise a `DamagedError` unless a file has this hash; None stands for a file that was not written."""
     try:
-        found = _hash_once(path) if path.exists() else None
+        actual = _hash_once(path) if path.exists() else None
     except OSError as error:
         raise RunError(f"Cannot read {path}: {error.strerror}.") from None
-    if found == expected:
+    if actual == expected:
         return
-    if found is None:
+    if actual is None:
         raise DamagedError(f"{path} is missing, although the run is finished.")
     if expected is None:
         raise DamagedError(f"{path} was not written by the run: it came later.")
@@ -73,15 +73,15 @@ def verify_file(path: Path, expected: str | None) -> None:
 
 def checkpoint_manifests(folder: Path) -> list[Path]:
     """The sealed files of the checkpoints in a folder, the latest first."""
-    found = [path for path in folder.glob("epoch-*.json") if _CHECKPOINT.fullmatch(path.stem)]
-    return sorted(found, key=checkpoint_place, reverse=True)
+    manifests = [path for path in folder.glob("epoch-*.json") if _CHECKPOINT.fullmatch(path.stem)]
+    return sorted(manifests, key=checkpoint_place, reverse=True)
 
 
 def checkpoint_place(manifest: Path) -> tuple[int, int]:
     """After how many epochs a checkpoint was written, and after how many steps of the next one."""
-    found = _CHECKPOINT.fullmatch(manifest.stem)
-    assert found is not None
-    return int(found[1]), int(found[2] or 0)
+    match = _CHECKPOINT.fullmatch(manifest.stem)
+    assert match is not None
+    return int(match[1]), int(match[2] or 0)
 
 
 def verify_checkpoint(manifest: Path) -> dict[str, Any]:

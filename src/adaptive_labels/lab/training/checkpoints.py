@@ -54,9 +54,9 @@ def write_checkpoint(
         folder.mkdir(parents=True, exist_ok=True)
         write_bytes(folder / tensor_file, data)
         write_bytes(folder / f"{name}.json", json.dumps(sealed).encode())
-        kept = {path.stem for path in integrity.checkpoint_manifests(folder)[:KEPT]}
+        kept_names = {path.stem for path in integrity.checkpoint_manifests(folder)[:KEPT]}
         for old in folder.iterdir():  # also what a process that was killed had begun to write
-            if old.stem not in kept and old.suffix != DAMAGED:
+            if old.stem not in kept_names and old.suffix != DAMAGED:
                 old.unlink()
     except (OSError, RunError) as error:
         raise CheckpointError(
@@ -69,18 +69,18 @@ def read_checkpoint(folder: Path, note: Callable[[str], None] = lambda words: No
 
     Damaged ones are set aside: their files get another name, and ``note`` is given a sentence about each.
     """
-    problems, found = [], None
+    problems, checkpoint = [], None
     for path in integrity.checkpoint_manifests(folder):
         try:
-            found = _read(path)
+            checkpoint = _read(path)
             break
         except (RunError, OSError, SafetensorError, KeyError, TypeError) as error:
             problems.append(f"the checkpoint {path} cannot be used ({_reason(error)}): it was set aside")
             _set_aside(path)
-    then = "the run starts again" if found is None else f"the run goes on after {_place(found.epoch, found.step)}"
+    then = "starts again" if checkpoint is None else f"goes on after {_place(checkpoint.epoch, checkpoint.step)}"
     for problem in problems:
-        note(f"{problem}, and {then}")
-    return found
+        note(f"{problem}, and the run {then}")
+    return checkpoint
 
 
 def kept_up_to(folder: Path) -> str | None:
@@ -105,9 +105,9 @@ def _read(path: Path) -> Checkpoint:
 def _set_aside(path: Path) -> None:
     tensors = path.with_suffix(".safetensors")
     try:
-        for one in (path, tensors):
-            if one.exists():
-                one.rename(one.with_name(one.name + DAMAGED))
+        for file in (path, tensors):
+            if file.exists():
+                file.rename(file.with_name(file.name + DAMAGED))
     except OSError as error:
         raise CheckpointError(f"{path} is damaged and cannot be set aside: {error.strerror}") from error
 

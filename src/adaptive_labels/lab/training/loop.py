@@ -272,14 +272,15 @@ class _Loop:
 
     def notices(self) -> Sequence[float]:
         """What this process has to tell the others: that the loss is not finite, and which signal it got."""
-        return (
-            () if self.world == 1 else [float(self.diverged), *(float(self.should_stop() == one) for one in STOPPING)]
-        )
+        if self.world == 1:
+            return ()
+        asked = self.should_stop()
+        return [float(self.diverged), *(float(asked == number) for number in STOPPING)]
 
     def after_step(self, now: "_Pass", notices: Sequence[float]) -> None:
         """Stop if a process was asked to, look at the means now and then, and keep what is done now and then."""
-        told = [number for number, count in zip(STOPPING, notices[1:], strict=False) if count]
-        asked = told[0] if told else 0 if self.world > 1 else self.should_stop()
+        signals = [number for number, count in zip(STOPPING, notices[1:], strict=False) if count]
+        asked = signals[0] if signals else 0 if self.world > 1 else self.should_stop()
         if asked:
             self.keep_within(now)
             raise Stopped(number=asked)
@@ -369,7 +370,7 @@ def _stops_early(history: list[dict[str, Any]], patience: int | None) -> bool:
 
 def _how_to_go_on(epoch: int, checkpoint_dir: Path | None) -> str:
     """What is kept of a run that was stopped in an epoch, and what to do."""
-    kept = None if checkpoint_dir is None else kept_up_to(checkpoint_dir)
-    if kept is None:
+    place = None if checkpoint_dir is None else kept_up_to(checkpoint_dir)
+    if place is None:
         return f"stopped in epoch {epoch}; nothing is kept yet: the same command starts again"
-    return f"stopped in epoch {epoch}; what was learnt up to {kept} is kept: the same command goes on from there"
+    return f"stopped in epoch {epoch}; what was learnt up to {place} is kept: the same command goes on from there"

@@ -17,12 +17,12 @@ def sparse_parameters(module: nn.Module) -> set[Tensor]:
     They are those held by a module whose `sparse` is True, as `nn.Embedding`'s, or those that it names by its method
     `sparse_parameters`: of a low-rank S only one factor is sparse.
     """
-    found: set[Tensor] = set()
+    parameters: set[Tensor] = set()
     for part in module.modules():
         if getattr(part, "sparse", False) is True:
             named = getattr(part, "sparse_parameters", None)
-            found.update(part.parameters(recurse=False) if named is None else named())
-    return found
+            parameters.update(part.parameters(recurse=False) if named is None else named())
+    return parameters
 
 
 def make_optimizers(objective: Objective, config: TrainingConfig) -> list[Optimizer]:
@@ -114,6 +114,6 @@ class WeightAverage:
         """Give the model the averaged weights and keep its own in their place; a second call undoes it."""
         for name, average in self.average.items():
             live = self._live[name]
-            kept = live.clone()
+            own_weights = live.clone()
             live.copy_(average)
-            average.copy_(kept)
+            average.copy_(own_weights)

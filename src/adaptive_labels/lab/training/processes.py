@@ -130,19 +130,19 @@ def sum_gradients(parameters: Sequence[Tensor], sparse: set[Tensor], notices: Se
     dense = [parameter for parameter in parameters if parameter not in sparse]
     given = [float(parameter.grad is not None) for parameter in dense]
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in dense]
-    told = torch.tensor([*given, *notices], device=parameters[0].device)
-    flat = torch.cat([*(gradient.reshape(-1) for gradient in gradients), told])
+    extra = torch.tensor([*given, *notices], device=parameters[0].device)
+    flat = torch.cat([*(gradient.reshape(-1) for gradient in gradients), extra])
     _together(dist.all_reduce, flat)
     sizes = [gradient.numel() for gradient in gradients]
-    *sums, ends = flat.split([*sizes, len(told)])  # type: ignore[no-untyped-call]
-    found: list[float] = ends.tolist()
-    for parameter, gradient, added, count in zip(dense, gradients, sums, found, strict=False):
+    *sums, ends = flat.split([*sizes, len(extra)])  # type: ignore[no-untyped-call]
+    totals: list[float] = ends.tolist()
+    for parameter, gradient, added, count in zip(dense, gradients, sums, totals, strict=False):
         # A parameter that no process has used keeps no gradient, so that the optimizer leaves it alone.
         parameter.grad = gradient.copy_(added.view_as(gradient)) if count else None
     for parameter in parameters:
         if parameter in sparse:
             parameter.grad = _summed_rows(parameter)
-    return found[len(given) :]
+    return totals[len(given) :]
 
 
 def _summed_rows(parameter: Tensor) -> Tensor:

@@ -37,12 +37,12 @@ def remembered_signals() -> Iterator[Callable[[], int]]:
     before: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():  # only there handlers can be set
         for number in STOPPING:
-            found = signal.getsignal(number)
-            if callable(found) or (number != signal.SIGINT and found == signal.SIG_DFL):
-                before[number] = found
+            handler = signal.getsignal(number)
+            if callable(handler) or (number != signal.SIGINT and handler == signal.SIG_DFL):
+                before[number] = handler
                 signal.signal(number, handle)
     try:
         yield lambda: asked[0] if asked else 0
     finally:
-        for number, found in before.items():
-            signal.signal(number, found)
+        for number, handler in before.items():
+            signal.signal(number, handler)
