@@ -156,5 +156,6 @@ def test_compare_answers_whether_cleaning_pays(alr, mine, tmp_path):
     assert "of training and validation left out, by " in ended.out
     assert "of training and validation relabelled, by " in ended.out
     assert (tmp_path / "runs" / "report.html").is_file()
-    wrong = alr("compare", mine, *options, "--drop-suspects", "none.csv")
+    wrong = alr("compare", mine, *options, "--out", "other", "--drop-suspects", "none.csv")
     assert (wrong.status, "none.csv" in wrong.err) == (2, True)
+    assert not (tmp_path / "other").exists()  # said before anything is trained

@@ -126,12 +126,15 @@ def _some_input(plan: "Plan", data: str) -> str:
 
 def _with_cleaned(config: "RunConfig", drop: Path | None, relabel: Path | None) -> "dict[str, RunConfig]":
     """The configuration as it is, then without suspects and with corrected labels, each by what is done."""
+    from adaptive_labels.lab.analysis.suspects import read_corrections
+
     variants = {"": config}
     for words, key, path in (
         ("Leaving out the suspects", "drop_suspects", drop),
         ("Relabelling the suspects", "relabel", relabel),
     ):
         if path is not None:
+            read_corrections(path)  # a file that cannot be read is said before the work
             data = dataclasses.replace(config.data, **{key: str(path.resolve())})  # type: ignore[arg-type]
             variants[words] = dataclasses.replace(config, data=data)
     return variants
