@@ -82,7 +82,8 @@ def probabilities_wrong(labels: ArrayLike, pred_probs: ArrayLike, features: Arra
     Probabilities learned from noisy labels are of noisy labels: :math:`p = q T`, where :math:`q_k` is the probability
     that k is the true class and :math:`T_{kj}` how often a true k is labelled j. T comes from `confident_joint`, and q
     from p by the steps :math:`q_k \leftarrow q_k \sum_j T_{kj} p_j / (qT)_j` (EM). Then a label y is right with
-    probability :math:`q_y T_{yy} / (qT)_y`.
+    probability :math:`q_y T_{yy} / (qT)_y`. That counts too few where people's errors can be predicted, and the
+    off-diagonal of the confident joint too many where they cannot: the odds are shifted so that the sum is their mean.
     """
     return _wrong(*_judged(labels, pred_probs, features))
 
@@ -186,7 +187,18 @@ def _wrong(given: NDArray[np.int64], probs: Array) -> Array:
     for _ in range(_STEPS):
         q *= (p / (q @ channel)) @ channel.T
     right = q[rows, given] * channel.diagonal()[given] / (q @ channel)[rows, given]
-    return np.asarray((1 - right).clip(0, 1))
+    wrong = np.asarray((1 - right).clip(0, 1))
+    return _with_sum(wrong, (wrong.sum() + joint.sum() - joint.trace()) / 2)
+
+
+def _with_sum(probs: Array, total: float) -> Array:
+    """Probabilities whose odds are multiplied by one number, that for which their sum is ``total``."""
+    log_odds = np.log(probs.clip(1e-12)) - np.log((1 - probs).clip(1e-12))
+    low, high = -30.0, 30.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _sigmoid(log_odds + middle).sum() < total else (low, middle)
+    return _sigmoid(log_odds + low)
 
 
 def _tempered(given: NDArray[np.int64], probs: Array) -> Array:
