@@ -21,7 +21,7 @@ from adaptive_labels.lab.experiments.defaults import candidates, is_pretrained
 from adaptive_labels.lab.experiments.plan import Plan, plan_runs
 from adaptive_labels.lab.experiments.resolve import resolve_for
 from adaptive_labels.lab.machine import TimeBudget
-from adaptive_labels.lab.runs import CANDIDATES, RunFolder, run_id, write_choice
+from adaptive_labels.lab.runs import CANDIDATES, RunFolder, write_choice
 from adaptive_labels.lab.training import processes
 from adaptive_labels.lab.words import joined, plural
 
@@ -153,7 +153,9 @@ def _keep(out: Path, ranked: Sequence[Candidate]) -> None:
     for one in ranked:
         seconds = (one.result or {}).get("seconds")
         reached = one.reached if one.reached >= 0 else None
-        found.append({"model": one.name, "run": run_id(one.baseline), "validation_top1": reached, "seconds": seconds})
+        found.append(
+            {"model": one.name, "run": one.plan.own[0].folder.name, "validation_top1": reached, "seconds": seconds}
+        )
     write_choice(out, ranked[0].baseline, {"tried": found})
 
 

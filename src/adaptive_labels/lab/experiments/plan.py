@@ -41,6 +41,7 @@ class Plan:
     """What a comparison will do: `plan_runs` makes one, and looks once at which runs are finished.
 
     own: the runs that were asked for; first: those that they learn from and that are not among them.
+    asked: the folder of each configuration that was asked for; several may be one run.
     costs: seconds of a run by its kind, None if they were not measured.
     encoding: seconds that a pretrained encoder may take before all runs.
     notes: why the recipe is as it is, in sentences.
@@ -51,6 +52,7 @@ class Plan:
     out: Path
     own: tuple[Entry, ...]
     first: tuple[Entry, ...] = ()
+    asked: tuple[Path, ...] = ()
     workers: int = 1
     costs: Mapping[str, float] | None = None
     encoding: float = 0.0
@@ -137,7 +139,7 @@ def plan_runs(dataset: Dataset, configs: Iterable[RunConfig], out: Path, **more:
         assert before is not None
         own.append(before.folder)
     first = tuple(entry for folder, entry in entries.items() if folder not in own)
-    return Plan(dataset, out, tuple(entries[folder] for folder in dict.fromkeys(own)), first, **more)
+    return Plan(dataset, out, tuple(entries[folder] for folder in dict.fromkeys(own)), first, tuple(own), **more)
 
 
 def plan_one(config: RunConfig, out: Path) -> Plan:

@@ -27,7 +27,7 @@ from adaptive_labels.lab.paper.records import (
     stand_in_name,
 )
 from adaptive_labels.lab.paper.study import TUNE_SEEDS, Study, StudyError, Variant
-from adaptive_labels.lab.runs import RunFolder, run_id, write_npz
+from adaptive_labels.lab.runs import RunFolder, write_npz
 
 
 @dataclass(frozen=True)
@@ -149,17 +149,18 @@ def _run(
     if not pairs:
         return []
     resolved: dict[str, RunConfig] = {}
-    variants: dict[str, list[Variant]] = {}  # several can be one run: one gives a setting that the others have anyway
     configs = []
     for variant, seed in pairs:
         if variant.key not in resolved:
             resolved[variant.key], _ = resolve_for(with_variant(task, variant, labels), dataset)
         configs.append(dataclasses.replace(resolved[variant.key], seed=seed))
-        variants.setdefault(run_id(configs[-1]), []).append(variant)
     plan = with_workers(plan_runs(dataset, configs, options.out), options.workers)
+    variants: dict[str, list[Variant]] = {}  # several can be one run: one gives a setting that the others have anyway
+    for (variant, _), folder in zip(pairs, plan.asked, strict=True):
+        variants.setdefault(folder.name, []).append(variant)
 
     def record(run: RunFolder) -> None:
-        for variant in variants.get(run_id(run.config), ()):  # none for a run that was only learned from
+        for variant in variants.get(run.name, ()):  # none for a run that was only learned from
             append_record(options.results, make_record(run, name, variant))
 
     def hear(event: Event) -> None:
