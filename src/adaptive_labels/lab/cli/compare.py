@@ -40,10 +40,10 @@ _SHORT = 60  # characters of a text that fits into a command to paste
 _SUSPECTS = "Compare with the data {}, too, a file of `alr suspects`."
 
 
-@app.command()
+@app.command("compare")
 @with_config
 @with_executor
-def compare(
+def compare_methods(
     config: "RunConfig",
     executor: "JobExecutor | None",
     data: Data = "towns",

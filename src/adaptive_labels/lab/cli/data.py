@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from adaptive_labels.lab.cli.app import add_group
-from adaptive_labels.lab.cli.list import list_ as list_kind
+from adaptive_labels.lab.cli.list import list_names
 from adaptive_labels.lab.cli.options import READING, Data, Json, with_config
 from adaptive_labels.lab.cli.output import prose, show_data, show_json
 from adaptive_labels.lab.cli.progress import show_encoding, show_progress
@@ -20,9 +20,9 @@ group = add_group("data", "Data sets: list, verify, prepare.")
 
 
 @group.command("list")
-def list_(as_json: Json = False) -> None:
+def list_datasets(as_json: Json = False) -> None:
     """The data sets that have names."""
-    list_kind("datasets", as_json)
+    list_names("datasets", as_json)
 
 
 @group.command()
@@ -49,9 +49,9 @@ def verify(data: Data, config: "RunConfig", as_json: Json = False) -> None:
     typer.echo("\n".join(aligned(["class", *counts], rows)))
 
 
-@group.command()
+@group.command("prepare")
 @with_config
-def prepare(data: Data, config: "RunConfig") -> None:
+def read_and_encode(data: Data, config: "RunConfig") -> None:
     """Read and encode DATA as a run would, and say what that gives. Download it first if need be."""
     import torch
 

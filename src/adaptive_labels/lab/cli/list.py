@@ -14,7 +14,7 @@ KINDS = ("methods", "models", "datasets", "recipes")
 
 
 @app.command("list")
-def list_(kind: Annotated[str, typer.Argument(metavar="|".join(KINDS))], as_json: Json = False) -> None:
+def list_names(kind: Annotated[str, typer.Argument(metavar="|".join(KINDS))], as_json: Json = False) -> None:
     """What there is: methods, models, datasets, recipes."""
     if kind not in KINDS:
         near = did_you_mean(kind, KINDS)

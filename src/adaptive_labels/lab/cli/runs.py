@@ -19,7 +19,7 @@ group = add_group("runs", "Run folders: list, check, rm.")
 
 
 @group.command("list")
-def list_(folder: Folder = Path("runs"), as_json: Json = False) -> None:
+def list_folders(folder: Folder = Path("runs"), as_json: Json = False) -> None:
     """What is there, one line per run."""
     rows = [(str(run.path), *_status(run)) for run in find_runs([folder])]
     if as_json:
