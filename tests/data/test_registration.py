@@ -25,7 +25,8 @@ from adaptive_labels.lab.data import (
     register_encoder,
     register_reader,
 )
-from adaptive_labels.lab.data.encoders import ENCODERS
+from adaptive_labels.lab.data.encoders import ENCODERS, Encoder
+from adaptive_labels.lab.data.encoders.embeddings import Vectors
 from adaptive_labels.lab.data.splits import RawDataset
 
 
@@ -73,25 +74,17 @@ def test_a_data_set(tmp_path):
 def test_an_encoder():
     @register_encoder("lengths")
     @dataclasses.dataclass(frozen=True)
-    class Lengths:
+    class Lengths(Encoder):
         options: ClassVar[frozenset[str]] = frozenset({"factor"})
         factor: float = 1.0
-        sizes: ClassVar[dict[str, int]] = {"in_features": 1}
 
         @classmethod
         def fit(cls, inputs: list[str], **options: Any) -> Lengths:
             return cls(**options)
 
-        def encode(self, inputs: list[str]) -> Any:
-            values = torch.tensor([[self.factor * len(text)] for text in inputs])
-            return type("Encoded", (), {"__len__": lambda _: len(values), "batch": lambda _, chosen: values[chosen]})()
-
-        def to_dict(self) -> dict[str, Any]:
-            return {"factor": self.factor}
-
-        @classmethod
-        def from_dict(cls, settings: dict[str, Any]) -> Lengths:
-            return cls(**settings)
+        def encode(self, inputs: list[str]) -> Vectors:
+            lengths = torch.tensor([[self.factor * len(text)] for text in inputs])
+            return Vectors(lengths, torch.arange(len(inputs)))
 
     examples = Examples(["a", "abc"], torch.tensor([0, 1]))
     encoder = fit_encoder("lengths", examples, {"factor": 2.0})

@@ -113,9 +113,6 @@ def test_sizes_and_sentences_for_each_missing_split():
 def test_too_few_examples_for_a_validation_split():
     with pytest.raises(DataError, match=r"d has too few examples \(4\) for a validation split; .* 3 examples"):
         whole(["a", "b", "c", "d"], [0, 0, 1, 1])
-
-
-def test_a_class_with_one_example_is_named():
     texts = [f"t{i}" for i in range(6)]
     with pytest.raises(DataError, match=r"The class 'class 1' has one example only, like 1 other class; .* at least 2"):
         whole(texts, [0, 0, 0, 0, 1, 2])
@@ -181,14 +178,6 @@ def test_a_share_depends_on_content_and_seed_but_not_on_order():
     assert len(one.train) == 50
     other = whole(texts, [0, 1] * 100, seed=1, **splits)
     assert set(other.train.inputs) != set(one.train.inputs)
-
-
-def test_a_halved_place_is_rounded_up_and_duplicates_are_counted_in_what_is_kept():
-    texts = [f"text {i}" for i in range(10)]
-    same = part(texts, [0] * 5 + [1] * 5)
-    data = whole(texts, [0] * 5 + [1] * 5, test=same, validation=part(["x"], [0]), train_fraction=0.5)
-    assert data.train.labels.tolist() == [0] * 3 + [1] * 3
-    assert "6 of 10 test texts also occur in train." in data.notes
 
 
 @pytest.mark.parametrize("digest", [text_digest, lambda text: content_digest(text.encode())], ids=["texts", "images"])

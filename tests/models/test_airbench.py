@@ -1,14 +1,12 @@
 """What is particular to the fast network: its whitening, its norms, its start, and training it from a configuration."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch.nn import functional as F
 
-from adaptive_labels.lab.config import RunConfig, changed, with_settings
+from adaptive_labels.lab.config import RunConfig, with_settings
 from adaptive_labels.lab.data import load_dataset
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.resolve import resolve_for
@@ -16,7 +14,6 @@ from adaptive_labels.lab.experiments.run import execute
 from adaptive_labels.lab.jobs import Job
 from adaptive_labels.lab.models import create_model
 from adaptive_labels.lab.models.airbench import EPSILON, Whitening
-from adaptive_labels.lab.training.progress import Reporter
 
 RECIPE = [
     "model.name=airbench-w4",
@@ -153,32 +150,8 @@ def test_both_networks_of_mutual_learning_are_fitted(digits):
     assert torch.equal(first, second)
 
 
-class StopError(Exception):
-    """Stands for a process that ends in the middle of an epoch."""
-
-
-class Until(Reporter):
-    def __init__(self, epoch: int) -> None:
-        self.last = epoch
-
-    def progress(self, now: Any) -> None:
-        if now.epoch == self.last:
-            raise StopError
-
-
-def test_a_resumed_run_is_the_same_run_to_the_bit_and_can_be_loaded(digits, tmp_path):
+def test_a_finished_run_is_loaded_with_its_filters(digits, tmp_path):
     config, prepared = digits
-    config = changed(config, "training", checkpoint_seconds=0.0)
-    job = Job("", config, tmp_path / "whole", ())
-    whole = execute(job, prepared)
-    cut = replace(job, folder=tmp_path / "cut")
-    for epoch in (2, 4):
-        with pytest.raises(StopError):
-            execute(cut, prepared, Until(epoch))
-        assert (cut.folder / "checkpoint").exists()
-    again = execute(cut, prepared)
-    weights, others = (load_file(run.path / "model.safetensors") for run in (whole, again))
-    assert all(torch.equal(weights[name], others[name]) for name in weights)
-    network, _, _ = build.load_network(again)
+    run = execute(Job("", config, tmp_path, ()), prepared)
+    network, _, _ = build.load_network(run)
     assert torch.equal(network.whitening.weight, whitening_of(config, prepared))
-    assert whole.result["metrics"] == again.result["metrics"]

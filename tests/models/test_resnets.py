@@ -7,7 +7,7 @@ from torch import nn
 from adaptive_labels.lab.models import MODELS, create_model
 from adaptive_labels.lab.models.resnet import BasicBlock, Bottleneck, PreActBlock
 
-IMAGE_MODELS = [name for name, entry in MODELS.items() if entry.reads == "pixels"]
+IMAGE_MODELS = [name for name, entry in MODELS.items() if entry.kind == "image" and "width" in entry.options]
 RESIDUAL = [name for name in IMAGE_MODELS if "resnet" in name]
 
 

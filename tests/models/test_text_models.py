@@ -124,13 +124,6 @@ def test_charcnn_reads_one_hot_vectors_and_nothing_for_number_0():
     assert torch.equal(seen[0], expected)
 
 
-def test_charcnn_cuts_what_is_too_long():
-    model = started(CharCNN(3, vocabulary=5, width=4, length=123))
-    characters = torch.randint(1, 5, (2, 200))
-    lengths = torch.tensor([200, 200])
-    assert torch.equal(model((characters, lengths)), model((characters[:, :123], lengths)))
-
-
 def linear(inputs, outputs):
     return inputs * outputs + outputs
 
@@ -178,8 +171,3 @@ def test_textrnn_has_the_published_sizes():
 def test_impossible_options_are_refused_by_name(name, options, said):
     with pytest.raises(ValueError, match=said.replace("(", r"\(")):
         create_model(name, 4, **options)
-
-
-def test_width_is_a_suffix_of_the_name():
-    assert create_model("transformer-w16", 4, vocabulary=10, heads=2).width == 16
-    assert create_model("charcnn-w8", 4).head.in_features == 32

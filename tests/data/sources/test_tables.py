@@ -214,6 +214,14 @@ def test_split_files_and_their_names(tmp_path, validation):
     assert dataset.notes == ("Text is read from column 'text', the label from column 'label'.",)
 
 
+def test_names_may_end_in_their_split(tmp_path: Path) -> None:
+    write_csv(tmp_path / "films_train.csv", ROWS)
+    write_csv(tmp_path / "films_test.csv", ROWS[5:15])
+    assert len(load_dataset(str(tmp_path)).test) == 10
+    write_csv(tmp_path / "books-train.csv", ROWS)
+    assert "more than one table of its train split (books-train.csv, films_train.csv)" in error_of(tmp_path)
+
+
 def test_empty_texts_are_counted_and_left_out(tmp_path):
     path = write_csv(tmp_path / "f.csv", [*ROWS, ("  ", "good"), ("", "bad")])
     dataset = load_dataset(str(path))
@@ -353,16 +361,6 @@ def test_the_folder_of_hugging_face_is_read_with_its_class_names(tmp_path: Path)
     assert dataset.classes == ("neg", "pos")
     assert [len(split) for _, split in dataset.splits()] == [50, 5, 5]
     assert dataset.train.sources[49] == "train-00000-of-00001.parquet:50"  # type: ignore[index]
-
-
-def test_names_may_end_in_their_split(tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    write_csv(tmp_path / "data" / "films_train.csv", FILMS[:50])
-    write_csv(tmp_path / "data" / "films_test.csv", FILMS[50:])
-    dataset = load_dataset(str(tmp_path / "data"))
-    assert len(dataset.test) == 10
-    write_csv(tmp_path / "data" / "books-train.csv", FILMS)
-    assert "more than one table of its train split (books-train.csv, films_train.csv)" in error_of(tmp_path / "data")
 
 
 TREC = """DESC:manner How did serfdom develop ?
