@@ -130,6 +130,7 @@ def test_a_plain_classifier_is_said_only_beyond_the_noise_of_the_test_split(make
         given = predicted.copy()
         given[:changed] = to[:changed]
         arrays = {"test_logits": np.eye(4)[given], "test_labels": truth}
+        arrays |= {"validation_logits": stored.validation_logits, "validation_labels": stored.validation_labels}
         save_predictions(plain_run / "predictions.npz", classes=list("abcd"), **arrays)
         sealed_again(plain_run)
         return " ".join(verdict_of([run]).bullets)

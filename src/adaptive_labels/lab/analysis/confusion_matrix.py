@@ -167,7 +167,7 @@ def asymmetric_pairs(counts: ArrayLike) -> pd.DataFrame:
         p = float(test(there, there + back, float(totals[a] / (totals[a] + totals[b]))).pvalue)
         rows.append((a, b, there, back, there / totals[a], back / totals[b], p))
     columns = ["true", "taken_for", "errors", "reverse_errors", "rate", "reverse_rate", "p"]
-    found = pd.DataFrame(rows, columns=columns)
-    found["p_holm"] = holm(found["p"].tolist())
-    found["gap"] = found["reverse_rate"] - found["rate"]
-    return found[found["gap"] < 0].sort_values(["p", "gap", *columns[:2]]).drop(columns="gap").reset_index(drop=True)
+    pairs = pd.DataFrame(rows, columns=columns)
+    pairs["p_holm"] = holm(pairs["p"].tolist())
+    pairs["gap"] = pairs["reverse_rate"] - pairs["rate"]
+    return pairs[pairs["gap"] < 0].sort_values(["p", "gap", *columns[:2]]).drop(columns="gap").reset_index(drop=True)

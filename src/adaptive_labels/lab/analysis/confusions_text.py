@@ -60,12 +60,12 @@ def format_confusions(confusions: Confusions, top: int = 10, format: str = "text
 def _plain(confusions: Confusions, lists: Mapping[str, pd.DataFrame], top: int) -> dict[str, Any]:
     plain: dict[str, Any] = {"residual_runs": confusions.residual_runs, "test_runs": confusions.test_runs}
     plain |= {name: frame.head(top).to_dict(orient="records") for name, frame in lists.items()}
-    found = confusions.agreement
-    plain["agreement"] = found and {
-        "overall": found.overall,
-        "by_class_median": found.median,
-        "same_top_confusion": found.top1,
-        "classes": found.classes,
+    agreed = confusions.agreement
+    plain["agreement"] = agreed and {
+        "overall": agreed.overall,
+        "by_class_median": agreed.median,
+        "same_top_confusion": agreed.top1,
+        "classes": agreed.classes,
         "differences": differing_pairs(confusions, top).to_dict(orient="records"),
     }
     return plain
@@ -108,21 +108,21 @@ def groups_sentence(confusions: Confusions, most: int = 8) -> str:
 
 def agreement_sentence(confusions: Confusions) -> str:
     """How well residual labels and test errors agree; empty where that is not known."""
-    found = confusions.agreement
-    if found is None or found.overall is None:
+    agreed = confusions.agreement
+    if agreed is None or agreed.overall is None:
         return ""
-    order = f"with a Spearman correlation of {found.overall:.2f} (1 is the same order)".replace("-", "−")
+    order = f"with a Spearman correlation of {agreed.overall:.2f} (1 is the same order)".replace("-", "−")
     sentence = f"Residual labels and test errors rank the pairs {order}"
-    if found.top1 is None:
+    if agreed.top1 is None:
         return f"{sentence}."
-    share = f"{percent(found.top1, 0)}% of the {found.classes} classes with test errors"
+    share = f"{percent(agreed.top1, 0)}% of the {agreed.classes} classes with test errors"
     return f"{sentence}; for {share}, the largest residual label is the most frequent error."
 
 
 def _pair_text(confusions: Confusions, pairs: pd.DataFrame) -> str:
-    one = max(confusions.residual_runs, confusions.test_runs) == 1
+    single = max(confusions.residual_runs, confusions.test_runs) == 1
     lines = tables.aligned(*pair_cells(pairs), left=(0, 1))
-    lines.append(f"{'One run' if one else confusions.averaged.capitalize()}; last stored epoch.")
+    lines.append(f"{'One run' if single else confusions.averaged.capitalize()}; last stored epoch.")
     return "\n".join([*lines, *filter(None, [confusions.little_learned or agreement_sentence(confusions)])])
 
 

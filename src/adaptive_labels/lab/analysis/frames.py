@@ -40,9 +40,9 @@ def histories_of(runs: Runs) -> pd.DataFrame:
 
 def pairs_of(runs: Runs) -> pd.DataFrame:
     """One row per pair of classes, means over the runs: residual label, test rate and count, each with its reverse."""
-    found = read_confusions(open_runs(runs))
-    size = range(len(found.classes))
-    return pair_frame(found, [(i, j) for i in size for j in size if i != j])
+    confusions = read_confusions(open_runs(runs))
+    size = range(len(confusions.classes))
+    return pair_frame(confusions, [(i, j) for i in size for j in size if i != j])
 
 
 def residuals_of(run: str | Path | RunFolder) -> pd.DataFrame:
@@ -82,17 +82,17 @@ def predictions_of(run: str | Path | RunFolder, split: str = "test") -> pd.DataF
 def open_runs(runs: Runs) -> list[RunFolder]:
     """Run folders from whatever names them: a folder of runs, a run, or several of either."""
     given = [runs] if isinstance(runs, str | Path | RunFolder) else list(runs)
-    found = list_runs([run.path if isinstance(run, RunFolder) else run for run in given])
-    if not found:
+    folders = list_runs([run.path if isinstance(run, RunFolder) else run for run in given])
+    if not folders:
         raise RunError(f"There is no run in {', '.join(str(run) for run in given) or 'an empty list'}.")
-    return found
+    return folders
 
 
 def _one_run(run: str | Path | RunFolder, caller: str) -> RunFolder:
-    found = open_runs(run)
-    if len(found) != 1:
-        raise ValueError(f"run is {run}, which holds {len(found)} runs; {caller} takes one of them.")
-    return found[0]
+    folders = open_runs(run)
+    if len(folders) != 1:
+        raise ValueError(f"run is {run}, which holds {len(folders)} runs; {caller} takes one of them.")
+    return folders[0]
 
 
 def _names(record: RunRecord, *names: str) -> dict[str, Any]:

@@ -82,10 +82,10 @@ class RunGroup:
 
 def group_by(records: Iterable[RunRecord], key: Callable[[RunRecord], str]) -> dict[str, list[RunRecord]]:
     """The records by their key, in the order of the first of each."""
-    found: dict[str, list[RunRecord]] = {}
+    groups: dict[str, list[RunRecord]] = {}
     for record in records:
-        found.setdefault(key(record), []).append(record)
-    return found
+        groups.setdefault(key(record), []).append(record)
+    return groups
 
 
 def read_run_records(runs: Iterable[RunFolder]) -> list[RunRecord]:
@@ -104,7 +104,7 @@ def group_records(records: Sequence[RunRecord]) -> list[RunGroup]:
     for members in by_settings:
         first = members[0]
         title = f"{first.dataset}, {first.model}"
-        alike = [one.settings for one, *_ in by_settings if f"{one.dataset}, {one.model}" == title]
+        alike = [record.settings for record, *_ in by_settings if f"{record.dataset}, {record.model}" == title]
         extra = [key for key in differing(alike) if key not in named]
         title += f" ({describe_settings(first.settings, extra)})" if extra else ""
         groups.append(RunGroup(title, first.dataset, first.model, tuple(members)))
@@ -113,8 +113,8 @@ def group_records(records: Sequence[RunRecord]) -> list[RunGroup]:
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """The keys whose values are not the same in all ``settings``, sorted."""
-    keys = sorted({key for one in settings for key in one})
-    return [key for key in keys if len({_text(one.get(key)) for one in settings}) > 1]
+    keys = sorted({key for values in settings for key in values})
+    return [key for key in keys if len({_text(values.get(key)) for values in settings}) > 1]
 
 
 def describe_settings(settings: Mapping[str, Any], keys: Iterable[str]) -> str:

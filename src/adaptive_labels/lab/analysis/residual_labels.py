@@ -147,8 +147,8 @@ def agreement(residual_labels: ArrayLike, confusion_counts: ArrayLike) -> Agreem
     if every.shape[1] >= 3 and _varies(every).all():
         overall = float(stats.spearmanr(*every).statistic)
     if ranked.any():
-        found = np.take_along_axis(errors, q.argmax(axis=1, keepdims=True), axis=1)[:, 0]
-        top1 = float((found == errors.max(axis=1, initial=0.0))[ranked].mean())
+        of_top = np.take_along_axis(errors, q.argmax(axis=1, keepdims=True), axis=1)[:, 0]
+        top1 = float((of_top == errors.max(axis=1, initial=0.0))[ranked].mean())
     return Agreement(overall, float(np.median(within)) if usable.any() else None, top1, int(ranked.sum()))
 
 

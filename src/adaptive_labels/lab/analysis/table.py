@@ -53,8 +53,8 @@ class MethodRow:
 
     def mean(self, metric: str) -> float | None:
         """The mean of a metric over the seeds that have it."""
-        found = self.summary(metric)
-        return None if found is None else found.mean
+        summary = self.summary(metric)
+        return None if summary is None else summary.mean
 
 
 def method_rows(
@@ -164,8 +164,8 @@ def _plain_rows(group: RunGroup) -> list[dict[str, Any]]:
     for row in group_rows(group):
         line = {**where, "method": row.label, "status": "finished", "n": row.n}
         line["epochs"] = " ".join(map(str, row.epochs))
-        for prefix, found in (("", row.versus), ("vs_slr_", row.versus_slr)):
-            for name, value in {} if found is None else vars(found).items():
+        for prefix, versus in (("", row.versus), ("vs_slr_", row.versus_slr)):
+            for name, value in {} if versus is None else vars(versus).items():
                 line[f"{prefix}{'shared_seeds' if name == 'n' else name}"] = value
         for metric in dict.fromkeys(metric for run in row.runs.values() for metric in run):
             if (summary := row.summary(metric)) is not None:
@@ -211,7 +211,7 @@ def caption(group: RunGroup, rows: Sequence[MethodRow]) -> list[str]:
     sentences = [f"Test split, last epoch{last}; mean ± standard deviation over n seeds."]
     versus = {row.label: row.versus for row in rows if row.versus is not None}
     if versus:
-        tested = sum(found.p is not None for found in versus.values())
+        tested = sum(gain.p is not None for gain in versus.values())
         correction = f", Holm-corrected over {tested} methods" if tested > 1 else ""
         sentences.append(
             "vs. baseline: the difference in points on the seeds both have, with its 95% t interval; "
@@ -219,7 +219,7 @@ def caption(group: RunGroup, rows: Sequence[MethodRow]) -> list[str]:
         )
         if any(row.versus_slr for row in rows):
             sentences.append("vs. slr: the difference from label smoothing with its default settings.")
-        sentences += [f"{label}: {found.note}." for label, found in versus.items() if found.note]
+        sentences += [f"{label}: {gain.note}." for label, gain in versus.items() if gain.note]
     elif not any(row.method == "baseline" for row in rows):
         sentences.append("No baseline among these runs.")
     if any(row.values("test_ece") for row in rows):

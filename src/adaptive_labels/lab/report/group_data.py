@@ -46,11 +46,6 @@ class TestedRun:
     counts: NDArray[np.float64]  # (K, K) examples of the row's class predicted as the column's
     temperature: float | None  # fitted on validation
 
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """K names; numbers where the run has none."""
-        return self.stored.classes or tuple(str(i) for i in range(len(self.counts)))
-
 
 @dataclass(frozen=True)
 class MethodData:
@@ -75,8 +70,8 @@ class MethodData:
     @property
     def class_names(self) -> list[tuple[str, ...]]:
         """The class names of every file that has them."""
-        found = [] if self.residuals is None else [labels.classes for labels in self.residuals.runs]
-        return found + [run.classes for run in self.tested]
+        names = [] if self.residuals is None else [labels.classes for labels in self.residuals.runs]
+        return names + [run.stored.classes for run in self.tested]
 
 
 @dataclass(frozen=True)
@@ -137,13 +132,13 @@ def read_group(group: RunGroup) -> GroupData:
 def _method(label: str, records: Sequence[RunRecord], problems: list[str]) -> MethodData:
     def read(load: Callable[[RunRecord], T | None]) -> tuple[T, ...]:
         """What the runs have; a missing or damaged file costs its figure, not the whole report."""
-        found = []
+        contents = []
         for record in records:
             try:
-                found.append(load(record))
+                contents.append(load(record))
             except RunError as error:
                 problems.append(str(error))
-        return tuple(one for one in found if one is not None)
+        return tuple(content for content in contents if content is not None)
 
     histories = read(lambda record: record.run.history() or None)
     stored = read(lambda record: record.residual_labels)

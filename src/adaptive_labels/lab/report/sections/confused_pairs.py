@@ -41,15 +41,15 @@ def pairs_values(context: Context) -> Values:
 
 def _cards(method: MethodData) -> list[dict[str, Any]]:
     """A card for each of the most frequent pairs of the test split, with inputs from all runs."""
-    kept: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    inputs_of: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for content in method.examples:
         for pair in content["pairs"]:
             if isinstance(pair, dict) and isinstance(pair.get("examples"), list):
-                known = kept.setdefault((str(pair.get("true")), str(pair.get("predicted"))), [])
+                known = inputs_of.setdefault((str(pair.get("true")), str(pair.get("predicted"))), [])
                 known += [example for example in pair["examples"] if isinstance(example, dict)]
     cards = []
     for pair in top_pairs(method.confusions, _PAIRS, by="test").itertuples():
-        texts, images = _inputs(kept.get((pair.true, pair.taken_for), []))
+        texts, images = _inputs(inputs_of.get((pair.true, pair.taken_for), []))
         if texts or images:
             rate = f"{percent(pair.rate)}% of its {pair.errors / pair.rate:.0f} test examples"
             title = f"{pair.true} → {pair.taken_for}"

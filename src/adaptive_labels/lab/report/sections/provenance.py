@@ -15,28 +15,28 @@ def provenance_values(context: Context) -> Values:
     """Commands, environments, what differs between the methods, and what they share."""
     records = context.data.group.records
     settings = [{**record.settings, **record.options} for record in records]
-    own = [key for key in differing(settings) if key != "method.name"]
+    varied = [key for key in differing(settings) if key != "method.name"]
     environments = [flatten(environment) for record in records if (environment := _environment(record)) is not None]
     shared = [
         [key, json.dumps(value, ensure_ascii=False)]
         for key, value in sorted(settings[0].items())
-        if key not in (*own, "method.name")
+        if key not in (*varied, "method.name")
     ]
     caption = "Settings that all of these runs share."
     return {
-        "methods": _methods(records, own),
+        "methods": _methods(records, varied),
         "environment": _environments(environments),
         "shared": PageTable(["setting", "value"], shared, caption, text_columns=(0, 1)) if shared else None,
-        "commands": sorted({str(one["command"]) for one in environments if one.get("command")}),
+        "commands": sorted({str(environment["command"]) for environment in environments if environment.get("command")}),
     }
 
 
 def _methods(records: Sequence[RunRecord], differing: Sequence[str]) -> PageTable:
     rows = []
     for label, members in group_by(records, lambda record: record.label).items():
-        own = [key for key in differing if key in members[0].options]
+        varied = [key for key in differing if key in members[0].options]
         seeds = ", ".join(str(seed) for seed in sorted({record.seed for record in members}))
-        rows.append([label, seeds, describe_settings(members[0].options, own) or "–"])
+        rows.append([label, seeds, describe_settings(members[0].options, varied) or "–"])
     caption = "The methods, their seeds and their own options."
     return PageTable(["method", "seeds", "options"], rows, caption, text_columns=(0, 1, 2))
 
@@ -50,10 +50,10 @@ def _environment(record: RunRecord) -> dict[str, Any] | None:
 
 def _environments(environments: Sequence[dict[str, Any]]) -> PageTable | None:
     rows = []
-    for key in dict.fromkeys(key for one in environments for key in one):
-        values = sorted({str(one[key]) for one in environments if one.get(key) is not None})
+    for key in dict.fromkeys(key for environment in environments for key in environment):
+        values = sorted({str(environment[key]) for environment in environments if environment.get(key) is not None})
         if values and key not in ("command", "date"):
             rows.append([key.removeprefix("versions."), "; ".join(values)])
-    if dates := sorted(str(one["date"]) for one in environments if one.get("date")):
+    if dates := sorted(str(environment["date"]) for environment in environments if environment.get("date")):
         rows.append(["date", dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"])
     return PageTable(["environment", ""], rows, "Where the runs were made.", text_columns=(0, 1)) if rows else None
