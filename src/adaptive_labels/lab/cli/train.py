@@ -112,7 +112,7 @@ def _sharing(config: "RunConfig", prepared: "Prepared", world: int) -> str:
 
     words = f"{world} processes share each batch of {config.training.batch_size} examples."
     if has_batch_norm(config, prepared) and not config.training.sync_batchnorm:
-        words += " Batch normalisation is by each one's share; --set sync_batchnorm=true makes it by the whole batch."
+        words += " Batch normalisation is by each one's slice; --set sync_batchnorm=true makes it by the whole batch."
     return words
 
 

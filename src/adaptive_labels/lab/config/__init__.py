@@ -135,7 +135,7 @@ class TrainingConfig(Section, prefix="training."):
     log: where the run is logged while it is trained.
     compile: run the networks through `torch.compile` in training steps. It rounds differently, so such a run has a
         name of its own, as with channels_last.
-    sync_batchnorm: with several processes, batch normalisation by the whole batch instead of by each process's share.
+    sync_batchnorm: with several processes, batch normalisation by the whole batch instead of by each process's slice.
     checkpoint_seconds: a checkpoint is written when the last one is so old, at the end of an epoch or within one.
     """
 

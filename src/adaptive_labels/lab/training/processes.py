@@ -1,6 +1,6 @@
-"""Several processes that train one run: each computes its share of every batch, and the first one writes.
+"""Several processes that train one run: each computes its slice of every batch, and the first one writes.
 
-Each process runs the network on its share. Then the logits of all processes are gathered, and every process computes
+Each process runs the network on its slice. Then the logits of all processes are gathered, and every process computes
 the same loss of the whole batch. So methods need not know about processes, and their state is the same everywhere.
 """
 
