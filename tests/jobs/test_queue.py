@@ -17,7 +17,7 @@ from cli_parts import is_running, wait_until
 from job_tasks import do, make_jobs
 
 from adaptive_labels.errors import UserError
-from adaptive_labels.lab.jobs import Here, as_job_executor, find_executor, processes
+from adaptive_labels.lab.jobs import Here, as_job_executor, make_executor, processes
 from adaptive_labels.lab.jobs.processes import LocalExecutor
 from adaptive_labels.lab.jobs.queue import run_jobs
 
@@ -98,7 +98,7 @@ def test_any_executor_will_do_and_one_that_breaks_fails_its_jobs(tmp_path, kind,
 def test_what_is_wrong_is_a_sentence():
     known = r"executor is 'locl': the executors are dask, local, submitit; did you mean local\?"
     with pytest.raises(UserError, match=known):
-        find_executor("locl")
+        make_executor("locl", None)
 
 
 def script(folder, text):

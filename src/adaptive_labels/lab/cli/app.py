@@ -128,7 +128,8 @@ def _run_together(arguments: list[str]) -> int:
         try:
             return _run(arguments)
         finally:
-            processes.from_first(lambda: None)  # there are no more runs
+            with contextlib.suppress(processes.LostProcessError):  # those that have ended already
+                processes.from_first(lambda: None)  # there are no more runs
     finally:
         processes.stop()
 

@@ -129,27 +129,22 @@ def register_executor(name: str) -> Callable[[Callable[..., futures.Executor]], 
     return add
 
 
-def find_executor(name: str) -> Callable[..., futures.Executor]:
-    """What makes the executor called ``name``: to be called with the number of workers and its own options."""
+def make_executor(name: str, workers: int | None, options: Iterable[str] = ()) -> JobExecutor:
+    """The executor called ``name``, for so many runs at a time, with options of its own given as ``key=value``."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
     if name not in EXECUTORS:
-        known = ", ".join(sorted(EXECUTORS))
-        raise UserError(f"executor is {name!r}: the executors are {known}{did_you_mean(name, EXECUTORS)}")
-    return EXECUTORS[name]
-
-
-def make_executor(name: str, workers: int | None, options: Iterable[str] = ()) -> JobExecutor:
-    """The executor called ``name``, for so many runs at a time, with options of its own given as ``key=value``."""
-    make = find_executor(name)
-    _, *known = inspect.signature(make, eval_str=True).parameters.values()
-    kinds = {parameter.name: parameter.annotation for parameter in known}
+        names = ", ".join(sorted(EXECUTORS))
+        raise UserError(f"executor is {name!r}: the executors are {names}{did_you_mean(name, EXECUTORS)}")
+    make = EXECUTORS[name]
+    _, *own = inspect.signature(make, eval_str=True).parameters.values()
+    kinds = {parameter.name: parameter.annotation for parameter in own}
     given = {}
     for option in options:
         key, equals, text = option.partition("=")
         if not equals or key not in kinds:
             raise UserError(
-                f"executor-option is {option!r}: {name} takes {', '.join(f'{known}=…' for known in kinds)}"
+                f"executor-option is {option!r}: {name} takes {', '.join(f'{kind}=…' for kind in kinds)}"
                 f"{did_you_mean(key, kinds)}"
             )
         given[key] = typed(parse(text, kinds[key], key), kinds[key], f"executor-option {key}")
