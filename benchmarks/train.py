@@ -28,7 +28,7 @@ from adaptive_labels.lab.experiments.resolve import resolve_for
 from adaptive_labels.lab.machine import usable_cores
 from adaptive_labels.lab.models import create_model, find_model
 from adaptive_labels.lab.objectives import Inputs, Supervised
-from adaptive_labels.lab.training.batches import Augment, Encoded, ProcessSlice
+from adaptive_labels.lab.training.batches import Augment, BatchSource, ProcessSlice
 from adaptive_labels.lab.training.evaluation import LARGE_BATCH, evaluate_objective
 from adaptive_labels.lab.training.loop import fit
 from adaptive_labels.lab.training.progress import Reporter
@@ -59,11 +59,11 @@ class Task:
     kind: str
     make_network: Callable[[], nn.Module]
     classes: int
-    train: Encoded
+    train: BatchSource
     labels: Tensor
-    validation: tuple[Encoded, Tensor]
+    validation: tuple[BatchSource, Tensor]
     config: TrainingConfig
-    images: tuple[Encoded, Encoded] | None = None
+    images: tuple[BatchSource, BatchSource] | None = None
 
 
 def bench_train(
@@ -148,7 +148,7 @@ def _texts(name: str, examples: int | None, batch: int | None) -> Task:
     if batch is not None:
         training = replace(training, batch_size=batch)
 
-    def first(of: Examples, count: int) -> tuple[Encoded, Tensor]:
+    def first(of: Examples, count: int) -> tuple[BatchSource, Tensor]:
         few = of.subset(torch.arange(min(count, len(of)))) if examples else of
         return build.encode(encoder, few), few.labels
 

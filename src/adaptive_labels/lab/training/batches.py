@@ -32,7 +32,7 @@ Augment = Callable[[Inputs, torch.Generator, int, ProcessSlice], Inputs]
 knows the epoch (from 1)."""
 
 
-class Encoded(Protocol):
+class BatchSource(Protocol):
     """Examples ready for a model: `batch` gathers any of them at once."""
 
     def __len__(self) -> int: ...
@@ -43,7 +43,7 @@ class Encoded(Protocol):
 
 
 @runtime_checkable
-class Streamed(Encoded, Protocol):
+class StreamSource(BatchSource, Protocol):
     """Examples that are slow to make, such as image files, and so are made ahead."""
 
     def stream(self, groups: Sequence[Tensor], seed: int | None = None) -> Iterator[Inputs]:
@@ -52,7 +52,7 @@ class Streamed(Encoded, Protocol):
 
 
 @runtime_checkable
-class Padded(Encoded, Protocol):
+class PaddedSource(BatchSource, Protocol):
     """Examples padded to the longest of their batch, so that batches of like lengths are cheaper."""
 
     @property
@@ -61,12 +61,12 @@ class Padded(Encoded, Protocol):
         ...
 
 
-def inputs_of(examples: Encoded, groups: Sequence[Tensor], seed: int | None = None) -> Iterator[Inputs]:
+def inputs_of(examples: BatchSource, groups: Sequence[Tensor], seed: int | None = None) -> Iterator[Inputs]:
     """The inputs of each group of indices in turn, made ahead where the examples can be.
 
     `seed` is that of the random views that streamed examples give in training; None gives the views of testing.
     """
-    return examples.stream(groups, seed) if isinstance(examples, Streamed) else map(examples.batch, groups)
+    return examples.stream(groups, seed) if isinstance(examples, StreamSource) else map(examples.batch, groups)
 
 
 def to_device(inputs: Inputs, device: torch.device) -> Inputs:
@@ -85,9 +85,9 @@ def batches(order: Tensor, size: int) -> Iterator[Tensor]:
         yield order[start : count if stop >= end else stop]
 
 
-def arranged(examples: Encoded, order: Tensor, size: int, generator: torch.Generator) -> list[Tensor]:
+def arranged(examples: BatchSource, order: Tensor, size: int, generator: torch.Generator) -> list[Tensor]:
     """The batches of a shuffled `order`. Padded examples are put into batches of like length, in a shuffled order."""
-    if not isinstance(examples, Padded):
+    if not isinstance(examples, PaddedSource):
         return list(batches(order, size))
     windows = order.split(_WINDOW * size)  # type: ignore[no-untyped-call]
     sorted_order = torch.cat([window[examples.lengths[window].argsort(stable=True)] for window in windows])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from adaptive_labels.lab.objectives import Call, Inputs
 from adaptive_labels.lab.training import processes
-from adaptive_labels.lab.training.batches import Encoded, Padded, ProcessSlice, inputs_of, slice_of, to_device
+from adaptive_labels.lab.training.batches import BatchSource, PaddedSource, ProcessSlice, inputs_of, slice_of, to_device
 
 LARGE_BATCH = 512
 _PLACES = 2**16  # of a padded batch: 256 words of 256 texts, for which attention needs about as much memory as weights
@@ -101,7 +101,7 @@ class RunningMeans:
 
 def evaluate_objective(
     objective: nn.Module,
-    examples: Encoded,
+    examples: BatchSource,
     labels: Tensor,
     *,
     device: torch.device,
@@ -123,7 +123,7 @@ def evaluate_objective(
 
 
 def predicted_batches(
-    model: nn.Module, examples: Encoded, *, batch_size: int = LARGE_BATCH
+    model: nn.Module, examples: BatchSource, *, batch_size: int = LARGE_BATCH
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the indices (B,) of some examples and their logits (B, K), float32 on the CPU, by a model on any device.
 
@@ -136,7 +136,7 @@ def predicted_batches(
             yield (part.whole, logits) if processes.rank() == 0 else (part.whole[:0], logits[:0])
 
 
-def predict_logits(model: nn.Module, examples: Encoded, *, batch_size: int = LARGE_BATCH) -> Tensor:
+def predict_logits(model: nn.Module, examples: BatchSource, *, batch_size: int = LARGE_BATCH) -> Tensor:
     """The logits (N, K) of all examples, float32 on the CPU.
 
     Several processes compute a slice each; the first one gets the whole, the others nothing, (0, K).
@@ -150,13 +150,13 @@ def predict_logits(model: nn.Module, examples: Encoded, *, batch_size: int = LAR
     return in_place
 
 
-def _slices(examples: Encoded, batch_size: int) -> Iterator[tuple[ProcessSlice, Inputs]]:
+def _slices(examples: BatchSource, batch_size: int) -> Iterator[tuple[ProcessSlice, Inputs]]:
     """This process's slices of all examples, with their inputs.
 
     The examples are in order; those that are padded by their length, in batches that are small where they are long.
     """
     order = torch.arange(len(examples))
-    if isinstance(examples, Padded):
+    if isinstance(examples, PaddedSource):
         order = examples.lengths.argsort(stable=True)
         batch_size = max(1, min(batch_size, _PLACES // max(1, int(examples.lengths.max()))))
     world, rank, starts = processes.world(), processes.rank(), range(0, len(order), batch_size)

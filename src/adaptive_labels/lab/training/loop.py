@@ -17,7 +17,7 @@ from adaptive_labels.lab.objectives import Call, Objective
 from adaptive_labels.lab.training import processes
 from adaptive_labels.lab.training.batches import (
     Augment,
-    Encoded,
+    BatchSource,
     ProcessSlice,
     arranged,
     batches,
@@ -68,9 +68,9 @@ class FitResult:
 
 def fit(
     objective: Objective,
-    train: Encoded,
+    train: BatchSource,
     train_labels: Tensor,
-    validation: tuple[Encoded, Tensor],
+    validation: tuple[BatchSource, Tensor],
     config: TrainingConfig,
     seed: int,
     *,
@@ -130,9 +130,9 @@ class _Loop:
     """The epochs of a run, and what they have in common."""
 
     session: Session
-    examples: Encoded
+    examples: BatchSource
     labels: Tensor
-    validation: tuple[Encoded, Tensor]
+    validation: tuple[BatchSource, Tensor]
     seed: int
     augment: Augment | None
     reporter: Reporter
