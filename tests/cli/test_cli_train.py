@@ -90,7 +90,7 @@ def test_set_overrules_an_option(alr, texts):
 def test_dry_run_writes_nothing(alr, texts, tmp_path):
     ended = alr("train", texts, "--dry-run")
     assert ended.status == 0
-    assert ended.out.splitlines()[-1].startswith("Would train alr (seed 0) into runs/small-fasttext-alr-s0-")
+    assert ended.out.splitlines()[-1].startswith("Would train alr (seed 0) into runs/small-linear-alr-s0-")
     assert list(tmp_path.iterdir()) == []
 
 
