@@ -190,16 +190,8 @@ def test_the_paper_s_recipe_is_the_paper_s() -> None:
 
 
 GIVEN = {
-    "epochs",
-    "batch_size",
-    "optimizer",
-    "lr",
-    "momentum",
-    "nesterov",
-    "schedule",
-    "milestones",
-    "gamma",
-    "augment",
+    *("epochs", "batch_size", "optimizer", "lr", "momentum", "nesterov"),
+    *("schedule", "milestones", "gamma", "augment"),
 }
 
 
