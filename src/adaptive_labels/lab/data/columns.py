@@ -12,6 +12,7 @@ from adaptive_labels.lab.data.frames import LABEL_NAMES, Table, normalise_name
 from adaptive_labels.lab.data.rows import clean, holds_numbers, to_number
 from adaptive_labels.lab.words import joined, listed, plural
 
+NO_TEXT = "none"
 MOST_CATEGORIES = 50  # distinct values of a column of categories, or a tenth of the rows if that is more
 _MOST_FRACTIONS = 10  # distinct values of a label that is written with fractions
 _SAMPLED_ROWS = 5_000
@@ -30,11 +31,66 @@ class LabelError(DataError):
         self.option = option
 
 
-class FeatureColumns(NamedTuple):
-    """The columns that hold numbers or categories, and whether each holds numbers."""
+class Columns(NamedTuple):
+    """The columns of a table that are read."""
 
-    names: tuple[str, ...]
-    numeric: tuple[bool, ...]
+    label: str
+    names: tuple[str, ...]  # of texts, to be joined; or of numbers and categories
+    numeric: tuple[bool, ...] | None  # whether each of those holds numbers; None for texts
+
+
+def choose_columns(table: Table, text_column: str | None, label_column: str | None) -> Columns:
+    """What is given, or what the rules above find: texts, else numbers and categories."""
+    no_text = text_column is not None and text_column.lower() == NO_TEXT and NO_TEXT not in map(str.lower, table.names)
+    texts = () if text_column is None or no_text else given_texts(table, text_column)
+    label = find_label(table, texts) if label_column is None else find_column(table, label_column, " (label_column)")
+    texts = texts or (() if no_text else find_texts(table, label))
+    if label in texts:
+        raise DataError(f"Column {label!r} of {table.path} cannot be both the text and the label.")
+    if texts:
+        return Columns(label, texts, None)
+    numeric = feature_columns(table, label)
+    if not numeric:
+        raise DataError(
+            f"{table.path} has no column of text, numbers or categories beside {label!r}; give text_column (it has "
+            f"{columns_of(table)})."
+        )
+    return Columns(label, tuple(numeric), tuple(numeric.values()))
+
+
+def given_names(argument: str | None) -> list[str]:
+    """The column names in an argument of the user's; several are separated by commas."""
+    return [name.strip() for name in (argument or "").split(",") if name.strip()]
+
+
+def given_texts(table: Table, text_column: str) -> tuple[str, ...]:
+    if text_column in table.names:
+        return (text_column,)
+    names = given_names(text_column)
+    if not names:
+        raise DataError(f"text_column {text_column!r} names no column; {table.path} has {columns_of(table)}.")
+    return tuple(find_column(table, name, " (text_column)") for name in names)
+
+
+def find_column(table: Table, name: str, argument: str = "") -> str:
+    """The column of a name, spelt as it is or alike, or of a number from 1."""
+    if name in table.names:
+        return name
+    alike = [other for other in table.names if normalise_name(other) == normalise_name(name)]
+    if len(alike) == 1:
+        return alike[0]
+    if name.isdecimal() and 1 <= int(name) <= len(table.names):
+        return table.names[int(name) - 1]
+    raise DataError(f"{table.path} has no column {name!r}{argument}; it has {columns_of(table)}.")
+
+
+def same_column(name: str, model: Table, table: Table) -> str:
+    """The column of ``table`` that corresponds to one of ``model``: by name, or by place if one has no header."""
+    if model.has_header and table.has_header:
+        return find_column(table, name)
+    if len(table.names) != len(model.names):
+        raise DataError(f"{table.path} has {len(table.names)} columns where {model.path.name} has {len(model.names)}.")
+    return table.names[model.names.index(name)]
 
 
 def find_label(table: Table, texts: Sequence[str]) -> str:
@@ -64,21 +120,20 @@ def find_texts(table: Table, label: str | None) -> tuple[str, ...]:
     texts = {name for name in free if reads_as_text(_sample(table, name))}
     if texts:  # an empty column may be filled in another split
         return tuple(name for name in free if name in texts or not any(_sample(table, name)))
-    return tuple(free) if len(free) == 1 and not feature_columns(table, label).names else ()
+    return tuple(free) if len(free) == 1 and not feature_columns(table, label) else ()
 
 
-def feature_columns(table: Table, label: str | None) -> FeatureColumns:
-    """The columns of numbers and of categories; one value, codes or the row's number are neither."""
-    names, numeric = [], []
+def feature_columns(table: Table, label: str | None) -> dict[str, bool]:
+    """The columns of numbers (true) and of categories; one value, codes or the row's number are neither."""
+    columns = {}
     for name in table.names:
         values = _sample(table, name)
         distinct, numbers = len(set(filter(None, values))), holds_numbers(values)
         few = distinct <= min(max(MOST_CATEGORIES, len(values) / 10), len(values) / 2)
         usable = not _is_index(name, values, _sampled_rows(table)) if numbers else few and not reads_as_text(values)
         if name != label and distinct >= 2 and usable:
-            names.append(name)
-            numeric.append(numbers)
-    return FeatureColumns(tuple(names), tuple(numeric))
+            columns[name] = numbers
+    return columns
 
 
 def reads_as_text(values: Sequence[str]) -> bool:
@@ -147,11 +202,19 @@ def columns_of(table: Table) -> str:
     return f"no header line and {len(table.names)} columns, numbered from 1"
 
 
-def features_note(columns: FeatureColumns) -> str:
-    """What is read of each row."""
-    kinds = []
-    for wanted, thing, things in ((True, "number", "numbers"), (False, "category", "categories")):
-        names = [name for name, numeric in zip(columns.names, columns.numeric, strict=True) if numeric is wanted]
-        if names:
-            kinds.append(f"{plural(len(names), thing, things)} ({listed(map(repr, names), 5)})")
-    return f"No text is read: each row is {joined(kinds)}."
+def columns_notes(table: Table, columns: Columns) -> list[str]:
+    """What is read of each row, and which columns are not."""
+    names = " and ".join(map(repr, columns.names))
+    notes = [f"Text is read from column {names}, the label from column {columns.label!r}."]
+    hint = "--text-column none reads numbers and categories instead"
+    if columns.numeric is not None:
+        kinds = []
+        for wanted, thing, things in ((True, "number", "numbers"), (False, "category", "categories")):
+            some = [name for name, numeric in zip(columns.names, columns.numeric, strict=True) if numeric is wanted]
+            kinds += [f"{plural(len(some), thing, things)} ({listed(map(repr, some), 5)})"] if some else []
+        notes = [f"The label is read from column {columns.label!r}.", f"No text is read: each row is {joined(kinds)}."]
+        hint = "names, codes, the number of the row or one value; --text-column reads one as text"
+    if not table.has_header:
+        notes[0] = f"{table.path.name} has no header line: {notes[0][0].lower()}{notes[0][1:-1]}, counted from 1."
+    others = [name for name in table.names if name not in (columns.label, *columns.names)]
+    return [*notes, f"Not read: {listed(map(repr, others))} ({hint})."] if others else notes
