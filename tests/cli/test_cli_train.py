@@ -229,7 +229,8 @@ def test_s_starts_from_the_residual_labels_of_an_earlier_run(alr, texts, compare
 
 
 def test_the_rate_of_s_grows_with_the_classes_where_sgd_trains(alr, texts, images):
-    planned = [alr("train", data, "--method", "alr", "--dry-run", "--json").json["config"] for data in (texts, images)]
+    dry = ["--method", "alr", "--dry-run", "--json"]
+    planned = [alr("train", *data, *dry).json["config"] for data in ([texts, "--model", "fasttext"], [images])]
     of_texts, of_images = (config["training"] for config in planned)
     assert (of_texts["optimizer"], of_texts["residual_lr"]) == ("adamw", 1.0)
     classes = sum(path.is_dir() for path in Path(images).iterdir())
