@@ -21,8 +21,9 @@ def only(folder):
     return run
 
 
-def test_a_run_is_a_folder_with_all_its_files(alr, texts, tmp_path):
-    ended = alr("train", texts, "--epochs", 2, *QUICK)
+def test_a_run_is_a_folder_with_all_its_files_and_the_same_command_does_nothing_again(alr, texts, tmp_path):
+    command = ["train", texts, "--epochs", 2, *QUICK]
+    ended = alr(*command)
     assert (ended.status, ended.err) == (0, "")
     for line in LINES:
         assert line in ended.out
@@ -46,16 +47,11 @@ def test_a_run_is_a_folder_with_all_its_files(alr, texts, tmp_path):
     history = [json.loads(line) for line in (run / "history.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in history] == [1, 2]
     assert json.loads((run / "environment.json").read_text())["command"].startswith("alr train ")
-
-
-def test_the_same_command_does_nothing_again(alr, texts, tmp_path):
-    first = alr("train", texts, "--epochs", 1, *QUICK)
-    before = files(tmp_path / "runs")
-    again = alr("train", texts, "--epochs", 1, *QUICK)
+    before, again = files(run), alr(*command)
     assert (again.status, again.err) == (0, "")
     assert "This run is finished already; nothing was trained." in again.out
-    assert again.out.splitlines()[-3:] == first.out.splitlines()[-3:]
-    assert files(tmp_path / "runs") == before
+    assert again.out.splitlines()[-3:] == ended.out.splitlines()[-3:]
+    assert files(run) == before
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import adaptive_labels
 from adaptive_labels.lab.analysis import read_run_records
 from adaptive_labels.lab.config import ConfigError
 from adaptive_labels.lab.experiments import comparison
+from adaptive_labels.lab.runs import list_runs
 
 QUICK = {"training": {"epochs": 1, "threads": 1}, "model": {"options": {"buckets": 512, "dim": 16}}}
 
@@ -37,13 +38,13 @@ def test_it_returns_the_runs(texts, tmp_path):
     assert metrics(tmp_path) == before
 
 
-def test_it_has_the_table_and_the_verdict(texts, tmp_path):
-    runs = adaptive_labels.compare(texts, "baseline,slr", 2, out=tmp_path, settings=QUICK)
+def test_it_has_the_table_and_the_verdict(compared):
+    runs = comparison.Compared(list_runs(compared))
     table = runs.table()
     assert "baseline" in table
-    assert "slr" in table
+    assert "alr" in table
     rows = [row for row in json.loads(runs.table("json")) if row["status"] == "finished"]
-    assert [row["method"] for row in rows] == ["baseline", "slr"]
+    assert [row["method"] for row in rows] == ["baseline", "alr"]
     assert "validation" in runs.verdict
     assert str(runs) == f"{table}\n{runs.verdict}"
 
