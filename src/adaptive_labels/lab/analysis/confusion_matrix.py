@@ -58,8 +58,8 @@ def order_by_similarity(matrix: ArrayLike) -> NDArray[np.intp]:
 
     Two classes are as similar as they are confused: with r the rows as shares, s_ij = (r_ij + r_ji) / 2. Clusters are
     merged by average linkage of max s − s. Up to `OPTIMAL_UP_TO` classes, the order has the smallest sum of distances
-    between neighbours that the tree allows, which takes too long for more. The same matrix always gives the same
-    order: of an order and its reverse, the one that begins with the lower class.
+    between neighbours that the tree allows, which takes too long for more. An order and its reverse are equally good:
+    the one that begins with the lower class index is returned, so that the same matrix always gives the same order.
 
     ``matrix`` (K, K) holds confusion counts or residual labels; its diagonal counts in the sum of its row only.
 

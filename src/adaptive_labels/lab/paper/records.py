@@ -176,9 +176,7 @@ def _parsed(line: bytes) -> Record:
 
 
 def read_lines(path: Path) -> list[Record]:
-    """The records of one file as they are; none if it does not exist. One that a crash tore is left out: its run is not
-    recorded yet.
-    """
+    """The records of one file; none if it does not exist. A last line that a crash cut short is no record yet."""
     records = []
     for number, line in enumerate(whole_lines(path), start=1):
         if not line.strip():

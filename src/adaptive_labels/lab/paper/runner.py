@@ -6,7 +6,6 @@ import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -34,9 +33,9 @@ from adaptive_labels.lab.runs import RunFolder, write_npz
 class StudyOptions:
     """Where runs are done, and where they and their records go.
 
-    stand_ins: the data in the place of a task's, by the name of what it replaces.
+    stand_ins: by the name of a data set, the data to use instead.
     workers: processes at a time; None for one per GPU, or else per core.
-    executor: what does the runs, in the place of ``workers`` processes; log: their loggers.
+    executor: does the runs instead of ``workers`` processes; log: the loggers of the runs.
     """
 
     out: Path
@@ -70,7 +69,15 @@ def run_study(study: Study, task: str, options: StudyOptions, listener: Listener
         if other == name and record["config"]["data"].get("fingerprint", dataset.fingerprint) != dataset.fingerprint:
             raise StudyError(f"{name} has records of other data under this name: rename the data, or give --results")
     failed: list[Outcome] = []
-    run = partial(_run, failed, name, config, dataset, options, listener)
+
+    def run(pairs: Sequence[tuple[Variant, int]], labels: str | None = None) -> list[RunFolder]:
+        by_variant = {variant.key: with_variant(config, variant, labels) for variant, _ in pairs}
+        resolved = {key: resolve_for(stated, dataset)[0] for key, stated in by_variant.items()}
+        configs = [dataclasses.replace(resolved[variant.key], seed=seed) for variant, seed in pairs]
+        finished, failures = _run(name, pairs, configs, dataset, options, listener)
+        failed.extend(failures)
+        return finished
+
     tried: set[tuple[str, int]] = set()
     for _ in range(2):  # once its trials are recorded, the best one of a tuned variant is known and gets its seeds
         records = read_records(options.results, study)
@@ -136,24 +143,16 @@ def with_variant(task: RunConfig, variant: Variant, labels: str | None = None) -
 
 
 def _run(
-    failed: list[Outcome],
     name: str,
-    task: RunConfig,
+    pairs: Sequence[tuple[Variant, int]],
+    configs: Sequence[RunConfig],
     dataset: Dataset,
     options: StudyOptions,
     listener: Listener,
-    pairs: Sequence[tuple[Variant, int]],
-    labels: str | None = None,
-) -> list[RunFolder]:
-    """Do and record the runs of variants and seeds; all that are finished. The failures are added to ``failed``."""
+) -> tuple[list[RunFolder], list[Outcome]]:
+    """Do the runs of variants and seeds, and record each; the finished runs, and the failures."""
     if not pairs:
-        return []
-    resolved: dict[str, RunConfig] = {}
-    configs = []
-    for variant, seed in pairs:
-        if variant.key not in resolved:
-            resolved[variant.key], _ = resolve_for(with_variant(task, variant, labels), dataset)
-        configs.append(dataclasses.replace(resolved[variant.key], seed=seed))
+        return [], []
     plan = with_workers(plan_runs(dataset, configs, options.out), options.workers)
     variants: dict[str, list[Variant]] = {}  # several can be one run: one gives a setting that the others have anyway
     for (variant, _), folder in zip(pairs, plan.asked, strict=True):
@@ -169,21 +168,20 @@ def _run(
             record(RunFolder(Path(event.data)))
 
     runs, failures = run_plan(plan, hear, sys.argv, options.executor)
-    failed += failures
     for run in runs:  # those that had been finished before
         record(run)
-    return runs
+    return runs, failures
 
 
 def _confusions_file(baselines: Sequence[RunFolder], out: Path, task: str) -> str:
     """Write what the baseline confuses on validation, named by its content, so that a run is known by it, too."""
-    found = []
+    matrices = []
     for run in baselines:
         predictions = run.load_predictions()
         if predictions is None:
             raise StudyError(f"the baseline's run {run.path.name} on {task} has kept no predictions")
-        found.append(mean_residual_labels(predictions.validation_logits, predictions.validation_labels))
-    labels = np.mean(found, axis=0).astype(np.float32)
+        matrices.append(mean_residual_labels(predictions.validation_logits, predictions.validation_labels))
+    labels = np.mean(matrices, axis=0).astype(np.float32)
     path = out / f"confusions-{task}-{hashlib.sha256(labels.tobytes()).hexdigest()[:12]}.npz"
     write_npz(path, labels=labels)
     return str(path)

@@ -140,8 +140,8 @@ class Task(Section, prefix="task."):
 class Study(Section):
     """A question, what is run to answer it, and the answer so far.
 
-    methods: short for variants of these names without settings.
-    options: by method, what all its variants have.
+    methods: methods that are variants without settings.
+    options: by method, the options of all its variants.
     by_class: whether to show in which classes the gain over the baseline lies.
     combined: the variants that gains over all tasks together are taken against.
     """

@@ -27,7 +27,7 @@ class Residuals:
     runs: tuple[ResidualLabels, ...]
 
     def of_run(self, run: int, position: int) -> NDArray[np.float64]:
-        """(K, K) of one run at ``epochs[position]``; the last is the run's own last, should one have stopped early."""
+        """(K, K) of one run at ``epochs[position]``; the last position is the last epoch of that run."""
         stored = self.runs[run]
         last = position in (-1, len(self.epochs) - 1)
         place = -1 if last else int(np.flatnonzero(stored.epochs == self.epochs[position])[0])
