@@ -7,14 +7,7 @@ import json
 import pytest
 
 MODELS = {
-    "textrnn": [
-        "--set",
-        "model.options.dim=16",
-        "--set",
-        "model.options.context=8",
-        "--set",
-        "model.options.hidden=16",
-    ],
+    "textrnn": [word for size in ("dim=16", "context=8", "hidden=16") for word in ("--set", f"model.options.{size}")],
     "transformer-w16": ["--set", "model.options.heads=2", "--set", "model.options.layers=1"],
     "charcnn-w16": ["--set", "model.options.dropout=0.0", "--set", "lr=0.003"],
 }
@@ -45,17 +38,8 @@ def test_train_then_predict(alr, texts, tmp_path, model):
 
 
 def test_a_teacher_that_reads_otherwise_is_refused(alr, texts):
-    ended = alr(
-        "train",
-        texts,
-        "--model",
-        "textrnn",
-        "--method",
-        "kd",
-        "--set",
-        "method.options.teacher_model=fasttext",
-        *RECIPE,
-    )
+    taught = ["--method", "kd", "--set", "method.options.teacher_model=fasttext"]
+    ended = alr("train", texts, "--model", "textrnn", *taught, *RECIPE)
     assert ended.status == 2
     assert "'textrnn' reads words and 'fasttext' reads ngrams: networks that learn from one another" in ended.err
 
