@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup demo test test-slow test-all torture lint docs bench results clean
+.PHONY: help setup demo test test-slow test-all torture lint docs words pictures bench results clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -42,6 +42,12 @@ lint: $(VENV)/.installed-dev ## ruff and mypy
 
 docs: $(VENV)/.installed-dev ## run every example in the docs and docstrings
 	$(BIN)/python -m pytest -n 2 tests/test_docs.py
+
+words: ## count the words of the documentation
+	@$(PYTHON) docs/words.py
+
+pictures: $(VENV)/.installed-dev ## draw the picture of the README from a fresh comparison
+	$(BIN)/python docs/pictures.py
 
 bench: $(VENV)/.installed-dev ## time losses, training and data pipelines, as ratios to plain ones
 	for script in loss train data; do $(BIN)/python benchmarks/$$script.py || exit; done

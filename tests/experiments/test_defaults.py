@@ -60,6 +60,14 @@ def test_images(channels, names):
     assert defaults.has_needless_pixels(images) == (channels == 1)
 
 
+def test_many_images_have_no_network_from_scratch_beside_the_encoder(monkeypatch):
+    monkeypatch.setattr(defaults, "FEW_PIXELS", 4 * 120 * 120)
+    images = of(torch.zeros(4, 3, 120, 120, dtype=torch.uint8), "image")
+    assert defaults.candidates(images) == ("efficientnet-lite0", *SCRATCH)
+    monkeypatch.setattr(defaults, "FEW_PIXELS", 4 * 120 * 120 - 1)
+    assert defaults.candidates(images) == ("efficientnet-lite0", "linear-pixels")
+
+
 def test_too_many_images_for_memory_have_one_candidate():
     files = ImageFiles(Path(), np.array([b"a.png", b"b.png"]), np.array([1, 1]), 224)
     assert defaults.candidates(of(files, "image")) == ("efficientnet-lite0",)

@@ -22,10 +22,8 @@ from adaptive_labels.lab.experiments.plan import Plan, plan_runs
 from adaptive_labels.lab.experiments.resolve import resolve_for
 from adaptive_labels.lab.machine import TimeBudget
 from adaptive_labels.lab.runs import CANDIDATES, RunFolder, write_choice
-from adaptive_labels.lab.training import processes
 from adaptive_labels.lab.words import joined, plural
 
-MOST_SECONDS = 120.0  # what a run of a candidate but the first may take, by a few of its steps
 SHARE = 0.2  # of what is left of a time budget, for all candidates
 
 Train = Callable[[Plan], object]
@@ -69,23 +67,22 @@ def choose_network(
     if config.model.name is not None or config.model.weights is not None or len(names) == 1:
         return config, dataset, ()
     tried = [_candidate(config, name, seed, dataset, out) for name in names]
-    tried, notes = _affordable(tried, budget)
     first = tried[0]
-    if len(tried) == 1:
-        return first.config, first.dataset, notes
+    if train is not None and budget is not None and not _fit_into(budget, tried):
+        return first.config, first.dataset, ("The time budget has no room to try several networks.",)
     missing = [one for one in tried if one.plan.todo]
     if missing and train is None:
         would = joined([one.name for one in tried])
         waits = f"{would} would be tried first, with the baseline and one seed; this is {first.name}."
-        return first.config, first.dataset, (waits, *notes)
+        return first.config, first.dataset, (waits,)
     if train is not None:
         for plan in _joined(missing):
             train(plan)
     ranked = sorted(tried, key=lambda one: -one.reached)  # of equal ones, the first stays first
     if ranked[0].reached < 0:
-        return first.config, first.dataset, notes
+        return first.config, first.dataset, ()
     _keep(out, ranked)
-    return ranked[0].config, ranked[0].dataset, (_reason(ranked), *notes)
+    return ranked[0].config, ranked[0].dataset, (_reason(ranked),)
 
 
 def with_candidates(plan: Plan) -> Plan:
@@ -119,24 +116,10 @@ def _candidate(config: RunConfig, name: str, seed: int, dataset: Dataset, out: P
     return Candidate(config, dataset, baseline, plan_runs(dataset, [baseline], out / CANDIDATES))
 
 
-def _affordable(tried: list[Candidate], budget: TimeBudget | None) -> tuple[list[Candidate], tuple[str, ...]]:
-    """The candidates without those whose run would take too long, and a sentence on each of these.
-
-    The first is the default and stays; where a time budget has no room for its run, it alone.
-    """
-    most = MOST_SECONDS if budget is None else min(MOST_SECONDS, SHARE * budget.left / len(tried))
-    kept, notes = [], []
-    if processes.world() > 1:  # what one process measures is not what several take
-        return tried, ()
-    for number, one in enumerate(tried):
-        seconds = budgets.measured(one.plan).seconds if one.plan.todo else None
-        if seconds is None or seconds <= most or (number == 0 and budget is None):
-            kept.append(one)
-        elif number == 0:
-            return [one], ("The time budget has no room to try several networks.",)
-        else:
-            notes.append(f"{one.name} was not tried: a run would take {seconds:,.0f} s (--model {one.name} takes it).")
-    return kept, tuple(notes)
+def _fit_into(budget: TimeBudget, tried: Sequence[Candidate]) -> bool:
+    """Whether what is left to do of the candidates takes a small share of what is left of a time budget."""
+    seconds = [budgets.measured(one.plan).seconds or 0.0 for one in tried if one.plan.todo]
+    return sum(seconds) <= SHARE * budget.left
 
 
 def _joined(missing: Sequence[Candidate]) -> list[Plan]:

