@@ -10,6 +10,7 @@ from adaptive_labels.lab.report.charts import EPOCHS, Axis, Curve, line_chart, o
 from adaptive_labels.lab.report.figures import Chart
 from adaptive_labels.lab.report.group_data import MethodData
 from adaptive_labels.lab.report.sections import Context, Values, section
+from adaptive_labels.lab.words import joined
 
 # The parts that are summed into the loss; the others are what weighs them.
 _PARTS = {"hard": "hard labels", "residual": "residual", "update": "update of S"}
@@ -31,8 +32,12 @@ def training_values(context: Context) -> Values:
         y = percent_axis("training accuracy %")
         drawn.append(context.lines("training-accuracy", "Training accuracy", curves, y, note))
     if curves := _curves(context, "parts", "weight"):
-        kinds = [_weight(method) for method in context.data.methods if method.label in curves]
-        note = f"The factor on the residual loss, mean over seeds. {' '.join(kinds)}"
+        kinds: dict[str, list[str]] = {}  # what the weight is → the methods that have it
+        for method in context.data.methods:
+            if method.label in curves:
+                kinds.setdefault(_weight(method), []).append(method.label)
+        sentences = [f"{joined(labels)}: {kind}" for kind, labels in kinds.items()]
+        note = f"The factor on the residual loss, mean over seeds. {' '.join(sentences)}"
         y = Axis("weight", low=0.0)
         drawn.append(context.lines("residual-weight", "Weight on the residual loss", curves, y, note))
     drawn += [chart for method in context.data.methods if (chart := _loss_parts(context, method)) is not None]
@@ -40,18 +45,18 @@ def training_values(context: Context) -> Values:
 
 
 def _weight(method: MethodData) -> str:
-    """What the weight on the residual loss of a method is, in a sentence."""
+    """What the weight on the residual loss of a method is."""
     record = method.records[0]
     usual = "waiting" if record.method == "alr-wait" else "running"
     kind = record.options.get("method.options.residual_weight", usual)
     if kind in ("running", "batch", "epoch"):
-        return f"{method.label}: 1 − the training accuracy, so that it falls as training gets things right."
+        return "1 − the training accuracy, so that it falls as training gets things right."
     if kind == "waiting":
         return (
-            f"{method.label}: the smaller of the training accuracy and 1 − it, so that it is small at first, largest "
-            "halfway and small at the end."
+            "the smaller of the training accuracy and 1 − it, so that it is small at first, largest halfway and small "
+            "at the end."
         )
-    return f"{method.label}: a constant, {kind}."
+    return f"a constant, {kind}."
 
 
 def _loss_parts(context: Context, method: MethodData) -> Chart | None:
