@@ -27,7 +27,7 @@ from adaptive_labels.lab.report import charts
 from adaptive_labels.losses import create_loss
 from label_issues import cifar_images, cifar_labels, embedded, head_epochs
 
-SEEDS, EPOCHS, EXAMPLES, TESTED, FIRST = 3, 15, 10_000, 5_000, 5
+SEEDS, EPOCHS, EXAMPLES, TESTED, FIRST = 3, 10, 10_000, 5_000, 5
 PUBLISHED = Path(__file__).parent.parent / "evidence" / "labels"
 SOURCES = ("residual labels", "mean probabilities", "confusion matrix", "similarity of features")
 

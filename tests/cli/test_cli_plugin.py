@@ -52,6 +52,7 @@ def test_a_plugin_is_compared_tuned_and_a_changed_one_is_a_new_run(alr: Alr, tex
     options = ("--plugin", plugin, "--seeds", "1", "--epochs", "2", *QUICK)
     done = alr("compare", texts, "--methods", "baseline,brier", *options, "--workers", "2")  # in processes
     assert done.status == 0, done.err
+    assert "No baseline among these runs" not in done.out  # one table, though the plugin is part of one method only
     first = results(tmp_path / "runs")
     assert {result["method"] for result in first.values()} == {"baseline", "brier"}
     assert alr("compare", texts, "--methods", "baseline,brier", *options).status == 0

@@ -11,7 +11,13 @@ from adaptive_labels.lab.runs import Predictions, ResidualLabels, RunError, RunF
 METHOD_ORDER = ("baseline", "slr", "alr", "alr-s")
 
 # Settings of the method rather than of the recipe: two runs that differ in these can share a baseline.
-_METHOD_KEYS = ("method.", "training.residual_lr.", "training.residual_weight_decay.", "training.residual_schedule.")
+_METHOD_KEYS = (
+    "method.",
+    "plugin_hash",
+    "training.residual_lr.",
+    "training.residual_weight_decay.",
+    "training.residual_schedule.",
+)
 # Not compared: the seed, and which run or file taught a student, since each seed has a teacher of its own.
 _IGNORED_KEYS = ("seed", "method.options.teacher_hash")
 
