@@ -206,20 +206,12 @@ def _run_stages(
         for stage in plan.stages:
             if not budgets.fits(plan, stage, slowness):
                 break
-            jobs = [plan.job(entry, command) for entry in stage]
-            jobs = [dataclasses.replace(j, data=data.get(build.reading(j.config)), shared=shared) for j in jobs]
-            if place.elsewhere:  # other machines have other working folders
-                jobs = [_absolute(job) for job in jobs]
+            jobs = [plan.job(entry, command, data.get(build.reading(entry.config)), shared) for entry in stage]
             began = time.monotonic()
             outcomes += run_jobs(jobs, do, _from(len(outcomes), listener), place)
             if plan.costs is not None:
                 slowness = max(slowness, (time.monotonic() - began) / max(plan.stage_seconds(stage), 1e-9))
     return outcomes
-
-
-def _absolute(job: Job) -> Job:
-    teacher = None if job.teacher is None else job.teacher.absolute()
-    return dataclasses.replace(job, folder=job.folder.absolute(), teacher=teacher)
 
 
 def _gpus(device: str) -> tuple[str, ...]:

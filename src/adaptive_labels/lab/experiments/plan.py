@@ -112,9 +112,12 @@ class Plan:
         varied = [f"{key} {value}" for key, value in own.items() if any(o.get(key) != value for o in others)]
         return " ".join([config.method.name, *model, *varied, f"seed {config.seed}"])
 
-    def job(self, entry: Entry, command: Iterable[str]) -> Job:
-        """A run of the plan as a job."""
-        return Job(self.name_of(entry.config), entry.config, entry.folder, tuple(command), entry.teacher)
+    def job(self, entry: Entry, command: Iterable[str], data: Path | None = None, shared: Path | None = None) -> Job:
+        """A run of the plan as a job; machines that share a folder with this one have other working folders."""
+        folder, teacher = entry.folder, entry.teacher
+        if shared is not None:
+            folder, teacher = folder.absolute(), None if teacher is None else teacher.absolute()
+        return Job(self.name_of(entry.config), entry.config, folder, tuple(command), teacher, data, shared)
 
 
 def plan_runs(dataset: Dataset, configs: Iterable[RunConfig], out: Path, **more: Any) -> Plan:
