@@ -32,6 +32,13 @@ def damages(data: bytes) -> dict[str, bytes]:
     }
 
 
+def _content(data: bytes) -> object:
+    try:
+        return json.loads(data)
+    except ValueError:
+        return data
+
+
 @pytest.fixture
 def mine(compared, tmp_path):
     """A copy of finished runs; the second is a run of alr, whose folder is given too."""
@@ -47,6 +54,8 @@ def test_check_names_every_damage_to_every_file(mine):
         path = run.path / name
         data = path.read_bytes()
         for kind, damaged in damages(data).items():
+            if name == "result.json" and _content(damaged) == _content(data):
+                continue  # the last digit of a number, too small to count
             path.write_bytes(damaged)
             assert any(name in problem for problem in find_problems(run)), (name, kind)
         path.unlink()
