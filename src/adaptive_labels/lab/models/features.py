@@ -61,7 +61,25 @@ class FeatureHead(nn.Module):
         return logits
 
 
-class Tuned(nn.Module):
+class EncoderAndHead(nn.Module):
+    """What an encoder reads → logits (N, K), by a head on its features (N, D)."""
+
+    def __init__(self, encoder: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.head = encoder, head
+
+    def features(self, inputs: Tensor | tuple[Tensor, ...]) -> Tensor:
+        """Return the features (N, D) of what the encoder reads."""
+        features: Tensor = self.encoder(*inputs) if isinstance(inputs, tuple) else self.encoder(inputs)
+        return features
+
+    def forward(self, inputs: Tensor | tuple[Tensor, ...]) -> Tensor:
+        """Return logits (N, K)."""
+        logits: Tensor = self.head(self.features(inputs))
+        return logits
+
+
+class Tuned(EncoderAndHead):
     """A pretrained encoder and a head on its features, trained together, the encoder at a smaller rate.
 
     Args:
@@ -71,25 +89,20 @@ class Tuned(nn.Module):
         head_epochs: passes of the head over the training features in `start`; with 0 it starts at random.
     """
 
+    head: FeatureHead
+
     def __init__(
         self, encoder: nn.Module, head: FeatureHead, encoder_lr: float, head_epochs: int = HEAD_EPOCHS
     ) -> None:
-        super().__init__()
+        super().__init__(copy.deepcopy(encoder).requires_grad_(True), head)
         if encoder_lr <= 0:
             raise ValueError(f"encoder_lr is {encoder_lr}; it must be above 0")
         if head_epochs < 0:
             raise ValueError(f"head_epochs is {head_epochs}; it must be at least 0")
-        self.encoder = copy.deepcopy(encoder).requires_grad_(True)
         for part in getattr(encoder, "fixed", ()):
             self.encoder.get_submodule(part).requires_grad_(False)
         self.encoder.lr_factor = encoder_lr  # type: ignore[assignment]
-        self.head = head
         self.head_epochs = head_epochs
-
-    def features(self, inputs: Tensor | tuple[Tensor, ...]) -> Tensor:
-        """Return the features (N, D) of what the encoder reads."""
-        features: Tensor = self.encoder(*inputs) if isinstance(inputs, tuple) else self.encoder(inputs)
-        return features
 
     def start(self, features: Tensor, labels: Tensor) -> None:
         """Train the head alone on the features (N, D) of the training inputs, as the encoder makes them at first.
@@ -111,11 +124,6 @@ class Tuned(nn.Module):
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 schedule.step()
-
-    def forward(self, inputs: Tensor | tuple[Tensor, ...]) -> Tensor:
-        """Return logits (N, K)."""
-        logits: Tensor = self.head(self.features(inputs))
-        return logits
 
 
 def on_features(

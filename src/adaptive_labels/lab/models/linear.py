@@ -25,14 +25,14 @@ class Linear(nn.Module):
         super().__init__()
         check_sizes(dropout, features=features)
         self.dropout = dropout
-        self.weight = nn.Parameter(torch.zeros(features, num_classes))
+        self.weights = nn.EmbeddingBag(features, num_classes, mode="sum", _weight=torch.zeros(features, num_classes))
         self.bias = nn.Parameter(torch.zeros(num_classes))
 
     def forward(self, inputs: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         """Return logits (N, K) for n-grams (M,), where each text's begin (N,), and their weights (M,)."""
-        ids, begins, weights = inputs
+        *ids, weights = inputs
         weights = F.dropout(weights, self.dropout, self.training)
-        logits: Tensor = F.embedding_bag(ids, self.weight, begins, mode="sum", per_sample_weights=weights)
+        logits: Tensor = self.weights(*ids, per_sample_weights=weights)
         return logits + self.bias
 
 

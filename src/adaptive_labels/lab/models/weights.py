@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 from torch import nn
 
 from adaptive_labels.errors import UserError
@@ -59,6 +57,8 @@ def match_weights(model: nn.Module, path: str | Path) -> Match:
 
 def load_weights(model: nn.Module, path: str | Path) -> Match:
     """Give a network the weights of a file, in place; see `match_weights` for what must fit."""
+    from safetensors.torch import load_file  # here, so that networks need torch alone
+
     match = match_weights(model, path)
     stored, tensors = load_file(path), model.state_dict()
     with torch.no_grad():
@@ -68,6 +68,8 @@ def load_weights(model: nn.Module, path: str | Path) -> Match:
 
 
 def _shapes(path: str | Path) -> dict[str, tuple[int, ...]]:
+    from safetensors import SafetensorError, safe_open
+
     if not Path(path).exists():
         raise WeightsError(f"there is no file {path}")
     try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from torch import nn
 
@@ -21,6 +22,8 @@ class Backbone:
     """By the name of a data set that it has seen: a sentence that warns of it."""
     check: Callable[[], object] = lambda: None
     """Refuses to go on if what it needs is not installed, in a sentence."""
+    licence: str = ""  # of the weights, as SPDX names it; empty where that is not known here
+    source: str = ""  # what the weights are called on the Hugging Face hub
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class TextBackbone(Backbone):
     tokenize: Callable[[Sequence[str], int], list[list[int]]] = lambda texts, most: []
     """The token numbers of texts, at most so many of each."""
     most_tokens: int = MOST_TOKENS
+    tokenizer: Callable[[], Path] = Path
+    """Where the tokenizer is, as a file of the library `tokenizers`."""
 
 
 @dataclass(frozen=True)

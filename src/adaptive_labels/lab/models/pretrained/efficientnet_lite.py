@@ -140,7 +140,11 @@ class _Features(nn.Module):
 @functools.lru_cache(maxsize=1)
 def load_efficientnet_lite0() -> nn.Module:
     """Return the network for features: norms folded, in the layout that convolutions like; made once per process."""
-    model = read_efficientnet_lite0()
+    return features_of(read_efficientnet_lite0())
+
+
+def features_of(model: EfficientNetLite0) -> nn.Module:
+    """The network without its classifier, for use without training."""
     model.fuse_norms()
     return _Features(model).requires_grad_(False).eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
@@ -179,4 +183,5 @@ BACKBONE = ImageBackbone(
     mean=(CENTRE / 255,) * 3,
     std=(SCALE / 255,) * 3,
     small=160,
+    licence="apache-2.0",
 )

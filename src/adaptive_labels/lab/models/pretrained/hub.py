@@ -78,7 +78,10 @@ def text_backbone(name: str) -> TextBackbone:
     load = functools.partial(_load, name)
     width = load()(torch.zeros(1, 2, dtype=torch.int64), torch.tensor([2])).shape[1]
     note = _UNKNOWN.format(f"hf:{name}")
-    return TextBackbone(_hash(folder), width, load, note, tokenize=tokenize, most_tokens=longest)
+    file = folder / "tokenizer.json"
+    return TextBackbone(
+        _hash(folder), width, load, note, tokenize=tokenize, most_tokens=longest, tokenizer=lambda: file
+    )
 
 
 @functools.lru_cache(maxsize=2)

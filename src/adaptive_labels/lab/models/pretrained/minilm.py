@@ -8,10 +8,10 @@ Reimers and Gurevych, "Sentence-BERT", 2019, for the mean over the tokens.
 
 import functools
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -43,7 +43,8 @@ class MiniLM(nn.Module):
         """Return (n, D) for token numbers (n, L), of which the first `lengths` (n,) of each row are the text's."""
         longest = tokens.shape[1]
         inside = torch.arange(longest, device=tokens.device) < lengths[:, None]  # (n, L)
-        mask = None if bool(inside.all()) else inside[:, None, None, :]
+        whole = not torch.compiler.is_exporting() and bool(inside.all())  # a graph does not look at its inputs
+        mask = None if whole else inside[:, None, None, :]
         hidden = self.norm(self.words(tokens) + self.places.weight[:longest])  # (n, L, D)
         for layer in self.layers:
             hidden = layer(hidden, mask)
@@ -84,6 +85,8 @@ def _check() -> None:
 @functools.lru_cache(maxsize=1)
 def load_minilm() -> MiniLM:
     """Return the network with its weights, in evaluation mode and without gradients; read once per process."""
+    from safetensors.torch import load_file  # here, so that the network needs torch alone
+
     with torch.device("meta"):
         model = MiniLM()
     model.load_state_dict(_renamed(load_file(_weights_file())), assign=True)
@@ -127,8 +130,11 @@ def tokenize(texts: Sequence[str], max_tokens: int) -> list[list[int]]:
 
 @functools.lru_cache(maxsize=1)
 def _tokenizer() -> Any:
-    file = packaged_file("minilm", PACKAGE, f"{_FOLDER}/tokenizer.json", _TOKENIZER)
-    return _tokenizer_class().from_file(str(file))
+    return _tokenizer_class().from_file(str(_tokenizer_file()))
+
+
+def _tokenizer_file() -> Path:
+    return packaged_file("minilm", PACKAGE, f"{_FOLDER}/tokenizer.json", _TOKENIZER)
 
 
 def _tokenizer_class() -> Any:
@@ -156,4 +162,7 @@ BACKBONE = TextBackbone(
     check=_check,
     tokenize=tokenize,
     most_tokens=MOST_TOKENS,
+    tokenizer=_tokenizer_file,
+    licence="apache-2.0",
+    source="sentence-transformers/all-MiniLM-L6-v2",
 )
