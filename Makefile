@@ -26,7 +26,7 @@ demo: $(VENV)/.installed-demo ## set up, then compare methods on the embedded da
 test: $(VENV)/.installed-dev lint ## set up, lint, type-check, run the tests (under 10 minutes)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
-SLOW := dev tensorboard adapters encoders sweeps mlflow wandb
+SLOW := dev tensorboard adapters encoders export sweeps mlflow wandb
 test-slow: $(SLOW:%=$(VENV)/.installed-%) ## the tests that are longer, or need more installed
 	$(BIN)/python -m pytest -n 2 -m slow
 

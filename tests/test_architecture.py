@@ -71,6 +71,7 @@ OUTSIDE: dict[str, set[str]] = {
     "lab/experiments": {
         *("torch", "numpy", "safetensors", "PIL"),
         "sklearn",  # the fast fits of `out_of_fold`
+        *("jinja2", "onnxruntime", "tokenizers"),  # for exports: the card, and what runs them
         *("mlflow", "wandb"),  # only for the logger of that name
     },
     "lab/paper": {"numpy"},

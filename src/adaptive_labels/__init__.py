@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from adaptive_labels.lab.experiments.comparison import compare as compare
+    from adaptive_labels.lab.experiments.export.classifier import load as load
     from adaptive_labels.losses import AdaptiveLabelLoss as AdaptiveLabelLoss
 
 __version__ = "0.1.0"
-__all__ = ["AdaptiveLabelLoss", "__version__", "compare"]
+__all__ = ["AdaptiveLabelLoss", "__version__", "compare", "load"]
 
 
 def __dir__() -> list[str]:
@@ -34,4 +35,8 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as error:
             raise ImportError(f"compare needs {error.name}: pip install 'adaptive-labels[lab]'") from error
         return compare
+    if name == "load":
+        from adaptive_labels.lab.experiments.export.classifier import load  # torch and numpy are all that it needs
+
+        return load
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

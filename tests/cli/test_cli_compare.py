@@ -25,12 +25,13 @@ def test_everything_is_run_and_shown(alr, texts, tmp_path, compared):
         assert line.endswith(" after 4 epochs")
     assert "class  taken for  residual label %  test rate %  test examples" in ended.out
     assert "\n\n\n" not in ended.out
-    report, blank, heading, *commands = ended.out.splitlines()[-5:]
+    report, blank, heading, *commands = ended.out.splitlines()[-6:]
     assert (report, blank, heading) == ("Report: runs/report.html", "", "Next:")
-    suspects, predict = (shlex.split(command, comments=True) for command in commands)
+    suspects, predict, export = (shlex.split(command, comments=True) for command in commands)
     assert suspects == ["alr", "suspects", str(texts)]
     assert predict[:2] == ["alr", "predict"]
     assert alr(*predict[1:]).status == 0  # ready to paste
+    assert alr(*export[1:], "-o", "exported", "--format", "safetensors").status == 0
     page = (tmp_path / "runs" / "report.html").read_text()
     assert "<html" in page
     assert "baseline" in page

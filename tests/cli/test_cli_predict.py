@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import sys
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 from cli_parts import results, write_texts
 from PIL import Image
+
+from adaptive_labels import load
 
 
 @pytest.fixture(scope="module")
@@ -46,19 +49,56 @@ def test_texts_and_files_of_texts(alr, text_run, tmp_path):
 
 
 def test_a_table_is_read_by_its_text_column(alr, text_run, tmp_path):
-    (tmp_path / "new.csv").write_text('id,text\n7,"bread, soup"\n8,\n9,song guitar\n')
+    (tmp_path / "new.csv").write_text('id,text,label\n 7,"bread, soup",unsure\n8,,\n9,song guitar,=odd\n')
     ended = alr("predict", text_run, "new.csv", "-o", "found.csv")
     assert (ended.status, ended.err, ended.out) == (0, "", "3 predictions are in found.csv.\n")
     told = alr("predict", text_run, "new.csv", "-o", "found.csv", "--json")
     assert (told.status, told.json) == (0, {"predictions": 3, "output": "found.csv"})
     with (tmp_path / "found.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["input"] for row in rows] == ["bread, soup", "", "song guitar"]
-    assert (rows[0]["class"], rows[2]["class"]) == ("food", "music")
-    for row in rows:
-        by_class = {name: float(row[name]) for name in ("food", "music", "sport")}
-        assert sum(by_class.values()) == pytest.approx(1)
-        assert float(row["probability"]) == max(by_class.values()) == by_class[row["class"]]
+    assert list(rows[0]) == ["id", "text", "label", "prediction", "probability"]
+    own = [(row["id"], row["text"], row["label"]) for row in rows]
+    assert own == [(" 7", "bread, soup", "unsure"), ("8", "", ""), ("9", "song guitar", "=odd")]  # as they were
+    assert (rows[0]["prediction"], rows[2]["prediction"]) == ("food", "music")
+
+
+def test_the_next_classes_in_a_file_and_columns_of_the_same_names(alr, text_run, tmp_path):
+    (tmp_path / "new.csv").write_text("prediction,text\nmine,bread soup\n")
+    assert alr("predict", text_run, "new.csv", "-o", "found.csv", "--top", 2).status == 0
+    names, cells = csv.reader((tmp_path / "found.csv").read_text().splitlines())
+    assert names == ["prediction", "text", "prediction (new)", "probability", "prediction_2", "probability_2"]
+    assert cells[:3] == ["mine", "bread soup", "food"]
+    assert 1 > float(cells[3]) > float(cells[5]) > 0
+    assert float(cells[3]) == load(text_run).predict("bread soup", top=1)[0][0][1]
+
+
+def test_tables_are_streamed(alr, text_run, tmp_path, monkeypatch):
+    from adaptive_labels.lab.experiments import prediction
+    from adaptive_labels.lab.experiments.export.classifier import Classifier
+
+    monkeypatch.setattr(prediction, "TEXTS", 10)
+    sizes, whole = [], Classifier.probabilities
+    monkeypatch.setattr(Classifier, "probabilities", lambda self, some: sizes.append(len(some)) or whole(self, some))
+    lines = [f'{number},"bread\nsoup"' if number % 2 else f"{number},song guitar" for number in range(25)]
+    for name, pack in (("new.csv", bytes), ("new.csv.gz", gzip.compress)):
+        (tmp_path / name).write_bytes(pack("\n".join(["id,text", *lines]).encode()))
+        sizes.clear()
+        assert alr("predict", text_run, name, "-o", "found.csv").status == 0
+        assert sizes == [9, 10, 6]  # the first ten rows hold the names of the columns
+        rows = list(csv.DictReader(io.StringIO((tmp_path / "found.csv").read_text())))
+        assert [row["id"] for row in rows] == [str(number) for number in range(25)]
+        assert [row["prediction"] for row in rows] == ["food" if number % 2 else "music" for number in range(25)]
+
+
+def test_a_table_that_breaks_off_leaves_no_file(alr, text_run, tmp_path):
+    (tmp_path / "new.csv").write_text("id,text\n1,bread\n2,soup,too,many\n")
+    ended = alr("predict", text_run, "new.csv", "-o", "found.csv")
+    assert (ended.status, ended.err) == (2, "alr: new.csv line 3 has 4 fields where line 1 has 2.\n")
+    (tmp_path / "other.csv").write_text("text,id\nsoup,2\n")
+    (tmp_path / "new.csv").write_text("id,text\n1,bread\n")
+    ended = alr("predict", text_run, "new.csv", "other.csv", "-o", "found.csv")
+    assert ended.err.startswith("alr: the inputs have different columns")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.csv", "other.csv"]
 
 
 @pytest.mark.parametrize(
@@ -95,9 +135,8 @@ def test_the_column_that_training_guessed_is_read_again(alr, tmp_path):
 
 def test_one_text_is_one_input(text_run):
     import adaptive_labels
-    from adaptive_labels.lab.experiments.prediction import Predictor
 
-    predictor = Predictor.load(text_run)
+    predictor = load(text_run)
     assert predictor.predict("bread soup") == predictor.predict(["bread soup"])
     assert len(predictor.predict("bread soup")) == 1
     assert {"AdaptiveLabelLoss", "compare"} <= set(dir(adaptive_labels))
@@ -121,6 +160,15 @@ def test_image_files(alr, image_run, images, tmp_path):
     answers = [json.loads(line) for line in ended.out.splitlines()]
     assert [answer["input"] for answer in answers] == [*map(str, chosen), "large.webp"]
     assert [answer["classes"][0]["class"] for answer in answers] == ["red", "blue", "green"]
+
+
+def test_a_folder_of_images_and_their_names_on_standard_input(alr, image_run, images, monkeypatch):
+    first = alr("predict", image_run, images / "red", "--json")
+    named = [json.loads(line)["input"] for line in first.out.splitlines()]
+    assert named == sorted(map(str, (images / "red").glob("*.png")))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(named) + "\n"))
+    second = alr("predict", image_run, "-", "--json")
+    assert second.out == first.out
 
 
 def test_predictions_are_those_of_the_test_split(alr, text_run, texts):
@@ -147,7 +195,7 @@ def test_predictions_are_those_of_the_test_split(alr, text_run, texts):
             ["nope.txt"],
             "alr: there is no file nope.txt; if that is the text itself, pipe it into `alr predict RUN -`\n",
         ),
-        (["IMAGE"], "alr: IMAGE is an image, but this run classifies texts\n"),
+        (["IMAGE"], "alr: IMAGE is an image, but this classifier reads texts\n"),
         (["latin.txt"], "alr: latin.txt is not UTF-8 text (invalid continuation byte at byte 3)\n"),
     ],
 )
@@ -163,7 +211,7 @@ def test_bad_image_inputs(alr, image_run, tmp_path):
     ended = alr("predict", image_run, "broken.png")
     assert ended.status == 2
     assert ended.err == "alr: the image broken.png cannot be read (it is no image of a kind that is known)\n"
-    assert alr("predict", image_run, "a text").err == "alr: a text is no file; this run classifies image files\n"
+    assert alr("predict", image_run, "a text").err == "alr: a text is no file; this classifier reads image files\n"
 
 
 def test_runs_that_cannot_predict(alr, compared, text_run, tmp_path):

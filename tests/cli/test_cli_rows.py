@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
+import json
 import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,7 +29,9 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def test_rows_are_compared_reported_predicted_and_suspected(alr: Alr, table: Path, tmp_path: Path) -> None:
+def test_rows_are_compared_reported_predicted_and_suspected(
+    alr: Alr, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = ["--model", "mlp", "--workers", 1]
     ended = alr("compare", table, "--methods", "baseline,alr", "--seeds", 2, *one, *QUICK)
     assert ended.status == 0, ended.err
@@ -42,20 +47,24 @@ def test_rows_are_compared_reported_predicted_and_suspected(alr: Alr, table: Pat
     assert predicted.status == 0, predicted.err
     with (tmp_path / "out.csv").open() as file:
         found = list(csv.DictReader(file))
-    assert [row["input"] for row in found] == ["new.csv:2", "new.csv:3", "new.csv:4"]
-    assert [row["class"] for row in found[:2]] == ["0", "2"]
+    assert [row["shape"] for row in found] == ["o", "x", "o"]
+    assert [row["prediction"] for row in found[:2]] == ["0", "2"]
+    monkeypatch.setattr(sys, "stdin", io.StringIO(new.read_text()))
+    told = [json.loads(line) for line in alr("predict", run, "-", "--json").out.splitlines()]
+    assert [one["input"] for one in told] == ["standard input:2", "standard input:3", "standard input:4"]
+    assert [one["classes"][0]["class"] for one in told[:2]] == ["0", "2"]
     assert "sizes.csv:" in alr("suspects", run, "--top", 3).out
-    assert "is no table; this run classifies the rows of one, with the columns 'height'" in alr("predict", run, "x").err
+    assert "is no table; this classifier reads its rows, with the columns 'height'" in alr("predict", run, "x").err
     new.write_text("shape,weight\no,1\n")
     assert "has no column 'height'" in alr("predict", run, new).err
 
 
 def test_rows_in_python_are_dicts(alr: Alr, table: Path, tmp_path: Path) -> None:
-    from adaptive_labels.lab.experiments.prediction import Predictor
+    from adaptive_labels import load
 
     assert alr("train", table, "--method", "slr", *QUICK).status == 0
     (run,) = (path.parent for path in (tmp_path / "runs").rglob("result.json"))
-    predictor = Predictor.load(run)
+    predictor = load(run)
     ((best, *_),) = predictor.predict({"height": 2.9, "weight": 2.9, "shape": "o"})
     assert best[0] == "2"
     assert len(predictor.predict([{"height": 1}, {"weight": None}])) == 2

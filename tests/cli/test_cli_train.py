@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from cli_parts import QUICK, WORDS, files, metrics, results, wait_for
 
+from adaptive_labels import load
 from adaptive_labels.lab.data import inject_noise, load_dataset
-from adaptive_labels.lab.experiments.prediction import Predictor
 
 LINES = ["Data: small.csv, 3 classes of texts; 151 train, 17 validation, 42 test.", "Recipe: fasttext: 2 epochs, batch"]
 
@@ -130,7 +130,7 @@ def test_label_noise_is_told_apart(alr, texts, tmp_path):
     noisy = inject_noise(load_dataset(str(texts)), 0.3, seed=0).train
     wrong = [i for i in range(len(given)) if given.labels[i] != noisy.labels[i]]
     classes = sorted(WORDS)
-    predicted = Predictor.load(only(tmp_path / "runs")).predict([given.inputs[i] for i in wrong], top=1)
+    predicted = load(only(tmp_path / "runs")).predict([given.inputs[i] for i in wrong], top=1)
     named = [classes.index(ranking[0][0]) for ranking in predicted]
     assert noise["wrong_labels"] == len(wrong) == 45
     assert noise["memorised"] == sum(k == noisy.labels[i] for k, i in zip(named, wrong, strict=True)) / 45

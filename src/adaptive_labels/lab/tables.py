@@ -88,11 +88,12 @@ def as_csv(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerows([[_harmless(cell) for cell in row] for row in (headings, *rows)])
+    writer.writerows([[harmless(cell) for cell in row] for row in (headings, *rows)])
     return file.getvalue()
 
 
-def _harmless(cell: object) -> object:
+def harmless(cell: object) -> object:
+    """A cell of a CSV file: with a ``'`` before a text that looks like a formula."""
     if not isinstance(cell, str):
         return cell
     cell = cell.replace("\r\n", "\n").replace("\r", "\n")  # which would end a row, since `csv` does not quote it

@@ -9,7 +9,7 @@ __all__ = ["app", "main"]
 
 # A command is the file of its name. The help lists these in this order, and others after them.
 _FIRST = (
-    *("list", "train", "compare", "tune", "table", "report", "confusions", "mistakes", "suspects", "predict"),
+    *("list", "train", "compare", "tune", "table", "report", "confusions", "mistakes", "suspects", "predict", "export"),
     *("runs", "data", "study", "reproduce"),
 )
 for _name in dict.fromkeys((*_FIRST, *(module.name for module in iter_modules(__path__)))):

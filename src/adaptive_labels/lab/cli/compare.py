@@ -92,17 +92,19 @@ def compare_methods(
 def _show_next(plan: "Plan", runs: list["RunFolder"], data: str) -> None:
     """The commands to try next, ready to paste."""
     from adaptive_labels.lab.analysis import group_records, read_run_records
-    from adaptive_labels.lab.analysis.table import best_rows, group_rows
     from adaptive_labels.lab.data import DATASETS
+    from adaptive_labels.lab.experiments.export.choice import best_record
 
     given = plan.own[0].config.data
     columns = {"--text-column": given.text_column, "--label-column": given.label_column}
     suspects = ["alr", "suspects", data, *(word for pair in columns.items() if pair[1] for word in pair)]
     commands = {shlex.join(map(str, suspects)): "labels that look wrong"}
     for group in group_records(read_run_records(runs)):
-        for row in best_rows(group_rows(group))[:1]:
-            run = group.by_label()[row.label][0].run.path
-            commands[shlex.join(["alr", "predict", str(run), _some_input(plan, data)])] = f"{row.label} at work"
+        best = best_record(group)
+        if best is not None:
+            run = str(best.run.path)
+            commands[shlex.join(["alr", "predict", run, _some_input(plan, data)])] = f"{best.label} at work"
+            commands[shlex.join(["alr", "export", run])] = f"{best.label} for other programs"
     if data in DATASETS:
         commands = {"alr compare my_data.csv": "your own table, or folder of images"} | commands
     typer.echo("\nNext:")

@@ -1,60 +1,106 @@
-"""`alr predict`: classify texts, tables or images with a finished run."""
+"""`alr predict`: classify texts, tables or images with a finished run or an export."""
 
+import csv
 import dataclasses
+import io
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from adaptive_labels.errors import UserError
 from adaptive_labels.lab.cli.app import app
-from adaptive_labels.lab.cli.options import Json, Plugin, Run, argument, count, option
+from adaptive_labels.lab.cli.options import Json, Plugin, argument, count, option
 from adaptive_labels.lab.cli.output import show_json
 from adaptive_labels.lab.cli.progress import show_encoding
+from adaptive_labels.lab.tables import harmless, visible
 from adaptive_labels.lab.words import plural
+
+if TYPE_CHECKING:
+    from adaptive_labels.lab.experiments.prediction import InputBatch
+
+Rankings = list[list[tuple[str, float]]]
+_RUN = "The folder of a finished run, or of an export."
+_INPUTS = "Texts, tables, text files, images, folders of images; - is standard input."
+_OUTPUT = "Write a CSV: a table's own columns, prediction and probability."
 
 
 @app.command()
 def predict(
-    run: Run,
-    inputs: Annotated[list[str], argument("INPUT", "Texts, tables, text files, image files; - is standard input.")],
-    top: Annotated[int, count("How many classes to show.")] = 3,
+    run: Annotated[Path, argument("RUN", _RUN)],
+    inputs: Annotated[list[str], argument("INPUT", _INPUTS)],
+    top: Annotated[int | None, count("How many classes: 3 to read, 1 in a file.")] = None,
     text_column: Annotated[str, option("NAME", "The text column of a table; by default the run's, or a guess.")] = "",
-    output: Annotated[Path | None, option("FILE", "Write a CSV with all probabilities.", "-o", "--output")] = None,
+    output: Annotated[Path | None, option("FILE", _OUTPUT, "-o", "--output")] = None,
     plugin: Plugin = None,
     as_json: Json = False,
 ) -> None:
-    """The trained classifier on texts, tables or image files. A text file has one text per line."""
-    from adaptive_labels.lab.experiments.prediction import Predictor
-    from adaptive_labels.lab.files import check_replaceable, json_bytes, write_bytes
-    from adaptive_labels.lab.tables import as_csv, visible
+    """The trained classifier on texts, tables or images. A text file has one text per line."""
+    from adaptive_labels.lab.experiments.export.classifier import load
+    from adaptive_labels.lab.experiments.prediction import read_batches
+    from adaptive_labels.lab.files import check_replaceable, json_bytes, write_with
 
     if output is not None:
         check_replaceable(output)  # before the work
-    predictor = Predictor.load(run)
+    classifier = load(run)
     if text_column:
-        predictor = dataclasses.replace(predictor, text_column=text_column)
-    shown, given = predictor.read(inputs, sys.stdin)
-    with show_encoding() as progress:
-        probabilities = predictor.probabilities(given, progress)
-    rankings = predictor.largest(probabilities, top)
+        classifier = dataclasses.replace(classifier, text_column=text_column)
+
+    def ranked() -> Iterator[tuple["InputBatch", Rankings]]:
+        for batch in read_batches(classifier, inputs, sys.stdin):
+            with show_encoding():
+                probabilities = classifier.probabilities(batch.inputs)
+            yield batch, classifier.largest(probabilities, top or (3 if output is None else 1))
+
     if output is not None:
-        rows = [
-            [name, *ranking[0], *row]
-            for name, ranking, row in zip(shown, rankings, probabilities.tolist(), strict=True)
-        ]
-        write_bytes(
-            output, as_csv(["input", "class", "probability", *predictor.classes], rows).encode(errors="replace")
-        )
+        written = _Predictions(ranked())
+        write_with(output, written.fill)
         if as_json:
-            show_json({"predictions": len(rows), "output": str(output)})
+            show_json({"predictions": written.count, "output": str(output)})
         else:
-            typer.echo(f"{plural(len(rows), 'prediction')} {'is' if len(rows) == 1 else 'are'} in {output}.")
+            is_are = "is" if written.count == 1 else "are"
+            typer.echo(f"{plural(written.count, 'prediction')} {is_are} in {output}.")
         return
-    for name, ranking in zip(shown, rankings, strict=True):
-        if as_json:
-            classes = [{"class": label, "probability": probability} for label, probability in ranking]
-            typer.echo(json_bytes({"input": name, "classes": classes}).decode())  # one line per input
-        else:
-            words = ", ".join(f"{label} {probability:.1%}" for label, probability in ranking)
-            typer.echo(visible(f"{name}: {words}"))
+    for batch, rankings in ranked():
+        for name, ranking in zip(batch.names, rankings, strict=True):
+            if as_json:
+                classes = [{"class": label, "probability": probability} for label, probability in ranking]
+                typer.echo(json_bytes({"input": name, "classes": classes}).decode())  # one line per input
+            else:
+                words = ", ".join(f"{label} {probability:.1%}" for label, probability in ranking)
+                typer.echo(visible(f"{name}: {words}"))
+
+
+class _Predictions:
+    """Predictions on their way into a file, a batch at a time; ``count`` is how many it has."""
+
+    def __init__(self, ranked: "Iterator[tuple[InputBatch, Rankings]]") -> None:
+        self.count, self._ranked = 0, ranked
+
+    def fill(self, file: IO[bytes]) -> None:
+        """Write a line for each input: the columns that its table has, then the predictions."""
+        names: list[str] = []
+        text = io.TextIOWrapper(file, "utf-8", "replace", newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        for batch, rankings in self._ranked:
+            own: dict[str, Any] = batch.columns or {"input": [harmless(name) for name in batch.names]}
+            if not names:
+                names = list(own)
+                writer.writerow([*names, *_added(len(rankings[0]) if rankings else 1, names)])
+            if names != list(own):
+                raise UserError("the inputs have different columns, which do not fit into one file: give one at a time")
+            for *cells, ranking in zip(*own.values(), rankings, strict=True):
+                predicted = [part for label, probability in ranking for part in (harmless(label), probability)]
+                writer.writerow([*cells, *predicted])
+            self.count += len(rankings)
+        text.flush()
+        text.detach()
+
+
+def _added(top: int, taken: list[str]) -> list[str]:
+    """The names of the columns that are added; a table may have one of such a name itself."""
+    ends = ["", *(f"_{place}" for place in range(2, top + 1))]
+    wanted = [f"{word}{end}" for end in ends for word in ("prediction", "probability")]
+    return [f"{name} (new)" if name in taken else name for name in wanted]

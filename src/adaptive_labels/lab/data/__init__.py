@@ -30,7 +30,7 @@ from adaptive_labels.lab.data.encoders.embeddings import (
 from adaptive_labels.lab.data.encoders.text import length_notes as length_notes
 from adaptive_labels.lab.data.frames import TABLE_SUFFIXES
 from adaptive_labels.lab.data.noise import inject_noise as inject_noise
-from adaptive_labels.lab.data.pixels import is_image
+from adaptive_labels.lab.data.pixels import is_image as is_image
 from adaptive_labels.lab.data.rows import TableRows as TableRows
 from adaptive_labels.lab.data.sources import (
     DATASETS as DATASETS,

@@ -136,6 +136,30 @@ def feature_columns(table: Table, label: str | None) -> dict[str, bool]:
     return columns
 
 
+def text_columns_of(table: Table, text_column: str | None = None, trained_on: Sequence[str] = ()) -> Sequence[str]:
+    """The columns that hold the texts of a table without a label.
+
+    They are the given ones; else those that training read, if they are there; else those that read as text.
+    """
+    if text_column is not None:
+        return given_texts(table, text_column)
+    if trained_on and set(trained_on) <= set(table.names):
+        return trained_on
+    names = tuple(table.names) if len(table.names) == 1 else find_texts(table, None)
+    if not names:
+        raise DataError(f"No column of {table.path} reads as text; give text_column (it has {columns_of(table)}).")
+    return names
+
+
+def row_columns_of(table: Table, names: Sequence[str]) -> Sequence[str]:
+    """The columns of a table without a label that training knew by these names.
+
+    Of a table without a header that has so many columns and no others, they are read in their order.
+    """
+    in_order = not table.has_header and len(table.names) == len(names)
+    return table.names if in_order else [find_column(table, name) for name in names]
+
+
 def reads_as_text(values: Sequence[str]) -> bool:
     """Whether values are words in a sentence or phrase, mostly different ones; not numbers, codes or names.
 

@@ -3,6 +3,7 @@
 The first line of a CSV or TSV file names the columns, unless a number stands there. Text formats may be gzipped.
 """
 
+import contextlib
 import gzip
 import io
 import re
@@ -104,10 +105,50 @@ def read_table(path: Path, *, header: bool | None = None, known_names: Sequence[
         table = _read_delimited(path, _read_text(path), _DELIMITERS[kind], header, known_names)
     if not len(table):
         raise DataError(f"{path} has a header line and no rows." if table.unit == "line" else f"{path} has no rows.")
-    # Columns are found by their names, so that a second one of a name, or without any, gets its number behind it.
-    names = [str(name).strip() for name in table.names]
-    unique = [f"{name} ({i + 1})".strip() if not name or name in names[:i] else name for i, name in enumerate(names)]
-    return replace(table, frame=table.frame.set_axis(unique, axis=1))
+    return replace(table, frame=table.frame.set_axis(_unique(table.names), axis=1))
+
+
+def table_chunks(path: Path, rows: int, known_names: Sequence[str], file: Any = None) -> Iterator[Table]:
+    """Yield so many rows at a time; of a CSV or TSV file, or of an open CSV ``file``, no more are in memory.
+
+    The other formats are read as a whole. See `read_table` for ``known_names``.
+    """
+    packed = path.name.lower().endswith(".gz")
+    kind = Path(path.name.lower().removesuffix(".gz")).suffix
+    if file is None and kind not in _DELIMITERS:
+        table = read_table(path, known_names=known_names)
+        for start in range(0, len(table), rows):
+            part = slice(start, start + rows)
+            yield replace(table, frame=table.frame[part], lines=table.lines[part])
+        return
+    names: list[str] = []
+    with contextlib.ExitStack() as opened:
+        if file is None:
+            file = opened.enter_context(open_regular(path))
+            file = opened.enter_context(gzip.open(file)) if packed else file
+        try:
+            for frame, lines in read_csv(path, file, _DELIMITERS.get(kind, ","), rows=rows):
+                header = not names and _is_header(list(frame.iloc[0]), known_names)
+                if not names:
+                    has_header, count = header, frame.shape[1]
+                    names = _unique(list(frame.iloc[0]) if header else [str(i + 1) for i in range(count)])
+                yield Table(path, frame.set_axis(names, axis=1)[int(header) :], lines[int(header) :], has_header)
+        except (EOFError, zlib.error) as error:
+            raise DataError(f"{path} cannot be read: {error}.") from error
+
+
+def _unique(names: Sequence[object]) -> list[str]:
+    """Names of columns: a second one of a name, or without any, gets its number behind it."""
+    cleaned = [str(name).strip() for name in names]
+    return [f"{name} ({i + 1})".strip() if not name or name in cleaned[:i] else name for i, name in enumerate(cleaned)]
+
+
+def _is_header(first: Sequence[str], known: Sequence[str]) -> bool:
+    """Whether the cells of a file's first line are the names of its columns."""
+    cells = [cell.strip() for cell in first]
+    numbers = {cell for cell in cells if _NUMBER.fullmatch(cell)}
+    named = any(cell in known or normalise_name(cell) in LABEL_NAMES for cell in cells if cell not in numbers)
+    return named or (len(cells) > 1 and not numbers)
 
 
 def _read_text(path: Path, other_encoding: str | None = None) -> str:
@@ -146,9 +187,7 @@ def _read_delimited(path: Path, text: str, delimiter: str, header: bool | None, 
     ((frame, lines),) = read_csv(path, io.BytesIO(content.encode()), delimiter, above + 1)
     first = [cell.strip() for cell in frame.iloc[0]]
     if header is None:
-        numbers = {cell for cell in first if _NUMBER.fullmatch(cell)}
-        named = any(cell in known or normalise_name(cell) in LABEL_NAMES for cell in first if cell not in numbers)
-        header = named or (len(first) > 1 and not numbers)
+        header = _is_header(first, known)
     frame = frame.set_axis(first if header else [str(i + 1) for i in range(len(first))], axis=1)
     return Table(path, frame[int(header) :], lines[int(header) :], header)
 

@@ -225,10 +225,15 @@ def reads(config: RunConfig) -> str:
 
 def make_model(config: RunConfig, num_classes: int, sizes: Mapping[str, int]) -> nn.Module:
     """The network of a configuration; ``sizes`` are those that its encoder decides (see `Encoder.sizes`)."""
+    options = network_options(config, sizes)
+    with from_user("model", options):
+        return create_model(str(config.model.name), num_classes, **options)
+
+
+def network_options(config: RunConfig, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """The options that the network itself is built with, those that its encoder decides among them."""
     others = encoder_options(reads(config))
-    own = {name: value for name, value in config.model.options.items() if name not in others}
-    with from_user("model", own):
-        return create_model(str(config.model.name), num_classes, **{**sizes, **own})
+    return {**sizes, **{name: value for name, value in config.model.options.items() if name not in others}}
 
 
 def make_criterion(config: RunConfig, dataset: Dataset) -> Criterion:

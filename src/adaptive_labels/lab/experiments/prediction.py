@@ -1,155 +1,196 @@
-"""A finished run as a classifier: texts, image files or rows of a table in, classes with probabilities out."""
+"""A finished run as a classifier, and what it classifies: texts, tables, images, read a batch at a time."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, TextIO, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
+from torch import nn
 
-from adaptive_labels.lab.data import Pretrained, Progress, TableRows
-from adaptive_labels.lab.data.encoders.columns import ColumnEncoder
-from adaptive_labels.lab.data.encoders.images import ImageEncoder
-from adaptive_labels.lab.data.frames import is_table
-from adaptive_labels.lab.data.pixels import is_image, read_middle, why_unreadable
-from adaptive_labels.lab.data.sources.tables import read_rows, read_texts
+from adaptive_labels.lab.data import Pretrained, TableRows, is_image
+from adaptive_labels.lab.data.columns import given_names, row_columns_of, text_columns_of
+from adaptive_labels.lab.data.frames import Table, is_table, table_chunks
+from adaptive_labels.lab.data.pixels import read_middle, why_unreadable
+from adaptive_labels.lab.data.sources.tables import joined_texts
 from adaptive_labels.lab.experiments import build
+from adaptive_labels.lab.experiments.export.classifier import Classifier
+from adaptive_labels.lab.experiments.export.encode import to_grey
 from adaptive_labels.lab.experiments.teachers import finished_run
 from adaptive_labels.lab.files import read_bytes, read_text
-from adaptive_labels.lab.runs import RunError
-from adaptive_labels.lab.training.evaluation import predict_logits
+from adaptive_labels.lab.models.features import EncoderAndHead
+from adaptive_labels.lab.runs import RunError, RunFolder
+from adaptive_labels.lab.training.evaluation import LARGE_BATCH, predict_logits
 from adaptive_labels.lab.words import listed
 
+TEXTS, IMAGES = 1_000, 64  # of a batch
 _FILE_SUFFIXES = {".txt", ".csv", ".tsv", ".json", ".jsonl", ".png", ".jpg", ".jpeg"}
+T = TypeVar("T")
+
+
+def load_run(path: Path) -> Classifier:
+    """The classifier of the finished run in ``path``."""
+    run = finished_run(path, "predict with")
+    result = run.result or {}
+    temperature = result["metrics"]["test"].get("temperature", 1.0)
+    model, encoder, classes = whole_network(run)
+    settings, reads = encoder.to_dict(), build.entry_of(run.config).kind
+    prepare: dict[str, Callable[[Any], Any]] = {
+        "text": list,
+        "image": lambda images: _stacked(images, settings),
+        "row": lambda rows: TableRows.of_records(*_columns(settings), rows),
+    }
+
+    size = IMAGES if isinstance(encoder, Pretrained) else LARGE_BATCH
+
+    def infer(inputs: Sequence[Any]) -> NDArray[np.float64]:
+        logits = predict_logits(model, encoder.encode(prepare[reads](inputs)), batch_size=size)
+        probabilities: NDArray[np.float64] = (logits.double() / temperature).softmax(1).numpy()
+        return probabilities
+
+    columns = result.get("text_columns")
+    trained_on = tuple(map(str, columns)) if isinstance(columns, list) else ()
+    return Classifier(classes, reads, settings, infer, run.config.data.text_column, trained_on)
+
+
+def whole_network(run: RunFolder) -> tuple[nn.Module, build.Encoder, tuple[str, ...]]:
+    """A run's network with the pretrained encoder in front of it, if it reads the features of one.
+
+    Features are then not rounded, as they are in the cache that training reads, and nothing is left in that cache.
+    """
+    network, encoder, classes = build.load_network(run)
+    if isinstance(encoder, Pretrained) and not encoder.tune:
+        network = EncoderAndHead(encoder.backbone.load(), network)
+        encoder = dataclasses.replace(encoder, tune=True)  # type: ignore[type-var]
+    return network, encoder, classes
 
 
 @dataclass(frozen=True)
-class Predictor:
-    """A trained network with what it needs to read its inputs.
+class InputBatch:
+    """Some inputs of a command."""
 
-    Probabilities are at the temperature that was fitted on the validation split.
+    names: list[str]  # what is shown of each
+    inputs: list[Any]  # as `Classifier.probabilities` takes them
+    columns: dict[str, list[str]] = field(default_factory=dict)  # of the table that they are rows of
+
+
+def read_batches(classifier: Classifier, inputs: Sequence[str], standard_input: TextIO) -> Iterator[InputBatch]:
+    """What command-line inputs stand for, in their order: texts, files, folders of images, or - for standard input.
+
+    Of a table each row is an input, empty texts included; of any other text file each line that is not empty.
     """
+    if classifier.reads == "image":
+        for paths in _chunks(itertools.chain(*(_image_files(given, standard_input) for given in inputs)), IMAGES):
+            yield InputBatch(paths, [_read_image(path, classifier.settings) for path in paths])
+        return
+    for is_loose, some in itertools.groupby(inputs, _is_loose):
+        if is_loose and classifier.reads == "text":
+            texts = list(some)
+            yield InputBatch(texts, texts)
+            continue
+        for given in some:
+            yield from (_read_file if classifier.reads == "text" else _read_rows)(classifier, given, standard_input)
 
-    model: nn.Module
-    encoder: build.Encoder
-    classes: tuple[str, ...]
-    temperature: float
-    text_column: str | None = None
-    trained_on: tuple[str, ...] = ()  # the columns of text of the training table
 
-    @classmethod
-    def load(cls, path: str | Path) -> Self:
-        """The classifier of the finished run in ``path``."""
-        run = finished_run(Path(path), "predict with")
-        temperature = (run.result or {})["metrics"]["test"].get("temperature", 1.0)
-        network = build.load_network(run)
-        columns = (run.result or {}).get("text_columns")
-        trained_on = tuple(map(str, columns)) if isinstance(columns, list) else ()
-        return cls(*network, temperature, run.config.data.text_column, trained_on)
+def _read_file(classifier: Classifier, given: str, standard_input: TextIO) -> Iterator[InputBatch]:
+    path = Path(given)
+    if given != "-" and is_image(path):
+        raise RunError(f"{given} is an image, but this classifier reads texts")
+    if given == "-" or not is_table(path):
+        lines = standard_input if given == "-" else _lines_of(path)
+        for texts in _chunks((line.rstrip("\n") for line in lines if line.strip()), TEXTS):
+            yield InputBatch(texts, texts)
+        return
+    columns: Sequence[str] = ()
+    known = [*given_names(classifier.text_column), *classifier.text_columns]
+    for table in table_chunks(path, TEXTS, known):
+        columns = columns or text_columns_of(table, classifier.text_column, classifier.text_columns)
+        texts = joined_texts(table, columns)
+        yield InputBatch(texts, texts, _own_columns(table))
 
-    def read(self, inputs: Sequence[str], standard_input: TextIO) -> tuple[list[str], list[str] | Tensor | TableRows]:
-        """What command-line inputs stand for: names to show, and the texts, images or rows themselves.
 
-        Of a table each row is an input, empty texts included; of any other text file each line that is not empty.
-        """
-        if isinstance(self.encoder, ColumnEncoder):
-            return self._read_rows(inputs, self.encoder)
-        if isinstance(self.encoder, ImageEncoder):
-            return self._read_images(inputs)
-        texts: list[str] = []
-        for given in inputs:
-            if given == "-":
-                texts += [line.rstrip("\n") for line in standard_input if line.strip()]
-            elif _is_file(given):
-                if is_image(Path(given)):
-                    raise RunError(f"{given} is an image, but this run classifies texts")
-                path = Path(given)
-                columns = self.text_column, self.trained_on
-                texts += read_texts(path, *columns) if is_table(path) else _lines_of(path)
-            elif _is_file_name(given):
-                raise RunError(
-                    f"there is no file {given}; if that is the text itself, pipe it into `alr predict RUN -`"
-                )
-            else:
-                texts.append(given)
-        return texts, texts
+def _read_rows(classifier: Classifier, given: str, standard_input: TextIO) -> Iterator[InputBatch]:
+    names, path = _columns(classifier.settings)[0], Path(given)
+    if given != "-" and (_is_loose(given) or not is_table(path)):
+        raise RunError(
+            f"{given} is no table; this classifier reads its rows, with the columns {listed(map(repr, names), 5)}"
+        )
+    where, file = (Path("standard input"), standard_input) if given == "-" else (path, None)
+    for table in table_chunks(where, TEXTS, names, file):
+        cells = [table.texts(column) for column in row_columns_of(table, names)]
+        rows = [dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True)]
+        yield InputBatch([f"{where.name}:{line}" for line in table.lines], rows, _own_columns(table))
 
-    def _read_rows(self, inputs: Sequence[str], encoder: ColumnEncoder) -> tuple[list[str], TableRows]:
-        names: list[str] = []
-        cells = []
-        for given in inputs:
-            if not _is_file(given) or not is_table(Path(given)):
-                columns = listed(map(repr, encoder.names), 5)
-                raise RunError(f"{given} is no table; this run classifies the rows of one, with the columns {columns}")
-            rows, sources = read_rows(Path(given), encoder.names, encoder.numeric)
-            names += sources
-            cells.append(rows.cells)
-        return names, TableRows(tuple(encoder.names), tuple(encoder.numeric), np.concatenate(cells))
 
-    def _read_images(self, inputs: Sequence[str]) -> tuple[list[str], Tensor]:
-        assert isinstance(self.encoder, ImageEncoder)
-        height, width = self.encoder.size
-        decoded = []
-        for given in inputs:
-            if not _is_file(given):
-                raise RunError(f"{given} is no file; this run classifies image files")
-            try:
-                pixels = read_middle(read_bytes(given), (width, height), self.encoder.zoom)  # (H, W, 3)
-            except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
-                raise RunError(f"the image {given} cannot be read ({why_unreadable(error)})") from error
-            decoded.append(torch.from_numpy(pixels.copy()).permute(2, 0, 1))
-        images = torch.stack(decoded)
-        if self.encoder.channels == 1:
-            grey = torch.tensor([0.299, 0.587, 0.114]).reshape(1, 3, 1, 1)
-            images = (images * grey).sum(1, keepdim=True).round().to(torch.uint8)
-        return list(inputs), images
+def _own_columns(table: Table) -> dict[str, list[str]]:
+    return {
+        name: ["" if cell is None else str(cell) for cell in table.frame[name].tolist()] for name in table.frame.columns
+    }
 
-    def probabilities(self, inputs: Any, progress: Progress | None = None) -> Tensor:
-        """The probability of every class for each input, (N, K): texts, a tensor of images, or a dict for each row.
 
-        One text or one dict is one input. ``progress`` hears how far a pretrained encoder is.
-        """
-        if isinstance(inputs, str | Mapping):
-            inputs = [inputs]
-        if len(inputs) == 0:
-            return torch.zeros(0, len(self.classes), dtype=torch.float64)
-        if isinstance(self.encoder, ColumnEncoder) and not isinstance(inputs, TableRows):
-            inputs = TableRows.of_records(self.encoder.names, self.encoder.numeric, inputs)
-        given = inputs if isinstance(inputs, Tensor | TableRows) else list(inputs)
-        told = (progress,) if isinstance(self.encoder, Pretrained) else ()
-        encoded = self.encoder.encode(given, *told)
-        return (predict_logits(self.model, encoded).double() / self.temperature).softmax(1)
+def _columns(settings: Any) -> tuple[list[str], list[bool]]:
+    """The columns of rows, and whether each holds numbers."""
+    return [column["name"] for column in settings["columns"]], ["mean" in column for column in settings["columns"]]
 
-    def predict(self, inputs: Any, top: int = 3) -> list[list[tuple[str, float]]]:
-        """The ``top`` classes of each input with their probabilities, largest first; see `probabilities`."""
-        return self.largest(self.probabilities(inputs), top)
 
-    def largest(self, probabilities: Tensor, top: int) -> list[list[tuple[str, float]]]:
-        """The ``top`` classes of each row of probabilities (N, K), largest first."""
-        values, indices = probabilities.topk(min(top, len(self.classes)), dim=1)
-        return [
-            [(self.classes[int(index)], float(value)) for value, index in zip(*row, strict=True)]
-            for row in zip(values, indices, strict=True)
-        ]
+def _image_files(given: str, standard_input: TextIO) -> Iterable[str]:
+    """The image files that an input stands for: itself, those of a folder, or those listed on standard input."""
+    if given == "-":
+        return (line.rstrip("\n") for line in standard_input if line.strip())
+    if not _is_loose(given):
+        return [given]
+    folder = Path(given)
+    if not folder.is_dir():
+        raise RunError(f"{given} is no file; this classifier reads image files")
+    found = sorted(str(path) for path in folder.rglob("*") if path.is_file() and is_image(path))
+    if not found:
+        raise RunError(f"there is no image in the folder {given}")
+    return found
+
+
+def _read_image(path: str, settings: Any) -> NDArray[np.uint8]:
+    """The middle of an image file as (height, width, channels)."""
+    height, width = settings["size"]
+    try:
+        pixels = read_middle(read_bytes(path), (width, height), settings["zoom"])
+    except Exception as error:  # Pillow's decoders raise nearly anything on a broken file
+        raise RunError(f"the image {path} cannot be read ({why_unreadable(error)})") from error
+    return pixels if settings["channels"] == 3 else to_grey(pixels)
+
+
+def _stacked(images: Sequence[Any], settings: Any) -> torch.Tensor:
+    """Images, or their files, as (N, C, H, W)."""
+    arrays = [_read_image(str(one), settings) if isinstance(one, str | Path) else one for one in images]
+    return torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2)
+
+
+def _chunks(values: Iterable[T], size: int) -> Iterator[list[T]]:
+    rest = iter(values)
+    while chunk := list(itertools.islice(rest, size)):
+        yield chunk
 
 
 def _lines_of(file: Path) -> list[str]:
     try:
         # Not splitlines(), which also breaks at characters that may stand inside a text.
-        return [line for line in read_text(file, "utf-8-sig").split("\n") if line.strip()]
+        return read_text(file, "utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise RunError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start})") from error
 
 
-def _is_file_name(given: str) -> bool:
-    """Whether a text is a single word that ends as the names of text and image files do: a mistyped path, surely."""
-    return not any(map(str.isspace, given)) and Path(given).suffix.lower() in _FILE_SUFFIXES
-
-
-def _is_file(given: str) -> bool:
-    try:
-        return Path(given).exists() and not Path(given).is_dir()
-    except OSError:  # a text too long for a file name
+def _is_loose(given: str) -> bool:
+    """Whether an input stands for itself, as a text does, and neither for a file nor for standard input."""
+    if given == "-":
         return False
+    try:
+        if Path(given).exists() and not Path(given).is_dir():
+            return False
+    except OSError:  # a text too long for a file name
+        return True
+    if not any(map(str.isspace, given)) and Path(given).suffix.lower() in _FILE_SUFFIXES:
+        raise RunError(f"there is no file {given}; if that is the text itself, pipe it into `alr predict RUN -`")
+    return True

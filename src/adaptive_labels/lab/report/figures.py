@@ -70,15 +70,9 @@ class Figures:
         drawings = {name: standalone(drawing) for name, drawing in self.figures.items()}
         files = {f"{name}.svg": drawing.encode("utf-8", errors="replace") for name, drawing in drawings.items()}
         files |= {f"{name}.tex": source.encode("utf-8", errors="replace") for name, source in self.tables.items()}
-        problem = None
-        try:
-            import resvg_py
-        except ImportError:
-            problem = WITHOUT_PNG
-        else:
-            for name, drawing in drawings.items():
-                image = resvg_py.svg_to_bytes(svg_string=drawing, zoom=PNG_SCALE, background="#ffffff")
-                files[f"{name}.png"] = bytes(image)
+        images = {f"{name}.png": as_png(drawing) for name, drawing in drawings.items()}
+        files |= {name: image for name, image in images.items() if image is not None}
+        problem = WITHOUT_PNG if None in images.values() else None
         for name, content in files.items():
             write_bytes(out / name, content)
         return [out / name for name in files], problem
@@ -88,6 +82,15 @@ class Figures:
         wanted = re.sub(r"[^a-z0-9]+", "-", f"{self.prefix[:80]}-{name[:100]}".lower()).strip("-")
         numbered = (f"{wanted}-{number}" for number in itertools.count(2))
         return next(name for name in itertools.chain([wanted], numbered) if name not in taken)
+
+
+def as_png(drawing: str) -> bytes | None:
+    """A drawing as PNG; None where the package for it is not installed."""
+    try:
+        import resvg_py
+    except ImportError:
+        return None
+    return bytes(resvg_py.svg_to_bytes(svg_string=drawing, zoom=PNG_SCALE, background="#ffffff"))
 
 
 def standalone(drawing: str) -> str:

@@ -25,7 +25,7 @@ _CHUNK = 1_000_000  # characters worked on at a time: bounds the memory, and kee
 CACHED_FROM = 20_000
 """Fewer texts than this are encoded in memory, which is as fast and leaves nothing behind."""
 _SAMPLED = 2_000  # texts that are searched for long ones
-_UNITS = {"length": "characters", "max_length": "characters", "max_words": "words", "max_tokens": "word pieces"}
+UNITS = {"length": "characters", "max_length": "characters", "max_words": "words", "max_tokens": "word pieces"}
 
 Chunk = tuple[NDArray[np.int32], Int64s]
 """The token ids of some texts end to end, and how many each text has."""
@@ -184,7 +184,7 @@ def length_notes(encoder: Any, texts: Any) -> list[str]:
     sample = [texts[i] for i in places.tolist()]
     return [
         f"About {max(0.01, cut / len(sample)):.0%} of the training texts are longer than {getattr(encoder, limit):,} "
-        f"{_UNITS[limit]}; only the beginning is read (model.options.{limit})."
+        f"{UNITS[limit]}; only the beginning is read (model.options.{limit})."
         for limit, cut in encoder.count_cut(sample).items()
         if cut
     ]

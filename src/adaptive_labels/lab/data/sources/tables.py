@@ -14,11 +14,7 @@ from adaptive_labels.lab.data.columns import (
     Columns,
     choose_columns,
     columns_notes,
-    columns_of,
-    find_column,
-    find_texts,
     given_names,
-    given_texts,
     same_column,
 )
 from adaptive_labels.lab.data.dataset import DataError, Examples, Kind, SplitName
@@ -85,37 +81,10 @@ def read_tables(
     return RawDataset(path.resolve().name, kind, class_names, examples, notes, text_columns=texts)
 
 
-def read_texts(path: Path, text_column: str | None = None, trained_on: Sequence[str] = ()) -> list[str]:
-    """The texts of a table, one per row, empty ones included; it needs no label column.
-
-    They are in the given columns; else in those that training read, if they are there; else in those that read as text.
-    """
-    table = read_table(path, known_names=[*given_names(text_column), *trained_on])
-    if text_column is not None:
-        return _joined(table, given_texts(table, text_column))
-    if trained_on and set(trained_on) <= set(table.names):
-        return _joined(table, trained_on)
-    names = tuple(table.names) if len(table.names) == 1 else find_texts(table, None)
-    if not names:
-        raise DataError(f"No column of {path} reads as text; give text_column (it has {columns_of(table)}).")
-    return _joined(table, names)
-
-
-def read_rows(path: Path, names: Sequence[str], numeric: Sequence[bool]) -> tuple[TableRows, list[str]]:
-    """The rows of a table with the columns of these names, and where each is; it needs no label column.
-
-    Of a table without a header that has these columns and no others, they are read in their order.
-    """
-    table = read_table(path, known_names=names)
-    in_order = not table.has_header and len(table.names) == len(names)
-    columns = table.names if in_order else [find_column(table, name) for name in names]
-    return TableRows.of(names, numeric, map(table.texts, columns)), [f"{path.name}:{line}" for line in table.lines]
-
-
 def _read_split(train: Table, table: Table, columns: Columns, drop_unlabelled: bool, left_out: list[str]) -> _Split:
     """The rows of a table, by the columns chosen in train's; ``left_out`` gets notes on rows that are not read."""
     *names, label = (same_column(name, train, table) for name in (*columns.names, columns.label))
-    texts, labels = _joined(table, names), table.texts(label)
+    texts, labels = joined_texts(table, names), table.texts(label)
     unlabelled = labels.count("")
     if unlabelled and not drop_unlabelled:
         others = f" and {plural(unlabelled - 1, 'other place')}" if unlabelled > 1 else ""
@@ -141,7 +110,8 @@ def _read_split(train: Table, table: Table, columns: Columns, drop_unlabelled: b
     return _Split(table, inputs, [labels[row] for row in rows], rows)
 
 
-def _joined(table: Table, columns: Sequence[str]) -> list[str]:
+def joined_texts(table: Table, columns: Sequence[str]) -> list[str]:
+    """The text of each row: the cells of these columns with spaces between."""
     return [" ".join(filter(None, row)) for row in zip(*map(table.texts, columns), strict=True)]
 
 
