@@ -150,6 +150,12 @@ def test_mixed_sizes_are_cut_in_the_middle_and_keep_their_aspect(tmp_path):
     assert (pixels[1] == 255).all()
 
 
+def test_the_part_has_the_aspect_of_the_target(tmp_path):
+    columns = np.tile(np.arange(80, dtype=np.uint8)[None, :, None], (40, 1, 3))
+    narrow = decoded(tmp_path, Image.fromarray(columns), "x.png", (20, 40))
+    assert np.array_equal(narrow, columns[:, 30:50])
+
+
 def test_the_part_that_is_cut_out_ends_within_the_image(tmp_path):
     """Rounding puts its edge at −3.6e-15 for this size, which Pillow refuses."""
     assert decoded(tmp_path, Image.new("RGB", (58, 60), RED), "x.png", (224, 224)).shape == (224, 224, 3)
