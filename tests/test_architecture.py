@@ -139,7 +139,7 @@ def test_the_walks_are_those_of_three_commands_and_short() -> None:
     assert [title.split()[-2] for title in walks()] == ["compare", "train", "reproduce"]
     for hops in walks().values():
         assert [int(number) for number, *_ in hops] == list(range(1, len(hops) + 1))
-        assert 5 < len(hops) <= 13
+        assert 5 < len(hops) <= 12
 
 
 @pytest.mark.parametrize("title", walks())
