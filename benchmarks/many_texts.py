@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from adaptive_labels.lab.data import Dataset, encode, fit_encoder, load_dataset
+from adaptive_labels.lab.data import Dataset, encode_split, fit_encoder, load_dataset
 from adaptive_labels.lab.data.cache import CACHE
 from adaptive_labels.lab.data.sources.zhang import YAHOO_ANSWERS
 from adaptive_labels.lab.data.splits import assemble
@@ -88,7 +88,7 @@ def measure(folder: Path, way: str, step: str) -> dict[str, float]:
         settings = FEATURES if reads == "features" else {}
         began = _now()
         encoder = fit_encoder(reads, dataset.train, settings)
-        encoded = [encode(encoder, examples) for _, examples in dataset.splits()]
+        encoded = [encode_split(encoder, examples) for _, examples in dataset.splits()]
         if step.endswith("batches"):
             began = _now()
             for indices in torch.randperm(len(dataset.train)).split(BATCH):

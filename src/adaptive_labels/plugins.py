@@ -24,12 +24,12 @@ def load_plugin(path: str | Path) -> None:
         source = file.read_bytes()
     except OSError as error:
         raise UserError(f"plugin: {path} cannot be read: {error.strerror}") from error
-    found = hashlib.sha256(source).hexdigest()
-    if _loaded.get(str(file)) == found:
+    content_hash = hashlib.sha256(source).hexdigest()
+    if _loaded.get(str(file)) == content_hash:
         return
     module = ModuleType(_PREFIX + file.stem)
     module.__file__ = str(file)
-    vars(module)["__source_hash__"] = found
+    vars(module)["__source_hash__"] = content_hash
     before, sys.modules[module.__name__] = sys.modules.get(module.__name__), module
     try:
         exec(compile(source, file, "exec"), vars(module))
@@ -37,7 +37,7 @@ def load_plugin(path: str | Path) -> None:
         if before is not None:
             sys.modules[module.__name__] = before
         raise UserError(f"plugin: {path}, line {_line(error, file)}: {_words(error)}") from error
-    _loaded[str(file)] = found
+    _loaded[str(file)] = content_hash
 
 
 def loaded_plugins() -> tuple[str, ...]:
@@ -58,7 +58,7 @@ def source_hash(registered: Any) -> str | None:
     whole = getattr(sys.modules.get(registered.__module__), "__source_hash__", None)
     if whole is not None:
         return str(whole)
-    functions = [one for one in vars(registered).values() if inspect.isfunction(one)]  # of a class
+    functions = [member for member in vars(registered).values() if inspect.isfunction(member)]  # of a class
     try:
         source = "".join(map(inspect.getsource, functions)) if inspect.isclass(registered) else ""
         source = source or inspect.getsource(registered)

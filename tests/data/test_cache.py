@@ -16,7 +16,7 @@ from adaptive_labels.lab.data.cache import CACHE, cache_folder, cached
 from adaptive_labels.lab.data.dataset import Examples
 from adaptive_labels.lab.data.encoders import fit_encoder, text
 from adaptive_labels.lab.data.encoders.characters import CharacterIds
-from adaptive_labels.lab.data.encoders.embeddings import encode
+from adaptive_labels.lab.data.encoders.embeddings import encode_split
 from adaptive_labels.lab.data.encoders.ngrams import HashedNgrams
 from adaptive_labels.lab.data.encoders.text import PaddedIds, RaggedIds
 from adaptive_labels.lab.data.encoders.words import WordIds
@@ -126,7 +126,7 @@ def test_stored_numbers_are_those_in_memory(name, cache, monkeypatch):
     expected = encoder.encode(LISTED)
     monkeypatch.setattr(text, "_CHUNK", 500)  # they are written in several pieces
     texts = store(LISTED)
-    found = encode(encoder, Examples(texts, torch.zeros(len(texts), dtype=torch.int64)))
+    found = encode_split(encoder, Examples(texts, torch.zeros(len(texts), dtype=torch.int64)))
     assert type(found) is kind
     assert found.values.dtype == dtype
     assert torch.equal(found.offsets, expected.offsets)

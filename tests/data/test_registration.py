@@ -15,7 +15,7 @@ from adaptive_labels.lab.data import (
     READERS,
     DataError,
     Examples,
-    encode,
+    encode_split,
     encoder_from_dict,
     encoder_options,
     encoder_to_dict,
@@ -89,7 +89,7 @@ def test_an_encoder():
     examples = Examples(["a", "abc"], torch.tensor([0, 1]))
     encoder = fit_encoder("lengths", examples, {"factor": 2.0})
     assert encoder_options("lengths") == {"factor"}
-    assert encode(encoder, examples).batch(torch.tensor([1])).tolist() == [[6.0]]
+    assert encode_split(encoder, examples).batch(torch.tensor([1])).tolist() == [[6.0]]
     assert encoder_from_dict(encoder_to_dict(encoder)) == encoder
     with pytest.raises(UserError, match=r"no encoder makes 'lenghts', only .*; did you mean lengths"):
         encoder_options("lenghts")

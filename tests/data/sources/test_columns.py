@@ -14,7 +14,7 @@ import torch
 from adaptive_labels.lab.data import (
     DataError,
     TableRows,
-    encode,
+    encode_split,
     encoder_from_dict,
     encoder_to_dict,
     load_dataset,
@@ -172,7 +172,7 @@ def test_rows_in_two_splits_are_counted(tmp_path: Path) -> None:
     dataset = load_dataset(str(folder))
     assert "1 of 2 test rows also occurs in train." in dataset.notes
     assert dataset.test.inputs.cells[0].tolist() == ["0.0", "0"]  # type: ignore[union-attr]
-    assert encode(ColumnEncoder.fit(dataset.train.inputs), dataset.test).batch(torch.tensor([0])).shape == (1, 2)
+    assert encode_split(ColumnEncoder.fit(dataset.train.inputs), dataset.test).batch(torch.tensor([0])).shape == (1, 2)
 
 
 def test_a_file_sorted_by_class_is_judged_by_all_of_it(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """What to do about the confusions of a test split: merge classes, get more examples, or look at one direction.
 
-Each suggestion stands on a test of the split's own counts; the fewer test examples, the fewer suggestions.
+Each suggestion stands on a test of the split's own counts; the fewer test examples, the fewer rows.
 """
 
 import numpy as np
@@ -32,7 +32,7 @@ def advice_frame(confusions: Confusions) -> pd.DataFrame:
 
 
 def _merge(confusions: Confusions) -> list[Suggestion]:
-    found: list[Suggestion] = []
+    rows: list[Suggestion] = []
     for group in group_frame(confusions, "test").itertuples():
         size, taken = len(confusions.classes), round(group.mass / group.within)
         chance = (len(group.classes) - 1) / (size - 1)
@@ -41,13 +41,13 @@ def _merge(confusions: Confusions) -> list[Suggestion]:
         if group.within >= MOSTLY and p < SIGNIFICANCE:
             figures = f"{percent(group.within, 0)}% of their {taken} test errors are with each other ({p_phrase(p)})"
             names = ", ".join(group.classes)
-            found.append(("merge", group.classes, f"Merge, or tell apart by a clearer definition: {names}. {figures}."))
-    return found
+            rows.append(("merge", group.classes, f"Merge, or tell apart by a clearer definition: {names}. {figures}."))
+    return rows
 
 
 def _one_way(confusions: Confusions, merged: set[str]) -> list[Suggestion]:
     assert confusions.counts is not None
-    found: list[Suggestion] = []
+    rows: list[Suggestion] = []
     for pair in significant_pairs(confusions).itertuples():
         others = without_diagonal(confusions.counts)[confusions.classes.index(pair.true)].sum()
         if pair.true in merged or pair.errors < MOSTLY * others:
@@ -57,8 +57,8 @@ def _one_way(confusions: Confusions, merged: set[str]) -> list[Suggestion]:
             f"({pair.reverse_errors}) the other way, {p_phrase(pair.p_holm)}"
         )
         words = f"Look at examples of {pair.true}: it is taken for {pair.taken_for} more than the reverse: {figures}."
-        found.append(("one-way", (pair.true, pair.taken_for), words))
-    return found
+        rows.append(("one-way", (pair.true, pair.taken_for), words))
+    return rows
 
 
 def _more_data(confusions: Confusions, merged: set[str]) -> list[Suggestion]:
@@ -71,7 +71,7 @@ def _more_data(confusions: Confusions, merged: set[str]) -> list[Suggestion]:
     ps = holm([
         float(stats.binomtest(int(right[k]), int(totals[k]), overall, alternative="less").pvalue) for k in tested
     ])  # fmt: skip
-    found: list[Suggestion] = []
+    rows: list[Suggestion] = []
     for k, p in sorted(zip(tested.tolist(), ps, strict=True), key=lambda one: right[one[0]] / totals[one[0]]):
         errors = np.delete(counts[k], k)
         name, spread = confusions.classes[k], errors.max(initial=0) < MOSTLY * errors.sum()
@@ -80,5 +80,5 @@ def _more_data(confusions: Confusions, merged: set[str]) -> list[Suggestion]:
                 f"{percent(right[k] / totals[k], 0)}% of its {totals[k]:.0f} test examples are right, of all "
                 f"{percent(overall, 0)}% ({p_phrase(p)}), and its errors go to {np.count_nonzero(errors)} classes"
             )
-            found.append(("more-data", (name,), f"Get more examples of {name}: {figures}."))
-    return found
+            rows.append(("more-data", (name,), f"Get more examples of {name}: {figures}."))
+    return rows

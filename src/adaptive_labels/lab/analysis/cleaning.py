@@ -13,12 +13,12 @@ def does_cleaning_pay(what: str, before: Sequence[RunRecord], after: Sequence[Ru
     ``what`` was done, such as "Leaving out the suspects". p values are corrected for several methods (Holm).
     """
     first, second = ({name: _by_seed(runs) for name, runs in _by_label(records).items()} for records in (before, after))
-    found = {name: compare_paired(second[name], first[name]) for name in first if name in second}
-    if not found:
+    differences = {name: compare_paired(second[name], first[name]) for name in first if name in second}
+    if not differences:
         return f"{what} cannot be judged: no method has finished on both."
-    corrected = dict(zip(found, holm([difference.p for difference in found.values()]), strict=True))
+    corrected = dict(zip(differences, holm([difference.p for difference in differences.values()]), strict=True))
     certain = {name for name, p in corrected.items() if p is not None and p < SIGNIFICANCE}
-    better = sum((found[name].difference or 0) > 0 for name in certain)
+    better = sum((differences[name].difference or 0) > 0 for name in certain)
     if better and better == len(certain):
         answer = f"{what} pays"
     elif certain and not better:
@@ -27,7 +27,7 @@ def does_cleaning_pay(what: str, before: Sequence[RunRecord], after: Sequence[Ru
         answer = f"{what} pays for some methods and harms others"
     else:
         answer = f"{what} makes no difference that these seeds can show"
-    words = [_words(name, first[name], second[name], found[name], corrected[name]) for name in found]
+    words = [_words(name, first[name], second[name], differences[name], corrected[name]) for name in differences]
     return f"{answer}. On the same test split: {'; '.join(words)}."
 
 

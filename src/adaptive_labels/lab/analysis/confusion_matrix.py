@@ -49,8 +49,8 @@ def without_diagonal(matrix: Matrix) -> Matrix:
 def off_diagonal(matrix: Matrix) -> Matrix:
     """(…, K, K) → (…, K, K−1): the diagonal erased, as in the residual correlation matrix S."""
     size = matrix.shape[-1]
-    kept = matrix[..., ~np.eye(size, dtype=bool)]  # (…, K·(K−1))
-    return kept.reshape(*matrix.shape[:-2], size, max(size - 1, 0))
+    off_diagonal = matrix[..., ~np.eye(size, dtype=bool)]  # (…, K·(K−1))
+    return off_diagonal.reshape(*matrix.shape[:-2], size, max(size - 1, 0))
 
 
 def order_by_similarity(matrix: ArrayLike) -> NDArray[np.intp]:

@@ -155,9 +155,9 @@ def one_way_pairs(confusions: Confusions) -> pd.DataFrame:
 
     The columns of `asymmetric_pairs` with the names of the classes, and the residual labels of both directions.
     """
-    found = asymmetric_pairs(np.zeros((0, 0)) if confusions.counts is None else confusions.counts)
-    pairs = pair_frame(confusions, list(zip(found["true"], found["taken_for"], strict=True)))
-    return found.assign(**pairs[[name for name in pairs if name not in found or name in ("true", "taken_for")]])
+    one_way = asymmetric_pairs(np.zeros((0, 0)) if confusions.counts is None else confusions.counts)
+    pairs = pair_frame(confusions, list(zip(one_way["true"], one_way["taken_for"], strict=True)))
+    return one_way.assign(**pairs[[name for name in pairs if name not in one_way or name in ("true", "taken_for")]])
 
 
 def significant_pairs(confusions: Confusions) -> pd.DataFrame:

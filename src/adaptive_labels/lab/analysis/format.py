@@ -71,10 +71,10 @@ def parameters(counts: Mapping[str, int]) -> str:
     """
     if "network" not in counts:
         return ""
-    own = counts.get("criterion", 0)
-    text = short_count(counts["network"]) + (f" + {short_count(own)}" if own else "")
+    criterion = counts.get("criterion", 0)
+    text = short_count(counts["network"]) + (f" + {short_count(criterion)}" if criterion else "")
     held = counts.get("training", 0)
-    return f"{text} ({short_count(held)} in training)" if held > counts["network"] + own else text
+    return f"{text} ({short_count(held)} in training)" if held > counts["network"] + criterion else text
 
 
 def short_count(count: int) -> str:

@@ -100,9 +100,9 @@ def holm(ps: Sequence[float | None]) -> list[float | None]:
 
 def compare_all(methods: Mapping[str, Mapping[int, float]], baseline: str) -> dict[str, PairedDifference]:
     """Compare every method with ``baseline`` (method → seed → figure), Holm-corrected over all of them."""
-    found = {name: compare_paired(values, methods[baseline]) for name, values in methods.items() if name != baseline}
-    corrected = holm([comparison.p for comparison in found.values()])
-    return {name: replace(comparison, p_holm=p) for (name, comparison), p in zip(found.items(), corrected, strict=True)}
+    tests = {name: compare_paired(values, methods[baseline]) for name, values in methods.items() if name != baseline}
+    corrected = holm([test.p for test in tests.values()])
+    return {name: replace(test, p_holm=p) for (name, test), p in zip(tests.items(), corrected, strict=True)}
 
 
 def sign_flip_p(differences: ArrayLike) -> float:

@@ -75,14 +75,14 @@ class Suspects:
     average_precision: float | None = None  # in finding these
 
 
-def suspects_to_dict(found: Suspects) -> dict[str, Any]:
+def suspects_to_dict(suspects: Suspects) -> dict[str, Any]:
     """What the JSON file holds, as plain data."""
-    return asdict(found)
+    return asdict(suspects)
 
 
-def suspects_to_csv(found: Suspects) -> str:
+def suspects_to_csv(suspects: Suspects) -> str:
     """A table that a spreadsheet opens without running anything, with a column to fill in."""
-    rows = [[getattr(suspect, name) for name in COLUMNS] + [None] for suspect in found.suspects]
+    rows = [[getattr(suspect, name) for name in COLUMNS] + [None] for suspect in suspects.suspects]
     return as_csv([*COLUMNS, CORRECTION], rows)
 
 

@@ -36,11 +36,11 @@ def run_on(devices: int) -> int:
         if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:
             signal.signal(getattr(signal, name), pass_on)
     for rank in range(devices):
-        own = {**shared, "RANK": rank, "LOCAL_RANK": rank}
+        variables = {**shared, "RANK": rank, "LOCAL_RANK": rank}
         children.append(
             subprocess.Popen(
                 [sys.executable, "-m", "adaptive_labels", *sys.argv[1:]],
-                env=os.environ | {name: str(value) for name, value in own.items()},
+                env=os.environ | {name: str(value) for name, value in variables.items()},
                 process_group=0,  # Ctrl-C on a terminal reaches this process, which passes it on once
             )
         )

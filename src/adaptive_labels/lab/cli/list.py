@@ -34,8 +34,8 @@ def _entries(kind: str) -> list[tuple[str, str]]:
     if kind == "models":
         from adaptive_labels.lab.models import LIBRARIES, MODELS
 
-        own = [(name, f"{entry.kind}: {entry.description}") for name, entry in MODELS.items()]
-        return [*own, *((f"{prefix}:NAME", words) for prefix, (words, _) in LIBRARIES.items())]
+        models = [(name, f"{entry.kind}: {entry.description}") for name, entry in MODELS.items()]
+        return [*models, *((f"{prefix}:NAME", words) for prefix, (words, _) in LIBRARIES.items())]
     if kind == "recipes":
         from adaptive_labels.lab.paper.recipes import list_recipes
 

@@ -47,21 +47,21 @@ def mistakes(
         typer.echo(f"Mistakes: {output}")
 
 
-def _json(found: "list[Mistake]") -> str:
+def _json(mistakes: "list[Mistake]") -> str:
     from adaptive_labels.lab.files import json_bytes
 
-    return json_bytes([asdict(mistake) for mistake in found], indent=2).decode() + "\n"
+    return json_bytes([asdict(mistake) for mistake in mistakes], indent=2).decode() + "\n"
 
 
-def _csv(found: "list[Mistake]") -> str:
+def _csv(mistakes: "list[Mistake]") -> str:
     from adaptive_labels.lab.experiments.mistakes import Mistake
 
     names = [field.name for field in fields(Mistake)]
-    return as_csv(names, [[getattr(mistake, name) for name in names] for mistake in found])
+    return as_csv(names, [[getattr(mistake, name) for name in names] for mistake in mistakes])
 
 
-def _text(found: "list[Mistake]") -> str:
-    if not found:
+def _text(mistakes: "list[Mistake]") -> str:
+    if not mistakes:
         return "No example was predicted wrong.\n"
     rows = [
         [
@@ -71,6 +71,6 @@ def _text(found: "list[Mistake]") -> str:
             mistake.source or f"{mistake.split} example {mistake.index}",
             shorten(one_line(mistake.text or ""), LONGEST_TEXT),
         ]
-        for mistake in found
+        for mistake in mistakes
     ]
     return "\n".join(aligned(["p", "label", "predicted", "where", "text"], rows, (1, 2, 3, 4))) + "\n"

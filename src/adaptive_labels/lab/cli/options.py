@@ -155,8 +155,8 @@ def _with_parameters(
     command: Callable[..., None], wrapper: Callable[..., None], made: str, shared: Sequence[Setting]
 ) -> Callable[..., None]:
     """The wrapper of a command, to typer with the ``shared`` options in the place of the parameter that it ``made``."""
-    own = [p.replace(kind=_BY_NAME) for p in inspect.signature(command).parameters.values() if p.name != made]
-    parameters = [*own, *(parameter for _, parameter in shared)]
+    of_command = [p.replace(kind=_BY_NAME) for p in inspect.signature(command).parameters.values() if p.name != made]
+    parameters = [*of_command, *(parameter for _, parameter in shared)]
     functools.update_wrapper(wrapper, command)
     # typer reads both of these.
     wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

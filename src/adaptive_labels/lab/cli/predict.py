@@ -85,13 +85,13 @@ class _Predictions:
         text = io.TextIOWrapper(file, "utf-8", "replace", newline="")
         writer = csv.writer(text, lineterminator="\n")
         for batch, rankings in self._ranked:
-            own: dict[str, Any] = batch.columns or {"input": [harmless(name) for name in batch.names]}
+            columns: dict[str, Any] = batch.columns or {"input": [harmless(name) for name in batch.names]}
             if not names:
-                names = list(own)
+                names = list(columns)
                 writer.writerow([*names, *_added(len(rankings[0]) if rankings else 1, names)])
-            if names != list(own):
+            if names != list(columns):
                 raise UserError("the inputs have different columns, which do not fit into one file: give one at a time")
-            for *cells, ranking in zip(*own.values(), rankings, strict=True):
+            for *cells, ranking in zip(*columns.values(), rankings, strict=True):
                 predicted = [part for label, probability in ranking for part in (harmless(label), probability)]
                 writer.writerow([*cells, *predicted])
             self.count += len(rankings)

@@ -95,10 +95,10 @@ def _stand_ins(reproduction: "Reproduction", given: list[str]) -> dict[str, str]
     """`NAME=PATH` by name; a name that no recipe of the table has is refused."""
     known = {reproduction.study.config(task).data.name for task in reproduction.study.tasks}
     stand_ins = {}
-    for one in given:
-        name, _, path = one.partition("=")
+    for pair in given:
+        name, _, path = pair.partition("=")
         if name not in known or not path:
-            raise UserError(f"--from: {one!r} is not NAME=PATH with one of {', '.join(sorted(known))} for the name")
+            raise UserError(f"--from: {pair!r} is not NAME=PATH with one of {', '.join(sorted(known))} for the name")
         stand_ins[name] = path
     return stand_ins
 

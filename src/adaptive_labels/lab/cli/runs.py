@@ -42,8 +42,8 @@ def _status(run: "RunFolder") -> tuple[str, float | None]:
     return result["status"], top1 if isinstance(top1, int | float) else None
 
 
-@group.command()
-def check(
+@group.command("check")
+def check_runs(
     folder: Folder = Path("runs"),
     fix: Annotated[bool, option(None, "Remove what processes that were ended left behind.", "--fix")] = False,
     as_json: Json = False,

@@ -63,18 +63,18 @@ def suspects(
             dataset = load_data(config.data)
             for note in dataset.notes:
                 typer.echo(note, err=True)
-        found = find_suspects(config, dataset, folds=folds, top=listed, progress=tell)
+        suspects = find_suspects(config, dataset, folds=folds, top=listed, progress=tell)
     if report is not None:
         from adaptive_labels.lab.report.sections.suspects import suspects_page
 
-        write_bytes(report, suspects_page(found).encode("utf-8", errors="replace"))
-    text = formats[format or by_name](found)
+        write_bytes(report, suspects_page(suspects).encode("utf-8", errors="replace"))
+    text = formats[format or by_name](suspects)
     if output is not None:
         write_bytes(output, text.encode("utf-8", errors="replace"))
     if output is None and report is None:
         block(text)
         return
-    for sentence in sentences(found):
+    for sentence in sentences(suspects):
         prose(sentence)
     for path in filter(None, (output, report)):
         typer.echo(f"Suspects: {path}")
@@ -90,20 +90,20 @@ def _how_many(top: str | None, to_file: bool) -> int | None:
     return number
 
 
-def _json(found: "Suspects") -> str:
+def _json(suspects: "Suspects") -> str:
     from adaptive_labels.lab.analysis.suspects import suspects_to_dict
     from adaptive_labels.lab.files import json_bytes
 
-    return json_bytes(suspects_to_dict(found), indent=2).decode() + "\n"
+    return json_bytes(suspects_to_dict(suspects), indent=2).decode() + "\n"
 
 
-def _csv(found: "Suspects") -> str:
+def _csv(suspects: "Suspects") -> str:
     from adaptive_labels.lab.analysis.suspects import suspects_to_csv
 
-    return suspects_to_csv(found)
+    return suspects_to_csv(suspects)
 
 
-def _text(found: "Suspects") -> str:
+def _text(suspects: "Suspects") -> str:
     """What was found in sentences, then a table, the example last because it is longest."""
     rows = [
         {
@@ -115,31 +115,31 @@ def _text(found: "Suspects") -> str:
             "twice": "yes" if suspect.conflict else "",
             "text": shorten(one_line(suspect.text or ""), LONGEST_TEXT),
         }
-        for suspect in found.suspects
+        for suspect in suspects.suspects
     ]
     columns = [name for name in (rows[0] if rows else {}) if any(row[name] for row in rows)]
     left = [i for i, name in enumerate(columns) if name != "wrong"]
     lines = aligned(columns, [[row[name] for name in columns] for row in rows], left)
-    return "\n".join([*sentences(found), "", *lines]) + "\n"
+    return "\n".join([*sentences(suspects), "", *lines]) + "\n"
 
 
-def sentences(found: "Suspects") -> list[str]:
+def sentences(suspects: "Suspects") -> list[str]:
     """How many labels are wrong, and what else a reader must know."""
     lines = [
-        f"About {found.estimated_wrong:,} of these {found.examples:,} labels are wrong; the first {found.sure:,} of "
-        "the whole list are wrong with a probability of 60% or more."
+        f"About {suspects.estimated_wrong:,} of these {suspects.examples:,} labels are wrong; the first "
+        f"{suspects.sure:,} of the whole list are wrong with a probability of 60% or more."
     ]
-    if found.conflicts:
+    if suspects.conflicts:
         lines.append(
-            f"{found.conflicts:,} of them come first: equal inputs are there with another label (column “twice”)."
+            f"{suspects.conflicts:,} of them come first: equal inputs are there with another label (column “twice”)."
         )
-    if found.rare_classes:
-        names = ", ".join(shorten(one_line(name), LONGEST_NAME) for name in found.rare_classes[:10])
-        more = f" and {len(found.rare_classes) - 10:,} more" if len(found.rare_classes) > 10 else ""
+    if suspects.rare_classes:
+        names = ", ".join(shorten(one_line(name), LONGEST_NAME) for name in suspects.rare_classes[:10])
+        more = f" and {len(suspects.rare_classes) - 10:,} more" if len(suspects.rare_classes) > 10 else ""
         lines.append(f"Too rare to be judged, with fewer than 5 examples: {names}{more}.")
-    if found.average_precision is not None:
+    if suspects.average_precision is not None:
         lines.append(
-            f"{found.wrong_labels:,} labels were made wrong on purpose; average precision in finding them: "
-            f"{found.average_precision:.1%}."
+            f"{suspects.wrong_labels:,} labels were made wrong on purpose; average precision in finding them: "
+            f"{suspects.average_precision:.1%}."
         )
     return lines

@@ -74,7 +74,7 @@ def _show(runs: list["RunFolder"], option: str, method: str, as_json: bool) -> N
         if as_json:
             show_json({"method": method, "trials": [], "best": None, "test_top1": None})
         return
-    scores = {value: _summary(found, "validation") for value, found in by_value.items()}
+    scores = {value: _summary(runs, "validation") for value, runs in by_value.items()}
     best = max(scores, key=lambda value: scores[value].mean)
     test = _summary(by_value[best], "test")
     if as_json:

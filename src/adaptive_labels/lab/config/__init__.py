@@ -205,7 +205,7 @@ _SECTIONS = {name: kind for name, kind in get_type_hints(RunConfig).items() if d
 _TYPES = {
     "seed": int,
     "plugin_hash": str | None,
-    **{f"{section}.{name}": kind for section, own in _SECTIONS.items() for name, kind in get_type_hints(own).items()},
+    **{f"{name}.{key}": kind for name, section in _SECTIONS.items() for key, kind in get_type_hints(section).items()},
 }
 
 

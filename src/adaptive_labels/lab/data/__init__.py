@@ -24,7 +24,7 @@ from adaptive_labels.lab.data.encoders import (
 )
 from adaptive_labels.lab.data.encoders.embeddings import (
     Pretrained as Pretrained,
-    encode as encode,
+    encode_split as encode_split,
     pretraining_notes as pretraining_notes,
 )
 from adaptive_labels.lab.data.encoders.text import length_notes as length_notes

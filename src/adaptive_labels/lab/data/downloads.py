@@ -26,7 +26,7 @@ def place_of(data_dir: Path | None) -> tuple[Path, str]:
     return expanded(data_dir), f"in {expanded(data_dir)}"
 
 
-def find(root: Path, folder: str, archive: str, is_complete: Callable[[Path], bool]) -> Path | None:
+def find_published(root: Path, folder: str, archive: str, is_complete: Callable[[Path], bool]) -> Path | None:
     """The complete folder in `root`, or `root` itself, or else an archive in it or at it."""
     if root.is_file():
         return root

@@ -136,9 +136,9 @@ def seconds_of_encoding(config: RunConfig, dataset: Dataset) -> float:
     if not lacking:
         return 0.0
     few = _few(dataset).train
-    build.encode(encoder, few.subset(torch.arange(1)))  # reads the weights
+    build.encode_split(encoder, few.subset(torch.arange(1)))  # reads the weights
     began, of_few = time.perf_counter(), encoder.lacking(few.inputs)
-    build.encode(encoder, few)
+    build.encode_split(encoder, few)
     return (time.perf_counter() - began) / max(int(of_few), 1) * lacking
 
 
@@ -183,7 +183,7 @@ def seconds_of_step(config: RunConfig, dataset: Dataset, threads: int) -> float:
     with contained(session.device, training.threads or threads):
         session.objective.train()
         groups = list(batches(torch.arange(shown) % len(few), training.batch_size))
-        upcoming = inputs_of(build.encode(encoder, few), groups)
+        upcoming = inputs_of(build.encode_split(encoder, few), groups)
         began = time.perf_counter()
         for batch in groups:
             step = time.perf_counter()

@@ -26,7 +26,7 @@ from adaptive_labels.lab.data import (
     Encoder as Encoder,
     Progress,
     TableRows,
-    encode as encode,
+    encode_split as encode_split,
     encoder_from_dict,
     encoder_options,
     encoder_to_dict as encoder_to_dict,
@@ -137,7 +137,7 @@ def _has_text(value: Any) -> bool:
 def prepare_data(config: RunConfig, dataset: Dataset, progress: Progress | None = None) -> Prepared:
     """Encode all splits by what is fitted on train; ``progress`` hears how far a pretrained encoder is."""
     encoder = make_encoder(config, dataset)
-    return Prepared(dataset, encoder, *(encode(encoder, examples, progress) for _, examples in dataset.splits()))
+    return Prepared(dataset, encoder, *(encode_split(encoder, examples, progress) for _, examples in dataset.splits()))
 
 
 def save_prepared(prepared: Prepared, path: Path) -> bool:
@@ -310,7 +310,7 @@ def _fit_inputs(model: nn.Module, dataset: Dataset, encoder: Encoder) -> None:
     if fit_inputs is not None:
         count = len(dataset.train)
         chosen = torch.linspace(0, count - 1, min(count, FITTED_EXAMPLES)).round().long()
-        fit_inputs(encode(encoder, dataset.train).batch(chosen))
+        fit_inputs(encode_split(encoder, dataset.train).batch(chosen))
 
 
 def count_parameters(module: nn.Module) -> int:

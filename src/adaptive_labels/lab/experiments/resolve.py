@@ -63,10 +63,10 @@ def resolve_methods(
 ) -> list[tuple[RunConfig, tuple[str, ...]]]:
     """The configuration of each method (its name and options) that shares ``config``, and why it is so."""
     # Shared options on teachers and peers are for the methods that have such.
-    of_some = {option for name, _ in methods for option in teachers.network_options(name)}
+    of_some = {option for name, _ in methods for option in teachers.options_on_networks(name)}
     resolved = []
     for name, options in methods:
-        others = of_some - {*teachers.network_options(name)}
+        others = of_some - {*teachers.options_on_networks(name)}
         shared = {key: value for key, value in config.method.options.items() if key not in others}
         resolved.append(resolve_for(teachers.with_method(config, name, {**shared, **options}), dataset))
     return resolved

@@ -20,7 +20,7 @@ from adaptive_labels.lab.data import (
     Examples,
     StoredTexts,
     TableRows,
-    encode,
+    encode_split,
     encoder_options,
     encoder_to_dict,
     fit_encoder,
@@ -213,7 +213,7 @@ def _features(config: RunConfig, dataset: Dataset, key: Any, tell: Progress) -> 
     def progress(done: int, total: int | None) -> None:
         tell("inputs encoded", done, total or 0)
 
-    encoded = [encode(encoder, examples, progress) for _, examples in dataset.splits() if len(examples)]
+    encoded = [encode_split(encoder, examples, progress) for _, examples in dataset.splits() if len(examples)]
     vectors = []
     for examples in encoded:
         for start in range(0, len(examples), 1024):

@@ -31,7 +31,7 @@ def learns_from(config: RunConfig) -> str | None:
     return find_method(config.method.name).guide
 
 
-def network_options(method: str) -> tuple[str, ...]:
+def options_on_networks(method: str) -> tuple[str, ...]:
     """The options of a method that say which other networks there are; none if there is no such method."""
     return METHODS[method].network_options if method in METHODS else ()
 

@@ -121,7 +121,7 @@ def load_reproduction(table: str, scale: str) -> Reproduction:
 def all_reproductions() -> list[Reproduction]:
     """Every table at every scale that it has recipes for."""
     both = [(table, scale) for table in paper_tables() for scale in SCALES]
-    return [load_reproduction(*one) for one in both if (RECIPES / f"{one[0]}-{one[1]}.toml").exists()]
+    return [load_reproduction(table, scale) for table, scale in both if (RECIPES / f"{table}-{scale}.toml").exists()]
 
 
 def list_recipes() -> list[tuple[str, str]]:

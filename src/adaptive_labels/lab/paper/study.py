@@ -185,8 +185,8 @@ class Study(Section):
     def config(self, task: str) -> RunConfig:
         """A task's data, network and recipe, the method left open."""
         try:
-            found = _find_task(task, self._files())
-            return from_dict({"data": found.data, "model": found.model, "training": found.training})
+            known = _find_task(task, self._files())
+            return from_dict({"data": known.data, "model": known.model, "training": known.training})
         except ConfigError as error:
             raise StudyError(f"the task {task} of {self.file}: {error}") from error
 
@@ -207,7 +207,7 @@ def load_study(path: str | Path) -> Study:
     try:
         study = _read(path)
         entries = (*(Variant(name, name) for name in study.methods), *study.variant)
-        variants = tuple(one for entry in entries for one in entry.combinations(study.options.get(entry.method, {})))
+        variants = tuple(v for entry in entries for v in entry.combinations(study.options.get(entry.method, {})))
         study = dataclasses.replace(study, methods=(), variant=variants, tasks=study.tasks or tuple(study.task))
         _check(study)
         for task in study.tasks:

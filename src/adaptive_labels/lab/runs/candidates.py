@@ -28,7 +28,7 @@ def read_choice(run: RunFolder) -> dict[str, Any] | None:
     """The choice of a run's network; None if there was none, or if its file cannot be read."""
     path = choice_path(run.path.parent, run.config)
     try:
-        found = read_json(path) if path.exists() else None
+        choice = read_json(path) if path.exists() else None
     except RunError:
         return None
-    return found if isinstance(found, dict) else None
+    return choice if isinstance(choice, dict) else None

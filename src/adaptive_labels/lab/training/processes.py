@@ -100,15 +100,15 @@ def is_everywhere(error: BaseException) -> bool:
 
 def gather(rows: Tensor, sizes: Sequence[int]) -> Tensor:
     """The rows of all processes in their order, as many of each as ``sizes`` says. Only its own have gradients."""
-    own = rows[: sizes[rank()]]
+    mine = rows[: sizes[rank()]]
     if len(sizes) == 1:
-        return own
-    sent = own.new_zeros(max(sizes), *own.shape[1:])
-    sent[: len(own)] = own.detach()
+        return mine
+    sent = mine.new_zeros(max(sizes), *mine.shape[1:])
+    sent[: len(mine)] = mine.detach()
     received = [torch.empty_like(sent) for _ in sizes]
     _together(dist.all_gather, received, sent)
     parts = [part[:size] for part, size in zip(received, sizes, strict=True)]
-    parts[rank()] = own
+    parts[rank()] = mine
     return torch.cat(parts)
 
 
@@ -147,9 +147,9 @@ def sum_gradients(parameters: Sequence[Tensor], sparse: set[Tensor], notices: Se
 
 def _summed_rows(parameter: Tensor) -> Tensor:
     """The sum of a sparse gradient over the processes: the rows of all of them."""
-    own = parameter.grad.coalesce() if parameter.grad is not None else None
-    numbers = parameter.new_zeros(0, dtype=torch.long) if own is None else own.indices()[0]
-    values = parameter.new_zeros(0, *parameter.shape[1:]) if own is None else own.values()
+    mine = parameter.grad.coalesce() if parameter.grad is not None else None
+    numbers = parameter.new_zeros(0, dtype=torch.long) if mine is None else mine.indices()[0]
+    values = parameter.new_zeros(0, *parameter.shape[1:]) if mine is None else mine.values()
     counts = [torch.zeros((), dtype=torch.long) for _ in range(world())]
     _together(dist.all_gather, counts, torch.tensor(len(numbers)))
     sizes = [int(count) for count in counts]
@@ -161,8 +161,8 @@ class _Sum(torch.autograd.Function):
     """A sum over the processes; so is its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, own: Tensor) -> Tensor:
-        whole = own.clone()
+    def forward(ctx: Any, mine: Tensor) -> Tensor:
+        whole = mine.clone()
         _together(dist.all_reduce, whole)
         return whole
 
@@ -191,10 +191,10 @@ class WholeBatchNorm(nn.modules.batchnorm._BatchNorm):
         if not self.training:
             return super().forward(x)
         wide, (channels, dims) = x.float(), (x.shape[1], [0, *range(2, x.dim())])
-        own, shape = wide[: self.rows], (1, channels, *[1] * (x.dim() - 2))
-        sums: Any = _Sum.apply(torch.cat([own.sum(dims), own.new_tensor([own.numel() / channels])]))  # type: ignore[no-untyped-call]
+        mine, shape = wide[: self.rows], (1, channels, *[1] * (x.dim() - 2))
+        sums: Any = _Sum.apply(torch.cat([mine.sum(dims), mine.new_tensor([mine.numel() / channels])]))  # type: ignore[no-untyped-call]
         count, mean = sums[-1].detach(), sums[:-1] / sums[-1].detach()
-        squares: Any = _Sum.apply((own - mean.view(shape)).square().sum(dims))  # type: ignore[no-untyped-call]
+        squares: Any = _Sum.apply((mine - mean.view(shape)).square().sum(dims))  # type: ignore[no-untyped-call]
         variance = squares / count
         if self.track_running_stats and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)

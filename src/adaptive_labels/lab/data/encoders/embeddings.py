@@ -100,10 +100,11 @@ class Pretrained(Encoder, Generic[B]):
         return 0 if self.tune else int(_known(self.cache_key(), different)[0].sum())
 
 
-def encode(encoder: Encoder, examples: Examples, progress: Progress | None = None) -> EncodedExamples:
+def encode_split(encoder: Encoder, examples: Examples, progress: Progress | None = None) -> EncodedExamples:
     """One split's inputs, ready to give whole batches; ``progress`` hears how far a pretrained encoder is."""
-    told = (progress,) if isinstance(encoder, Pretrained) else ()
-    return encoder.encode(examples.inputs, *told)
+    if isinstance(encoder, Pretrained):
+        return encoder.encode(examples.inputs, progress)
+    return encoder.encode(examples.inputs)
 
 
 def pretraining_notes(encoder: object, dataset: str) -> list[str]:

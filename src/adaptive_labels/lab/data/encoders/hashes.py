@@ -65,7 +65,7 @@ class Words:
         return cls(codes, starts, ends, np.searchsorted(text_ends, starts, side="right"))
 
     def hashes(self) -> UInt64s:
-        return mix(PolynomialHash(self.codes).of(self.starts, self.ends), _WORD_SALT)
+        return mix_bits(PolynomialHash(self.codes).of(self.starts, self.ends), _WORD_SALT)
 
 
 def _roles(codes: Codes) -> NDArray[np.uint8]:
@@ -108,7 +108,7 @@ def _powers(base: int, count: int) -> UInt64s:
     return np.cumprod(factors)
 
 
-def mix(hashes: UInt64s, salt: int) -> UInt64s:
+def mix_bits(hashes: UInt64s, salt: int) -> UInt64s:
     """Spread 64-bit hashes evenly and without collisions (the finaliser of the SplitMix64 generator)."""
     mixed = hashes + np.uint64(salt * BASE % 2**64)
     mixed ^= mixed >> np.uint64(30)

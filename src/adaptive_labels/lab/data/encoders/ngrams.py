@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from adaptive_labels.errors import check_positive
 from adaptive_labels.lab.data.encoders import register_encoder
-from adaptive_labels.lab.data.encoders.hashes import BASE, PolynomialHash, UInt64s, Words, mix
+from adaptive_labels.lab.data.encoders.hashes import BASE, PolynomialHash, UInt64s, Words, mix_bits
 from adaptive_labels.lab.data.encoders.text import Chunk, RaggedIds, TextEncoder
 from adaptive_labels.lab.data.stored_texts import Int64s
 
@@ -112,7 +112,7 @@ def _word_runs(words: Words, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:
         last = length - 1
         runs = runs[:-1] * np.uint64(BASE) + hashes[last:]
         inside = words.texts[: len(runs)] == words.texts[last:]
-        yield mix(runs[inside], _RUN_SALT + length), words.texts[last:][inside]
+        yield mix_bits(runs[inside], _RUN_SALT + length), words.texts[last:][inside]
 
 
 def _character_runs(words: Words, shortest: int, longest: int) -> Iterator[tuple[UInt64s, Int64s]]:
@@ -133,7 +133,7 @@ def _character_runs(words: Words, shortest: int, longest: int) -> Iterator[tuple
         if length == 1:
             fits &= marked < _WORD_BEGINS  # a mark alone says nothing
         starts = np.flatnonzero(fits)
-        yield mix(prefix.of(starts, starts + length), _CHARACTER_SALT), texts[starts]
+        yield mix_bits(prefix.of(starts, starts + length), _CHARACTER_SALT), texts[starts]
 
 
 def _join_by_text(kinds: list[tuple[NDArray[np.int32], Int64s]], texts: int) -> Chunk:

@@ -80,7 +80,7 @@ class Cifar:
         return [] if self._find(data_dir) else downloads.fetch({archive: (self.url, self.archive_md5)}, progress)
 
     def _find(self, root: Path) -> Path | None:
-        return downloads.find(root, self.folder, self.archive, lambda folder: not self._absent(folder))
+        return downloads.find_published(root, self.folder, self.archive, lambda folder: not self._absent(folder))
 
     def _absent(self, folder: Path) -> list[str]:
         return [name for name in self.md5 if not (folder / name).is_file()]

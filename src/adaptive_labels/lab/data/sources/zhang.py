@@ -81,7 +81,7 @@ class ZhangTexts:
 
     def _find(self, root: Path) -> dict[SplitName, Path]:
         """Where train and test are: in the folder, in `root` itself, or in an archive; empty if they are not there."""
-        place = downloads.find(
+        place = downloads.find_published(
             root, self.folder, self.folder, lambda folder: all(map(Path.is_file, _files(folder).values()))
         )
         return {} if place is None else _files(place)
