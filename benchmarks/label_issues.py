@@ -35,7 +35,7 @@ from sklearn.model_selection import StratifiedKFold
 
 from adaptive_labels import label_issues
 from adaptive_labels.lab.analysis import average_precision
-from adaptive_labels.lab.data import Examples, encode, fit_encoder
+from adaptive_labels.lab.data import Examples, encode_split, fit_encoder
 from adaptive_labels.lab.experiments.out_of_fold import fold_numbers, head_probs, text_probs
 from adaptive_labels.lab.experiments.suspects import judge
 from adaptive_labels.lab.models.features import FeatureHead
@@ -72,7 +72,7 @@ def embedded(name: str, inputs: Any, encoder: str, cache: Path, **settings: Any)
             part = inputs[start : start + PIECE]
             part = torch.from_numpy(part) if isinstance(part, np.ndarray) else part
             examples = Examples(part, torch.zeros(len(part), dtype=torch.int64))
-            vectors = encode(fit_encoder(encoder, examples, settings), examples)
+            vectors = encode_split(fit_encoder(encoder, examples, settings), examples)
             np.save(path, vectors.batch(torch.arange(len(vectors))).numpy().astype(np.float16))
         found.append(np.load(path))
     return np.concatenate(found)[: len(inputs)].astype(np.float32)
