@@ -8,7 +8,7 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from json import JSONDecodeError
 from pathlib import Path
@@ -102,10 +102,14 @@ def read_table(path: Path, *, header: bool | None = None, known_names: Sequence[
     elif kind == ".label":
         table = _read_label_lines(path, _read_text(path, "latin-1"))
     else:
-        table = _read_delimited(path, _read_text(path), _DELIMITERS[kind], header, known_names)
+        text = _read_text(path)
+        content = text.lstrip("\n")
+        first, line = content.partition("\n")[0], len(text) - len(content) + 1
+        check_limit("columns", first.count(_DELIMITERS[kind]) + 1, path)
+        (table,) = _delimited(path, io.BytesIO(content.encode()), _DELIMITERS[kind], known_names, header, line)
     if not len(table):
         raise DataError(f"{path} has a header line and no rows." if table.unit == "line" else f"{path} has no rows.")
-    return replace(table, frame=table.frame.set_axis(_unique(table.names), axis=1))
+    return table
 
 
 def table_chunks(path: Path, rows: int, known_names: Sequence[str], file: Any = None) -> Iterator[Table]:
@@ -121,23 +125,37 @@ def table_chunks(path: Path, rows: int, known_names: Sequence[str], file: Any = 
             part = slice(start, start + rows)
             yield replace(table, frame=table.frame[part], lines=table.lines[part])
         return
-    names: list[str] = []
     with contextlib.ExitStack() as opened:
         if file is None:
             file = opened.enter_context(open_regular(path))
             file = opened.enter_context(gzip.open(file)) if packed else file
         try:
-            for frame, lines in read_csv(path, file, _DELIMITERS.get(kind, ","), rows=rows):
-                header = not names and _is_header(list(frame.iloc[0]), known_names)
-                if not names:
-                    has_header, count = header, frame.shape[1]
-                    names = _unique(list(frame.iloc[0]) if header else [str(i + 1) for i in range(count)])
-                yield Table(path, frame.set_axis(names, axis=1)[int(header) :], lines[int(header) :], has_header)
+            yield from _delimited(path, file, _DELIMITERS.get(kind, ","), known_names, rows=rows)
         except (EOFError, zlib.error) as error:
             raise DataError(f"{path} cannot be read: {error}.") from error
 
 
-def _unique(names: Sequence[object]) -> list[str]:
+def _delimited(
+    path: Path,
+    file: Any,
+    delimiter: str,
+    known: Sequence[str],
+    header: bool | None = None,
+    line: int = 1,
+    rows: int | None = None,
+) -> Iterator[Table]:
+    """Yield an open CSV file, all at once or so many rows at a time; the first line may name the columns."""
+    names: list[str] = []
+    for frame, lines in read_csv(path, file, delimiter, line, rows):
+        above = 0
+        if not names:
+            cells = list(frame.iloc[0])
+            header = _is_header(cells, known) if header is None else header
+            names, above = _unique(cells if header else range(1, len(cells) + 1)), int(header)
+        yield Table(path, frame.set_axis(names, axis=1)[above:], lines[above:], bool(header))
+
+
+def _unique(names: Iterable[object]) -> list[str]:
     """Names of columns: a second one of a name, or without any, gets its number behind it."""
     cleaned = [str(name).strip() for name in names]
     return [f"{name} ({i + 1})".strip() if not name or name in cleaned[:i] else name for i, name in enumerate(cleaned)]
@@ -178,18 +196,6 @@ def _read_text(path: Path, other_encoding: str | None = None) -> str:
     if not text.strip():
         raise DataError(f"{path} is empty.")
     return text
-
-
-def _read_delimited(path: Path, text: str, delimiter: str, header: bool | None, known: Sequence[str]) -> Table:
-    content = text.lstrip("\n")
-    check_limit("columns", content.partition("\n")[0].count(delimiter) + 1, path)
-    above = len(text) - len(content)
-    ((frame, lines),) = read_csv(path, io.BytesIO(content.encode()), delimiter, above + 1)
-    first = [cell.strip() for cell in frame.iloc[0]]
-    if header is None:
-        header = _is_header(first, known)
-    frame = frame.set_axis(first if header else [str(i + 1) for i in range(len(first))], axis=1)
-    return Table(path, frame[int(header) :], lines[int(header) :], header)
 
 
 def read_csv(
@@ -293,7 +299,7 @@ def _table_of(
     import pandas as pd
 
     frame = pd.DataFrame({i: pd.Series(column, dtype=object) for i, column in enumerate(columns)})
-    return Table(path, frame.set_axis(names, axis=1), np.array(lines, np.int64), unit=unit)
+    return Table(path, frame.set_axis(_unique(names), axis=1), np.array(lines, np.int64), unit=unit)
 
 
 def _read_parquet(path: Path) -> Table:
