@@ -73,7 +73,7 @@ def test_a_failed_run_is_raised_and_the_others_are_kept(texts, tmp_path):
     ("arguments", "message"),
     [
         ({"methods": ["arl"]}, "unknown method 'arl'; did you mean alr?"),
-        ({"methods": []}, "there is nothing to compare: 0 methods and 3 seeds are given"),
+        ({"methods": []}, "there is nothing to compare: 0 methods and 5 seeds are given"),
         ({"seeds": 0}, "there is nothing to compare: 4 methods and 0 seeds are given"),
         ({"settings": {"training": {"epoch": 1}}}, "training.epoch"),
         ({"settings": {"data": 3}}, "data is 3: allowed is a table of settings"),

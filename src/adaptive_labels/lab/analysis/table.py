@@ -1,6 +1,7 @@
 """The comparison of methods: one row per method, and the table of a group of runs in five formats."""
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -23,12 +24,12 @@ from adaptive_labels.metrics import BINS
 
 FORMATS = ("text", "markdown", "csv", "latex", "json")
 NOTHING = "No run has finished yet."
-_SAME = 1e-9  # means over seeds that agree to this are equal: accuracies are counts divided by counts
+_DECIMALS = 9  # to which means over seeds that agree are equal: accuracies are counts divided by counts
 
 
 @dataclass(frozen=True)
 class MethodRow:
-    """One method: the metrics of its runs, and its paired differences in test top-1."""
+    """One method: the metrics of its runs, and its paired differences in one of them, test top-1 unless said."""
 
     label: str
     runs: Mapping[int, Mapping[str, float]]  # seed → metric → value; metrics are named as those of a `RunRecord`
@@ -80,8 +81,8 @@ def method_rows(
     return [replace(row, versus=versus.get(row.label), versus_slr=versus_slr.get(row.label)) for row in rows]
 
 
-def group_rows(group: RunGroup) -> list[MethodRow]:
-    """A row for each method with finished runs, the baseline first."""
+def group_rows(group: RunGroup, metric: str = "test_top1") -> list[MethodRow]:
+    """A row for each method with finished runs, the baseline first; differences are of ``metric``."""
     by_label, baseline = group.by_label(), group.label_of("baseline")
     runs = {label: {record.seed: record.metrics for record in records} for label, records in by_label.items()}
     return [
@@ -92,17 +93,21 @@ def group_rows(group: RunGroup) -> list[MethodRow]:
             epochs=tuple(sorted({record.epochs for record in by_label[row.label] if record.epochs is not None})),
             parameters=by_label[row.label][0].parameters,
         )
-        for row in method_rows(runs, baseline, group.label_of("slr"))
+        for row in method_rows(runs, baseline, group.label_of("slr"), metric)
     ]
 
 
-def best_rows(rows: Sequence[MethodRow]) -> list[MethodRow]:
-    """The methods with the largest mean validation accuracy, several of a tie; none if one has no such accuracy."""
-    reached = [row.mean("validation_top1") for row in rows]
-    largest = max((value for value in reached if value is not None), default=0.0)
-    if None in reached:
-        return []
-    return [row for row, value in zip(rows, reached, strict=True) if value is not None and value >= largest - _SAME]
+def best_row(rows: Sequence[MethodRow]) -> MethodRow | None:
+    """The best by validation: by mean accuracy, then by NLL, then the first; None if one has no such accuracy."""
+    reached = {row.label: row.mean("validation_top1") for row in rows}
+    if not rows or None in reached.values():
+        return None
+
+    def rank(row: MethodRow) -> tuple[float, float]:
+        nll = row.mean("validation_nll")
+        return round(reached[row.label] or 0.0, _DECIMALS), -math.inf if nll is None else -nll
+
+    return max(rows, key=rank)
 
 
 # -------------------------------------------------------------------------------------------------------- any table

@@ -1,8 +1,8 @@
 """The verdict on a group of runs in one breath: which method, by how much, and is it more than noise."""
 
 import contextlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,11 @@ from adaptive_labels.lab.analysis.format import p_phrase, percent, percent_summa
 from adaptive_labels.lab.analysis.records import RunGroup, RunRecord
 from adaptive_labels.lab.analysis.residual_labels import row_entropy
 from adaptive_labels.lab.analysis.statistics import SIGNIFICANCE, Bootstrap, PairedDifference, bootstrap_difference
-from adaptive_labels.lab.analysis.table import MethodRow, best_rows, group_rows
+from adaptive_labels.lab.analysis.table import MethodRow, best_row, group_rows
 from adaptive_labels.lab.runs import CANDIDATES, RunError, RunFolder
 from adaptive_labels.lab.words import joined, plural
 
-_ENOUGH_SEEDS = 6  # from which a sign-flip test can fall below p = 0.05
+_ENOUGH_SEEDS = 5
 
 
 @dataclass(frozen=True)
@@ -33,56 +33,79 @@ class Verdict:
 def verdict(group: RunGroup) -> Verdict:
     """Say which method is best here, by how much, whether that is more than noise, and what limits it.
 
-    The method is chosen by its mean validation accuracy alone; its test figure is then shown, never searched. A plain
-    classifier is mentioned only if it differs from that method by more than the noise of the test split.
+    The method is chosen by its mean validation accuracy alone (of equal ones by validation NLL); its test figures are
+    then shown, never searched. Where its accuracy is within noise of the baseline's, its likelihood is said if that is
+    not. A plain classifier is mentioned only if it differs from that method by more than the noise of the test split.
     """
     rows = group_rows(group)
-    best = best_rows(rows)
-    if not best:
-        if not rows:
-            return Verdict("No run has finished yet, so there is nothing to compare.")
+    best = best_row(rows)
+    if not rows:
+        return Verdict("No run has finished yet, so there is nothing to compare.")
+    if best is None:
         missing = [row.label for row in rows if not row.values("validation_top1")]
         return Verdict(
             f"No method is named best: {_few(missing)} without validation accuracy, and the test split chooses nothing."
         )
-    bullets = [_against_plain(group, best[0]), _limits(group, best)]
-    if len(best) > 1:
-        figures = joined([f"{row.label} {_top1(row)}%" for row in best])
-        names, reached = _few([row.label for row in best]), percent(best[0].mean("validation_top1") or 0.0)
-        headline = f"A tie on validation ({reached}%): {names} are equally good."
-        return Verdict(headline, tuple(filter(None, [f"On the test split they reach {figures}.", *bullets])))
-    return Verdict(_headline(rows, best[0]), tuple(filter(None, [_against_smoothing(group, best[0]), *bullets])))
+    likelihoods = _likelihoods(group)
+    headline = _headline(rows, best, likelihoods)
+    worse = likelihoods.get(best.label, "") if "likelihood" not in headline else ""
+    bullets = [_against_smoothing(group, best), _against_plain(group, best), _limits(group, best, worse)]
+    return Verdict(headline, tuple(filter(None, bullets)))
 
 
-def _headline(rows: Sequence[MethodRow], best: MethodRow) -> str:
+def _likelihoods(group: RunGroup) -> dict[str, str]:
+    """The methods whose test NLL differs from the baseline's by more than noise, each with that in words."""
+    rows = {row.label: row for row in group_rows(group, "test_nll")}
+    found = {}
+    for label, row in rows.items():
+        versus, own, other = (
+            row.versus,
+            row.mean("test_nll"),
+            rows[group.label_of("baseline") or label].mean("test_nll"),
+        )
+        if versus is not None and versus.difference is not None and is_beyond_noise(versus):
+            how = "better" if versus.difference < 0 else "worse"
+            found[label] = f"{how} likelihood (NLL {own:.3f}, not {other:.3f}, {p_phrase(_corrected(versus))})"
+    return found
+
+
+def _headline(rows: Sequence[MethodRow], best: MethodRow, likelihoods: Mapping[str, str]) -> str:
+    """Of accuracy; where that is within noise and the likelihood is not, of both."""
     reached = f"{_top1(best)}% on test"
     if len(rows) == 1:
         return f"{best.label} reaches {reached} ({plural(best.n, 'seed')}); there is no other method to compare with."
-    if best.versus is not None:
-        where, found = _where(best.versus, "baseline"), best.versus
-        if found.p is None:
-            return f"{best.label} is best on validation: {reached}{where} ({found.note})."
-        tested = f"{p_phrase(found.p if found.p_holm is None else found.p_holm)}, {plural(found.n, 'seed')}"
-        return f"{best.label} is best on validation: {reached}{where}, {_noise(found)} ({tested})."
-    if best.method != "baseline":
+    is_baseline = best.method == "baseline"
+    other = (best_row([row for row in rows if row is not best]) or best) if is_baseline else best
+    found = other.versus
+    if found is None:
         return (
             f"{best.label} is best of {len(rows)} methods on validation: {reached}, with no baseline to compare with."
         )
-    nearest = max((row for row in rows if row is not best), key=lambda row: row.mean("validation_top1") or 0.0)
-    behind = percent((best.mean("validation_top1") or 0.0) - (nearest.mean("validation_top1") or 0.0), 2)
-    return f"The baseline is best on validation: {reached}; the next, {nearest.label}, is {behind} points behind there."
+    likelihood = "" if is_beyond_noise(found) else likelihoods.get(other.label, "")
+    if likelihood:
+        reached = f"{percent(best.mean('test_top1') or 0.0)}% on test"  # so that the headline stays short
+    if is_baseline:
+        where = f"The baseline leads on validation: {reached}; {other.label} is {_where(found)}"
+    else:
+        where = f"{best.label} is best on validation: {reached}, {_where(found, 'baseline')}"
+    if found.p is None:
+        return f"{where} ({found.note})."
+    if likelihood:
+        return f"{where}, {_noise(found)}, with {likelihood}."
+    return f"{where}, {_noise(found)} ({p_phrase(_corrected(found))}, {plural(found.n, 'seed')})."
 
 
 def _against_smoothing(group: RunGroup, best: MethodRow) -> str:
     found = best.versus_slr
     if found is None or found.difference is None:
         return ""
-    where = _where(found, group.label_of("slr") or "").removeprefix(", ")
+    where = _where(found, group.label_of("slr") or "")
     if found.p is None or found.low is None or found.high is None:
         return f"Against label smoothing: {where} ({found.note})."
     # One question was asked of these runs, so there is nothing to correct for.
+    alone = replace(found, p_holm=None)
     interval = f"95% interval {signed(found.low)} to {signed(found.high)}, {p_phrase(found.p)}"
-    return f"Against label smoothing: {where}, {_noise(found, corrected=False)} ({interval})."
+    return f"Against label smoothing: {where}, {_noise(alone)} ({interval})."
 
 
 def _against_plain(group: RunGroup, best: MethodRow) -> str:
@@ -127,20 +150,21 @@ def mean_correct(records: Sequence[RunRecord]) -> tuple[NDArray[np.float64], NDA
     return np.mean([correct for correct, _ in right], axis=0), right[0][1]
 
 
-def _limits(group: RunGroup, best: Sequence[MethodRow]) -> str:
+def _limits(group: RunGroup, best: MethodRow, likelihood: str) -> str:
     """What a user should know before acting on the verdict, in one sentence."""
-    found = [f"{row.label} never finds at least one class" for row in best if row.mean("test_worst_class") == 0]
-    for row in best:
-        if row.method.startswith("alr") and row.parameters.get("criterion") == 2:
-            found.append("with two classes ALR is its L_hard, since there is only one wrong class")
-        elif _are_flat(group.by_label()[row.label]):
-            found.append(f"the residual labels of {row.label} are nearly flat, so there is little to read from them")
-    seeds = max((0 if row.versus is None else row.versus.n) for row in best)  # without a test there is no p to doubt
+    found = []
+    if best.mean("test_worst_class") == 0:
+        found.append(f"{best.label} never finds at least one class")
+    if likelihood.startswith("worse"):
+        found.append(f"{best.label} has {likelihood}")
+    if best.method.startswith("alr") and best.parameters.get("criterion") == 2:
+        found.append("with two classes ALR is its L_hard, since there is only one wrong class")
+    elif _are_flat(group.by_label()[best.label]):
+        found.append(f"the residual labels of {best.label} are nearly flat, so there is little to read from them")
+    seeds = 0 if best.versus is None else best.versus.n  # without a test there is no p to doubt
     if 2 <= seeds < _ENOUGH_SEEDS:
-        found.append(
-            f"{plural(seeds, 'seed')} are few: a sign-flip test could not give less than p = {2 / 2**seeds:.4g}"
-        )
-    return f"Limits: {'; '.join(dict.fromkeys(found))}." if found else ""
+        found.append(f"{seeds} seeds are few: rerun with --seeds {_ENOUGH_SEEDS}")
+    return f"Limits: {'; '.join(found)}." if found else ""
 
 
 def _are_flat(records: Sequence[RunRecord]) -> bool:
@@ -153,20 +177,28 @@ def _are_flat(records: Sequence[RunRecord]) -> bool:
     return bool(evenness) and float(np.mean(evenness)) >= NEARLY_EVEN
 
 
-def _where(found: PairedDifference, other: str) -> str:
-    """The size of a difference in words; ", level with slr" or ", 2.1 points above slr on 2 shared seeds"."""
+def _where(found: PairedDifference, other: str = "") -> str:
+    """The size of a difference in words: "level with slr", or "2.1 points above slr"; of no ``other``, "level"."""
     if found.difference is None:
-        return ""
-    digits = 1 if abs(found.difference) >= 0.0005 else 2
-    gap = percent(abs(found.difference), digits)
+        return "without a seed in common"
+    gap = percent(abs(found.difference), 1 if abs(found.difference) >= 0.0005 else 2)
     if float(gap) == 0:
-        return f", level with {other}"
-    return f", {gap} points {'above' if found.difference > 0 else 'below'} {other}"
+        return f"level with {other}" if other else "level"
+    return f"{gap} points {'above' if found.difference > 0 else 'below'} {other}".rstrip()
 
 
-def _noise(found: PairedDifference, corrected: bool = True) -> str:
-    p = found.p_holm if corrected and found.p_holm is not None else found.p
-    return "more than noise" if p is not None and p < SIGNIFICANCE else "within noise"
+def is_beyond_noise(found: PairedDifference) -> bool:
+    """Whether a difference is significant, corrected for the number of methods where that was done."""
+    return found.p is not None and _corrected(found) < SIGNIFICANCE
+
+
+def _corrected(found: PairedDifference) -> float:
+    p = found.p if found.p_holm is None else found.p_holm
+    return 1.0 if p is None else p
+
+
+def _noise(found: PairedDifference) -> str:
+    return "more than noise" if is_beyond_noise(found) else "within noise"
 
 
 def _few(labels: Sequence[str]) -> str:

@@ -48,7 +48,7 @@ def compare_methods(
     executor: "JobExecutor | None",
     data: Data = "towns",
     methods: Annotated[str, option("A,B,…", "Names, or with options: alr:attraction=-2.")] = "baseline,slr,alr,alr-s",
-    seeds: Annotated[int, count("How many seeds for each method.")] = 3,
+    seeds: Annotated[int, count("How many seeds for each method.")] = 5,
     workers: Workers = None,
     time_budget: Budget = None,
     drop_suspects: Annotated[Path | None, option("FILE", _SUSPECTS.format("without these suspects"))] = None,

@@ -41,7 +41,7 @@ from adaptive_labels.lab.runs import RunError, RunFolder, tidy
 from adaptive_labels.lab.training import processes
 
 DEFAULT_METHODS = ("baseline", "slr", "alr", "alr-s")
-DEFAULT_SEEDS = 3
+DEFAULT_SEEDS = 5
 
 Method = str | tuple[str, Mapping[str, Any]]
 """A method of a comparison: its name, or its name and options."""

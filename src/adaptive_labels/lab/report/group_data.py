@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from adaptive_labels.lab.analysis.confusions import Confusions, count_confusions
 from adaptive_labels.lab.analysis.records import RunGroup, RunRecord
-from adaptive_labels.lab.analysis.table import MethodRow, best_rows, group_rows
+from adaptive_labels.lab.analysis.table import MethodRow, best_row, group_rows
 from adaptive_labels.lab.runs import Predictions, ResidualLabels, RunError
 
 T = TypeVar("T")
@@ -90,8 +90,7 @@ class GroupData:
     @cached_property
     def best(self) -> MethodRow | None:
         """The row that is best by validation accuracy, if one is."""
-        best = best_rows(self.rows)
-        return best[0] if len(best) == 1 else None
+        return best_row(self.rows)
 
     @property
     def baseline(self) -> str | None:
@@ -105,10 +104,9 @@ class GroupData:
 
     @property
     def main(self) -> MethodData | None:
-        """The method whose confusions are shown first: the best by validation, of a tie the last, else the last."""
+        """The method whose confusions are shown first: the best by validation, else the last."""
         usable = [method for method in self.methods if method.class_names]
-        labels = {row.label for row in best_rows(self.rows)}
-        best = [method for method in usable if method.label in labels]
+        best = [method for method in usable if self.best is not None and method.label == self.best.label]
         return (best or usable)[-1] if usable else None
 
     @property

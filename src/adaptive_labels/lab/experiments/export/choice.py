@@ -5,7 +5,7 @@ from pathlib import Path
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab.analysis.format import percent
 from adaptive_labels.lab.analysis.records import RunGroup, RunRecord, group_records, read_run_records
-from adaptive_labels.lab.analysis.table import best_rows, group_rows
+from adaptive_labels.lab.analysis.table import best_row, group_rows
 from adaptive_labels.lab.runs import list_runs
 from adaptive_labels.lab.words import listed, plural
 
@@ -31,5 +31,5 @@ def best_run(folder: Path) -> tuple[Path, str]:
 
 def best_record(group: RunGroup) -> RunRecord | None:
     """The best seed of the best method; of equal ones the first. None where validation does not tell."""
-    rows = best_rows(group_rows(group))
-    return max(group.by_label()[rows[0].label], key=lambda one: one.metrics["validation_top1"]) if rows else None
+    row = best_row(group_rows(group))
+    return None if row is None else max(group.by_label()[row.label], key=lambda one: one.metrics["validation_top1"])
