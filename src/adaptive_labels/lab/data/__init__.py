@@ -38,7 +38,7 @@ from adaptive_labels.lab.data.sources import (
     register_dataset as register_dataset,
     register_reader as register_reader,
 )
-from adaptive_labels.lab.data.splits import RawDataset, assemble, without_rare_classes
+from adaptive_labels.lab.data.splits import RawDataset, assemble, input_digests as input_digests, without_rare_classes
 from adaptive_labels.lab.data.stored_texts import StoredTexts as StoredTexts
 from adaptive_labels.lab.files import expanded, refuse_special
 

@@ -14,8 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adaptive_labels.lab.data.dataset import DataError, Dataset, Examples, Kind, SplitName, fingerprint
+from adaptive_labels.lab.data.dataset import (
+    DataError,
+    Dataset,
+    Examples,
+    ImageFiles,
+    Inputs,
+    Kind,
+    SplitName,
+    fingerprint,
+)
 from adaptive_labels.lab.data.rows import TableRows
+from adaptive_labels.lab.files import file_hash
 from adaptive_labels.lab.words import listed, plural
 
 TEST_FRACTION = 0.2
@@ -50,18 +60,22 @@ class _Part:
 
 
 def _part(examples: Examples, digests: np.ndarray | None) -> _Part:
-    inputs = examples.inputs
-    if isinstance(inputs, Tensor):
-        # A copy of a file in another format or with other metadata has another digest, but the same pixels.
-        contents = content_digests(inputs.flatten(1).numpy())
-    elif digests is not None:
-        contents = digests
-    elif isinstance(inputs, TableRows):
-        contents = content_digests("\x1f".join(row).encode("utf-8", "surrogatepass") for row in inputs.cells)
-    else:
-        assert isinstance(inputs, list)
-        contents = digest_array([text_digest(text) for text in inputs])
+    # A copy of a file in another format or with other metadata has another digest, but the same pixels.
+    contents = digests
+    if contents is None or isinstance(examples.inputs, Tensor):
+        contents = input_digests(examples.inputs)
     return _Part(examples, contents if digests is None else digests, contents[:, :16])
+
+
+def input_digests(inputs: Inputs) -> np.ndarray:
+    """(N, at least 16) of each input; equal in the first 16: pixels, files, or texts equal but for case and spaces."""
+    if isinstance(inputs, Tensor):
+        return content_digests(inputs.flatten(1).numpy())
+    if isinstance(inputs, TableRows):
+        return content_digests("\x1f".join(row).encode("utf-8", "surrogatepass") for row in inputs.cells)
+    if isinstance(inputs, ImageFiles):
+        return content_digests(file_hash(inputs.path(i)).encode() for i in range(len(inputs)))
+    return digest_array([text_digest(text) for text in inputs])
 
 
 def assemble(raw: RawDataset, *, split_seed: int = 0, train_fraction: float = 1.0) -> Dataset:

@@ -19,17 +19,16 @@ from adaptive_labels.lab.data import (
     Dataset,
     Examples,
     StoredTexts,
-    TableRows,
     encode_split,
     encoder_options,
     encoder_to_dict,
     fit_encoder,
+    input_digests,
 )
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.defaults import are_latin_words, is_pretrained
 from adaptive_labels.lab.experiments.mistakes import shown_input
 from adaptive_labels.lab.experiments.out_of_fold import fold_numbers, head_probs, stored, text_features, text_probs
-from adaptive_labels.lab.files import file_hash
 from adaptive_labels.lab.models.pretrained import efficientnet_lite, minilm
 from adaptive_labels.lab.models.pretrained.packages import is_offered
 
@@ -246,17 +245,5 @@ def _small(images: torch.Tensor) -> torch.Tensor:
 
 def _equal_inputs(parts: Sequence[Examples]) -> NDArray[np.int64]:
     """(N,) a number for each different input; image files are the same where every byte is."""
-    numbers: dict[Any, int] = {}
-    result: list[int] = []
-    for examples in parts:
-        inputs = examples.inputs
-        if isinstance(inputs, torch.Tensor):
-            contents: Any = (image.numpy().tobytes() for image in inputs)
-        elif isinstance(inputs, TableRows):
-            contents = (tuple(row) for row in inputs.cells)
-        elif isinstance(inputs, list | StoredTexts):
-            contents = (" ".join(text.split()) for text in inputs)
-        else:
-            contents = (file_hash(inputs.path(i)) for i in range(len(inputs)))
-        result += [numbers.setdefault(content, len(numbers)) for content in contents]
-    return np.array(result, dtype=np.int64)
+    contents = np.concatenate([input_digests(examples.inputs)[:, :16] for examples in parts])
+    return np.unique(contents, axis=0, return_inverse=True)[1].astype(np.int64)
