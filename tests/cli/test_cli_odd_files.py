@@ -69,14 +69,12 @@ def test_deeply_nested_json_elsewhere(alr, run, tmp_path):
         assert "nested" in ended.err
 
 
-@pytest.mark.parametrize("key", ["dataset", "seed", "epochs", "parameters", "metrics", "seconds", "status"])
-def test_a_result_that_lacks_a_field_or_has_it_of_another_kind(alr, run, key):
-    assert "result.json has" in every_command(alr, run, **{key: [1]})
+def test_a_result_that_lacks_a_field_or_has_it_of_another_kind(alr, run):
+    assert "result.json has a list as its metrics" in every_command(alr, run, metrics=[1])
     result = json.loads((run / "result.json").read_text())
-    del result[key]
+    del result["metrics"]
     (run / "result.json").write_text(json.dumps(result))
-    words = f"result.json has {'the status None' if key == 'status' else f'no {key}'}"
-    assert words in every_command(alr, run)
+    assert "result.json has no metrics" in every_command(alr, run)
 
 
 @pytest.mark.parametrize(
@@ -119,50 +117,10 @@ def test_weights_of_another_network(alr, run, texts, kind):
 
 @pytest.mark.parametrize("file", ["predictions.npz", "residual_labels.npz"])
 def test_odd_arrays(alr, run, file):
+    """What is odd, the tests of the readers say."""
     with np.load(run / file) as stored:
-        arrays = dict(stored)
-    for name, odd in [
-        *((name, np.array(1)) for name in arrays),
-        *((name, np.zeros((1, 1, 1, 1))) for name in arrays),
-        ("classes", np.zeros(3)),
-        *((name, np.array(["a"])) for name in arrays if name != "classes"),
-    ]:
-        np.savez(run / file, **{**arrays, name: odd})
-        assert f"{file} is odd: its '" in every_command(alr, run)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"test_labels": np.full(1, 9)},
-        {"test_labels": np.full(1, -1)},
-        {"test_labels": np.zeros(2, int)},
-        {"test_logits": np.zeros((1, 2))},
-        {"classes": np.array(["a"])},
-    ],
-    ids=lambda changes: next(iter(changes)),
-)
-def test_predictions_that_do_not_fit_each_other(alr, run, changes):
-    one = {"test_logits": np.zeros((1, 3)), "test_labels": np.zeros(1, int), "classes": np.array(["a", "b", "c"])}
-    one |= {"validation_logits": np.zeros((1, 3)), "validation_labels": np.zeros(1, int)}
-    np.savez(run / "predictions.npz", **{**one, **changes})
-    assert "predictions.npz is odd: its '" in every_command(alr, run)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"indices": np.full((1, 3, 2), 3)},
-        {"indices": np.zeros((1, 3, 1), int)},
-        {"values": np.full((1, 3, 2), np.nan)},
-        {"labels": np.full((1, 3, 3), -1.0)},
-    ],
-    ids=lambda changes: next(iter(changes)),
-)
-def test_residual_labels_that_fit_no_matrix(alr, run, changes):
-    largest = {"indices": np.zeros((1, 3, 2), int), "values": np.zeros((1, 3, 2))}
-    np.savez(run / "residual_labels.npz", epochs=[1], classes=["a", "b", "c"], **{**largest, **changes})
-    assert "residual_labels.npz is odd: its '" in every_command(alr, run)
+        np.savez(run / file, **{**stored, "classes": np.zeros(3)})
+    assert f"{file} is odd: its 'classes' " in every_command(alr, run)
 
 
 def test_a_metric_that_is_no_number(alr, run):

@@ -54,34 +54,6 @@ def without_seconds(records: Any) -> list[dict[str, Any]]:
     return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"optimizer": "adam", "schedule": "one-cycle"},
-        {"optimizer": "adamw", "ema": 0.95, "accumulate": 2, "clip_norm": 1.0},
-    ],
-    ids=["sgd", "adam", "adamw with average"],
-)
-def test_a_resumed_run_is_the_same_run_to_the_bit(tmp_path: Path, changes: dict[str, Any]) -> None:
-    config = config_with(epochs=5, **changes)
-    whole, cut = objective_of(dropout=0.2), objective_of(dropout=0.2)
-    uninterrupted = train(whole, config, tmp_path / "whole", Memory(), Reporter())
-    recorder = Memory()
-    for epoch in (3, 4):
-        with pytest.raises(PullPlugError):
-            train(objective_of(dropout=0.2), config, tmp_path / "cut", recorder, Until(epoch, PullPlugError))
-    recorder.epoch({"epoch": 4, "written": "before the checkpoint"})
-    # Other initial weights: everything must come from the checkpoint.
-    cut = objective_of(seed=99, dropout=0.2)
-    resumed = train(cut, config, tmp_path / "cut", recorder, Reporter())
-    for (name, mine), other in zip(whole.state_dict().items(), cut.state_dict().values(), strict=True):
-        assert torch.equal(mine, other), name
-    assert without_seconds(resumed.history) == without_seconds(uninterrupted.history)
-    assert recorder.records == list(resumed.history)
-    assert sorted(recorder.matrices) == [1, 2, 5]
-
-
 def test_sparse_optimizers_resume_to_the_bit(tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     lengths = torch.randint(1, 9, (90,), generator=generator)
@@ -159,7 +131,7 @@ def noisy(inputs: torch.Tensor, generator: torch.Generator, epoch: int, part: An
 EVERYTHING = {"optimizer": "adamw", "ema": 0.95, "accumulate": 2, "clip_norm": 1.0, "early_stop": 4}
 CUTS = [  # a plug or a signal, at which batch (an epoch has 9, or 17 parts), and the configuration
     *((None, end, EVERYTHING) for end in (3, 9, 10, 27)),
-    (None, 14, {}),
+    (None, 14, {"optimizer": "adam", "schedule": "one-cycle"}),
     *((signal.SIGTERM, end, {}) for end in (1, 9, 10, 27)),
     (signal.SIGTERM, 14, EVERYTHING),
     *((number, 14, {}) for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)),

@@ -1,7 +1,6 @@
 import warnings
 
 import pytest
-import torch
 from hypothesis import given, strategies as st
 from torch import nn
 from torch.optim import SGD
@@ -98,9 +97,3 @@ def test_every_factor_is_above_zero_and_at_most_one(kind: str, epochs: int, step
     assert all(0 < rate <= 1 for rate in rates)
     if kind != "step" and epochs * steps > 4:
         assert max(rates) > 0.5
-
-
-def test_nothing_is_random() -> None:
-    before = torch.get_rng_state()
-    ours(schedule="one-cycle")
-    assert torch.equal(before, torch.get_rng_state())

@@ -75,28 +75,6 @@ def test_each_peer_learns_from_labels_and_from_the_others_as_they_are(count: int
     torch.testing.assert_close(loss, total)
 
 
-def test_peers_that_agree_do_not_diverge() -> None:
-    peer = linear(0)
-    objective = Mutual([peer, copy.deepcopy(peer)], create_loss("dml", CLASSES))
-    loss, _ = objective(X, Y)
-    assert float(objective.parts["divergence"]) == pytest.approx(0, abs=1e-12)
-    torch.testing.assert_close(loss, 2 * F.cross_entropy(peer(X), Y))
-    torch.testing.assert_close(objective.parts["hard"], F.cross_entropy(peer(X), Y).detach())
-
-
-def test_gradients_agree_with_finite_differences() -> None:
-    student, teacher = linear(0), linear(1)
-    names = [name for name, _ in student.named_parameters()]
-
-    def losses(*weights: Tensor) -> tuple[Tensor, Tensor]:
-        logits = torch.func.functional_call(student, dict(zip(names, weights, strict=True)), (X,))
-        distilled = create_loss("kd", CLASSES)(logits, Y, guide=teacher(X).detach())
-        mutual = create_loss("dml", CLASSES)(logits, Y, guide=[teacher(X).detach()])
-        return distilled, mutual
-
-    assert torch.autograd.gradcheck(losses, tuple(student.parameters()))
-
-
 def test_mutual_learning_needs_two() -> None:
     with pytest.raises(ValueError, match="models has 1 entries; mutual learning needs at least 2"):
         Mutual([linear(0)], create_loss("dml", CLASSES))

@@ -95,12 +95,6 @@ def test_a_full_disk_is_a_sentence_and_not_a_bus_error(tmp_path, monkeypatch):
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_the_number_of_threads_is_as_before():
-    torch.set_num_threads(1)
-    Squares().encode(list(range(20)))
-    assert torch.get_num_threads() == 1
-
-
 def test_what_an_encoder_has_seen_is_said():
     (usual,) = pretraining_notes(MiniLMEmbeddings(), "banking77")
     assert "Yahoo! Answers" in usual

@@ -137,29 +137,6 @@ def test_the_hashes_never_change():
     assert encoded.offsets.dtype == torch.int64
 
 
-def test_words_do_not_cross_texts_and_neighbours_make_no_difference():
-    encoder = HashedNgrams(word_ngrams=3)
-    together = encoder.encode(["one two", "three four", "", "five"])
-    for i, text in enumerate(["one two", "three four", "", "five"]):
-        assert features(together, i) == features(encoder.encode([text]), 0)
-
-
-def test_pieces_of_a_word_are_marked_at_its_ends():
-    encoder = HashedNgrams(words=False, char_ngrams=(3, 3), buckets=2**31 - 1)
-    cat, scatter = (set(features(encoder.encode([text]), 0)) for text in ("cat", "scatter"))
-    assert len(cat) == 3  # ⟨ca, cat, at⟩
-    assert len(cat & scatter) == 1
-
-
-def test_numbers_spread_evenly_over_the_buckets():
-    encoder = HashedNgrams(word_ngrams=1, char_ngrams=None, buckets=64, max_length=10**6)
-    encoded = encoder.encode([" ".join(f"w{i}" for i in range(12_800))])
-    # 64 buckets, n draws: χ² has mean 63 and standard deviation 11.2.
-    counts = torch.bincount(encoded.values, minlength=64).double()
-    expected = 12_800 / 64
-    assert 25 < float(((counts - expected) ** 2 / expected).sum()) < 120
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

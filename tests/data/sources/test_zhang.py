@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from adaptive_labels.lab.data import DATASETS, DataError, load_dataset
+from adaptive_labels.lab.data import DataError, load_dataset
 from adaptive_labels.lab.data.cache import CACHE
 from adaptive_labels.lab.data.dataset import fingerprint
 from adaptive_labels.lab.data.sources.zhang import AG_NEWS, YAHOO_ANSWERS, YELP_FULL, read_stored
@@ -30,18 +30,6 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def read(path: Path, text: str, columns: int = 2, line_ends: str = "escaped"):
     path.write_bytes(text.encode())
     return read_stored(path, columns, line_ends)[0]
-
-
-def test_the_published_counts_and_names():
-    sizes = {t.name: (len(t.classes), *(t.per_class[s] * len(t.classes) for s in ("train", "test"))) for t in ALL}
-    assert sizes == {
-        "ag_news": (4, 120_000, 7_600),
-        "yahoo_answers": (10, 1_400_000, 60_000),
-        "yelp_full": (5, 650_000, 50_000),
-    }
-    assert AG_NEWS.classes == ("World", "Sports", "Business", "Sci/Tech")
-    assert [texts.text_columns for texts in ALL] == [2, 3, 1]
-    assert all(DATASETS[texts.name].read == texts.read and DATASETS[texts.name].fetch == texts.fetch for texts in ALL)
 
 
 def test_rows_as_they_are_written(tmp_path):
