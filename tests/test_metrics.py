@@ -111,6 +111,22 @@ def test_reliability_table_counts_every_example_once():
     assert float(hits) == pytest.approx(float((logits.argmax(1) == labels).sum()))
 
 
+def test_one_bin_compares_the_means():
+    logits, labels = sample()
+    confidence, correct = metrics.confidence_and_correct(logits, labels)
+    assert metrics.ece(logits, labels, bins=1) == pytest.approx(abs(confidence.mean() - correct.mean()))
+    assert metrics._bin_of(np.array([-1e-9, 0.0, 1.0, 1 + 1e-9]), metrics._edges(2)).tolist() == [0, 0, 1, 1]
+
+
+def test_the_temperature_is_found_in_a_few_steps(monkeypatch):
+    steps, slope = [], metrics._slope
+    monkeypatch.setattr(metrics, "_slope", lambda *given: steps.append(given) or slope(*given))
+    for scale in (0.3, 2.0, 20.0):
+        steps.clear()
+        fit_temperature(*sample(scale=scale))
+        assert len(steps) <= 12, scale  # bisection alone takes some forty
+
+
 def test_reliability_bins_are_closed_on_the_right():
     # A confidence of exactly 0.5 belongs to (0, 0.5] with two bins.
     table = metrics.reliability(torch.zeros(3, 2), torch.tensor([0, 0, 1]), bins=2)

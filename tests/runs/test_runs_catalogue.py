@@ -1,3 +1,4 @@
+import errno
 import os
 import subprocess
 import sys
@@ -7,8 +8,20 @@ from pathlib import Path
 import pytest
 from run_parts import CONFIG, RESULT, begun, finished
 
-from adaptive_labels.lab.config import changed
-from adaptive_labels.lab.runs import RunError, RunFolder, RunLock, find_problems, list_runs, remove
+from adaptive_labels.lab.config import MethodConfig, changed
+from adaptive_labels.lab.runs import (
+    CANDIDATES,
+    RunError,
+    RunFolder,
+    RunLock,
+    find_problems,
+    integrity,
+    list_runs,
+    read_choice,
+    remove,
+    tidy,
+    write_choice,
+)
 
 
 def test_runs_are_found_at_any_depth_once_and_sorted(tmp_path: Path) -> None:
@@ -67,6 +80,40 @@ def test_remove_deletes_all_but_what_is_being_written(tmp_path: Path) -> None:
     link.unlink()
     remove(run)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_removed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = finished(tmp_path)
+    for name, named in ((None, run.path), (str(run.path / "x"), run.path / "x")):
+        error = OSError(errno.EACCES, "Permission denied", name)
+        monkeypatch.setattr("shutil.rmtree", lambda path, error=error: (_ for _ in ()).throw(error))
+        with pytest.raises(RunError, match=rf"^Cannot remove {named}: Permission denied\.$"):
+            remove(run)
+    assert not run.finished  # nothing that is left looks finished
+
+
+def test_what_a_crash_left_is_named_and_tidied(tmp_path: Path) -> None:
+    run, other = finished(tmp_path), begun(tmp_path, replace(CONFIG, seed=4))
+    left = [run.path / "checkpoint", run.path / ".model.safetensors.ab.tmp"]
+    left[0].mkdir()
+    left[1].touch()
+    (other.path / "checkpoint").mkdir()
+    (other.path / "checkpoint" / ".epoch-1.json.ab.tmp").touch()
+    assert find_problems(run)[-1].startswith(".model.safetensors.ab.tmp, checkpoint: left over from a crash;")
+    with run.lock():
+        assert tidy(run) == []
+    assert tidy(run) == sorted(left)
+    assert find_problems(run) == []
+    assert tidy(other) == [other.path / "checkpoint" / ".epoch-1.json.ab.tmp"]
+    assert (other.path / "checkpoint").exists()
+
+
+def test_checkpoints_are_in_the_order_of_epochs_and_steps(tmp_path: Path) -> None:
+    for name in ("epoch-9", "epoch-10", "epoch-9-step-12", "epoch-9-step-3", "epoch-x", "other"):
+        (tmp_path / f"{name}.json").touch()
+    manifests = integrity.checkpoint_manifests(tmp_path)
+    assert [path.stem for path in manifests] == ["epoch-10", "epoch-9-step-12", "epoch-9-step-3", "epoch-9"]
+    assert [*map(integrity.checkpoint_place, manifests)] == [(10, 0), (9, 12), (9, 3), (9, 0)]
 
 
 def test_a_lock_keeps_others_out_until_it_is_released(tmp_path: Path) -> None:
@@ -158,3 +205,18 @@ def test_a_folder_that_cannot_be_locked_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match=r"^Cannot write .*\.lock: "):
         RunLock(tmp_path / "file").acquire()
+
+
+def test_why_a_network_was_chosen_is_found_again_for_its_data_and_options(tmp_path: Path) -> None:
+    run = begun(tmp_path)
+    assert read_choice(run) is None
+    (tmp_path / CANDIDATES).mkdir()
+    write_choice(tmp_path, CONFIG, {"tried": [{"model": "linear", "seconds": float("inf")}]})
+    (path,) = (tmp_path / CANDIDATES).iterdir()
+    for seed in (3, 4):  # whatever the seed and the method
+        other = begun(tmp_path, replace(CONFIG, seed=seed, method=MethodConfig("slr")))
+        assert read_choice(other) == {"tried": [{"model": "linear", "seconds": None}]}
+    assert read_choice(begun(tmp_path, changed(CONFIG, "data", fingerprint="f01"))) is None
+    for content in ("[]", "{"):
+        path.write_text(content)
+        assert read_choice(run) is None
