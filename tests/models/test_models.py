@@ -1,8 +1,5 @@
 """Every model by its name, then what is particular to each."""
 
-import doctest
-import importlib
-import pkgutil
 import re
 
 import pytest
@@ -10,7 +7,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from adaptive_labels.lab import models
 from adaptive_labels.lab.analysis.format import short_count
 from adaptive_labels.lab.data.encoders.ngrams import HashedNgrams
 from adaptive_labels.lab.models import MODELS, create_model, register_model
@@ -248,12 +244,3 @@ def test_a_model_of_ones_own_joins_by_name():
         del MODELS["constant"]
     with pytest.raises(ValueError, match="kind is 'sound'; it must be 'text', 'image' or 'row'"):
         register_model("x", "sound", "")
-
-
-@pytest.mark.parametrize(
-    "name", [found.name for found in pkgutil.iter_modules(models.__path__, "adaptive_labels.lab.models.")]
-)
-def test_docstring_examples_run(name):
-    result = doctest.testmod(importlib.import_module(name), extraglobs={"torch": torch})
-    assert result.attempted > 0 or name.endswith(("weights", "pretrained"))
-    assert result.failed == 0
