@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -7,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
-from run_parts import CONFIG, RESULT, begun
+from run_parts import CONFIG, RESULT, begun, finished
 
 from adaptive_labels.lab.experiments.loggers import RunRecorder
 from adaptive_labels.lab.runs import RunError, RunFolder
 from adaptive_labels.lab.runs.arrays import KEPT_PER_ROW
+from adaptive_labels.lab.runs.environment import describe_environment
 
 
 def test_create_comes_back_to_the_same_folder(tmp_path: Path) -> None:
@@ -202,3 +204,41 @@ def test_the_environment_is_recorded_without_importing_torch(tmp_path: Path) -> 
     assert environment["commit"] is None
     assert environment["cpu"]["cores"] >= 1
     assert environment["date"].endswith("+00:00")
+
+
+def test_the_commit_of_the_folder_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"]):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=b", *command], check=True)
+    assert re.fullmatch(r"[0-9a-f]{40}", describe_environment("alr train x")["commit"])
+
+
+@pytest.mark.parametrize("name", ["config.json", "environment.json", "history.jsonl", "model.safetensors"])
+def test_what_was_not_written_by_the_run_is_not_read(tmp_path: Path, name: str) -> None:
+    run = finished(tmp_path)
+    path = run.checked(name)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b" ")
+    advice = rf"Run its command again after `alr runs rm {run.path}`, or put the file back from a copy\."
+    with pytest.raises(RunError, match=rf"{name} is damaged: its content is not what was written\. {advice}"):
+        run.checked(name)
+    path.unlink()
+    with pytest.raises(RunError, match=rf"{name} is missing, although the run is finished\. {advice}"):
+        run.checked(name)
+    path.write_bytes(whole)
+    assert run.checked(name) == path
+    (run.path / "predictions.npz").touch()
+    with pytest.raises(RunError, match=r"predictions\.npz was not written by the run: it came later\."):
+        run.load_predictions()
+
+
+def test_a_changed_result_is_not_read(tmp_path: Path) -> None:
+    run = finished(tmp_path)
+    path = run.path / "result.json"
+    for change in ({"seconds": 1.0}, {"seal": None}, {"seal": {"files": {}}}):
+        before = path.read_text()
+        path.write_text(json.dumps({**json.loads(before), **change}))
+        with pytest.raises(RunError, match=r"result\.json is damaged: "):
+            _ = run.result
+        path.write_text(before)
+    assert run.result == {**RESULT, "status": "finished", "reason": None}
