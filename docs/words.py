@@ -14,7 +14,15 @@ PAGES = {
         *("docs/runs", "docs/report", "docs/suspects", "docs/analysis", "docs/processes", "docs/executors"),
     ),
     "Method": ("docs/method", "docs/waiting", "docs/attraction"),
-    "Evidence": ("docs/claims", "docs/reproduce", "docs/ablations", "docs/speed", "docs/scale", "docs/gpu-plan"),
+    "Evidence": (
+        "docs/claims",
+        "docs/reproduce",
+        "docs/ablations",
+        "docs/label-issues",
+        "docs/speed",
+        "docs/scale",
+        "docs/gpu-plan",
+    ),
     "Project": ("docs/architecture", "docs/security", "CONTRIBUTING", "CHANGELOG", "SECURITY"),
 }
 READ = ("Start", "Guides", "Method")
