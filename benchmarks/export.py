@@ -4,7 +4,7 @@ python benchmarks/export.py --threads 1 --cpu-time RUN [RUN …]
 
 Needs the extra `export`. "evaluation" encodes the inputs as training does and computes the logits; "encode.py" and
 "onnxruntime" are the two halves of what an export does. The rows "bag: …" are ways to write a bag of n-grams for
-onnxruntime, on made-up ids; exports have "bag: rows".
+onnxruntime, on made-up ids; exports have "bag: lines".
 """
 
 import tempfile
@@ -19,7 +19,7 @@ from torch.export import Dim, export
 from torch.nn import functional as F
 
 from adaptive_labels.lab.experiments import build
-from adaptive_labels.lab.experiments.export.encode import Encoder, flat, padded
+from adaptive_labels.lab.experiments.export.encode import Encoder, lines, padded
 from adaptive_labels.lab.experiments.export.folder import export_run, some_inputs
 from adaptive_labels.lab.experiments.export.network import Bag
 from adaptive_labels.lab.experiments.prediction import whole_network
@@ -27,7 +27,7 @@ from adaptive_labels.lab.runs import RunFolder
 from adaptive_labels.lab.training.evaluation import predict_logits
 from measure import Row, Step, described, make_parser, measure, ratio_row, turns
 
-EVALUATION, ENCODE, RUNTIME, ROWS = "evaluation", "encode.py", "onnxruntime", "bag: rows"
+EVALUATION, ENCODE, RUNTIME, LINES = "evaluation", "encode.py", "onnxruntime", "bag: lines"
 INPUTS, BATCH = 1_000, 64
 
 
@@ -72,14 +72,14 @@ def steps_of_bags(folder: Path, texts: int = 256, buckets: int = 2**16, dim: int
     """The forms of a bag, on texts of 60 to 300 ids."""
     draw, weight = np.random.default_rng(0), torch.randn(buckets, dim)
     lists = [draw.integers(0, buckets, length).tolist() for length in draw.integers(60, 300, texts)]
-    ends, wide = flat(lists), padded(lists)
-    offsets = np.cumsum(ends["lengths"]) - ends["lengths"]
+    wide = list(padded(lists).values())
+    flat = [np.concatenate(lists), np.cumsum([0, *map(len, lists[:-1])])]
     ids, rows, some = Dim("ids"), Dim("texts"), Dim("longest")
     loop = nn.EmbeddingBag(buckets, dim, mode="mean", _weight=weight)
     forms: dict[str, tuple[nn.Module, list[Any], Any]] = {
-        ROWS: (Bag(weight), list(ends.values()), ({0: ids}, {0: ids}, {0: rows})),
-        "bag: padded": (Padded(weight), list(wide.values()), ({0: rows, 1: some}, {0: rows})),
-        "bag: loop": (loop, [ends["ids"], offsets], ({0: ids}, {0: rows})),
+        LINES: (Bag(weight), list(lines(lists).values()), ({0: ids}, {0: rows})),
+        "bag: padded": (Padded(weight), wide, ({0: rows, 1: some}, {0: rows})),
+        "bag: loop": (loop, flat, ({0: ids}, {0: rows})),
     }
     steps: dict[str, Step] = {}
     for name, (module, arrays, shapes) in forms.items():
@@ -102,7 +102,7 @@ def bench_export(runs: list[Path], seconds: float, cpu_time: bool = False) -> di
     clock = time.process_time if cpu_time else time.perf_counter
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as name:
-        every = {"a bag of n-grams": (256, ROWS, steps_of_bags(Path(name)))}
+        every = {"a bag of n-grams": (256, LINES, steps_of_bags(Path(name)))}
         for place, path in enumerate(runs):
             examples, steps = steps_of_run(path, Path(name) / str(place))
             every[path.name.rpartition("-")[0]] = examples, EVALUATION, steps

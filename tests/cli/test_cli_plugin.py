@@ -80,7 +80,15 @@ def test_a_model_of_a_plugin_predicts_with_the_file_it_was_trained_with(alr: Alr
     other = alr("predict", run, "bread", "--plugin", plugin)
     assert (other.status, other.err.count("\n")) == (2, 1)
     assert "was trained with another version of the plugin" in other.err
+    plugin.write_text(PLUGIN, encoding="utf-8")
+    refused = alr("export", run, "-o", "out", "--format", "safetensors", "--plugin", plugin)
+    assert refused.err == "alr: bag is no network of adaptive-labels: export it as onnx or pt2\n"
+    assert alr("export", run, "-o", "out", "--format", "pt2", "--plugin", plugin).status == 0
     del MODELS["bag"]
+    assert alr("predict", "out", "bread").status == 0  # the network is inside
+    unknown = alr("export", run, "-o", "again")
+    assert (unknown.status, (tmp_path / "again").exists()) == (2, False)
+    assert "needs the file of its model, with --plugin FILE.py: there is no model 'bag'" in unknown.err
     without = alr("predict", run, "bread")
     assert (without.status, without.err.count("\n")) == (2, 1)
     assert "needs the file of its model, with --plugin FILE.py: there is no model 'bag'" in without.err

@@ -51,15 +51,15 @@ def test_texts_become_the_numbers_that_training_reads(encoder, texts) -> None:
         assert (found["ids"][:, :width].tolist(), found["lengths"].tolist()) == (batch[0].tolist(), batch[1].tolist())
         assert not found["ids"][:, width:].any()
         return
-    bounds = np.append(batch[1], len(batch[0]))
-    weights = [found.get("weights", np.ones(len(found["ids"]))), batch[2] if len(batch) > 2 else np.ones(len(batch[0]))]
-    assert found["lengths"].tolist() == np.diff(bounds).tolist()
-    for row, (start, end) in enumerate(pairwise(bounds)):
-        own = found["rows"] == row
-        mine = sorted(zip(found["ids"][own].tolist(), weights[0][own].tolist(), strict=True))
-        theirs = sorted(zip(batch[0][start:end].tolist(), weights[1][start:end].tolist(), strict=True))
-        assert [one for one, _ in mine] == [one for one, _ in theirs]
-        assert np.allclose([weight for _, weight in mine], [weight for _, weight in theirs], atol=1e-6)
+    weights = found.get("weights", np.ones(found["ids"].shape))
+    bounds = [np.append(found["offsets"], len(found["ids"])), np.append(batch[1], len(batch[0]))]
+    for (first, last), (start, end) in zip(*map(pairwise, bounds), strict=True):
+        inside = found["ids"][first:last] >= 0
+        mine = sorted(zip(found["ids"][first:last][inside], weights[first:last][inside], strict=True))
+        theirs = batch[2][start:end].tolist() if len(batch) > 2 else [1.0] * (end - start)
+        expected = sorted(zip(batch[0][start:end].tolist(), theirs, strict=True))
+        assert [one for one, _ in mine] == [one for one, _ in expected]
+        assert np.allclose([weight for _, weight in mine], [weight for _, weight in expected], atol=1e-6)
 
 
 @given(cells=st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=1, max_size=4))

@@ -37,10 +37,10 @@ _FILES = {
     "model.pt2": "the network, for `torch.export.load`",
     "model.safetensors": "the weights, for `adaptive_labels.load`",
     "config.json": "the classes by their numbers, the temperature",
-    "encode.py": "inputs → arrays for the network, by numpy alone; run it to check it against `golden.json`",
+    "encode.py": "inputs → arrays for the network, by numpy alone",
     "preprocessing.json": "how inputs are read",
     "tokenizer.json": "the encoder's tokenizer, for the package tokenizers",
-    "golden.json": "inputs with the arrays that they become",
+    "golden.json": "inputs with the arrays that they become; `python encode.py` compares",
 }
 
 

@@ -28,6 +28,7 @@ WORD_SALT, RUN_SALT, PIECE_SALT = 0x57A3_0000, 0x57A4_0000, 0x57A5_0000
 WORD_BEGINS, WORD_ENDS = 0x110000, 0x110001  # the first two numbers beyond Unicode
 UNSPACED_SCRIPTS = ((0x2E80, 0xA000), (0xF900, 0xFB00), (0x20000, 0x40000))  # ideographs and kana
 MISSING = {"", "na", "n/a", "nan", "null", "none", "nil", "?", "-", ".", "#n/a"}  # how tables write "no value"
+LINE = 32  # n-grams that the network reads together
 FURTHEST = 10.0  # standard deviations that a number is from the mean at most
 
 
@@ -87,7 +88,7 @@ class Encoder:
         return [number % own["buckets"] for number in found]
 
     def _ngrams(self, texts: Sequence[str]) -> Arrays:
-        return flat([self._features(text) for text in texts])
+        return lines([self._features(text) for text in texts])
 
     def _tfidf(self, texts: Sequence[str]) -> Arrays:
         numbers, weights = [], []
@@ -96,8 +97,8 @@ class Encoder:
             weighed = [(1 + math.log(count)) * self.settings["idf"][place] for place, count in counts.items()]
             norm = math.sqrt(sum(weight**2 for weight in weighed))
             numbers.append(list(counts))
-            weights += [weight / norm for weight in weighed]
-        return {**flat(numbers), "weights": np.array(weights, np.float32)}
+            weights.append([weight / norm for weight in weighed])
+        return lines(numbers, weights)
 
     def _words(self, texts: Sequence[str]) -> Arrays:
         most = self.settings["max_words"]  # 0 is padding, 1 a word that is not known
@@ -190,11 +191,15 @@ def mix(number: int, salt: int) -> int:
     return number ^ number >> 31
 
 
-def flat(lists: Sequence[Sequence[int]]) -> Arrays:
-    """Lists of numbers end to end, the place of the list of each, and how long each list is."""
-    lengths = np.array([len(one) for one in lists], np.int64)
-    ids = np.array([number for one in lists for number in one], np.int64)
-    return {"ids": ids, "rows": np.repeat(np.arange(len(lists)), lengths), "lengths": lengths}
+def lines(lists: Sequence[Sequence[int]], weights: Sequence[Sequence[float]] | None = None) -> Arrays:
+    """Lists of numbers in lines of 32, filled up with -1; the first line of each list; their weights, if any."""
+    ends = np.cumsum([0, *(-(-max(len(one), 1) // LINE) for one in lists)])
+    ids, of_ids = np.full((ends[-1], LINE), -1, np.int64), np.zeros((ends[-1], LINE), np.float32)
+    for place, (first, one) in enumerate(zip(ends * LINE, lists, strict=False)):
+        ids.flat[first : first + len(one)] = one
+        if weights is not None:
+            of_ids.flat[first : first + len(one)] = weights[place]
+    return {"ids": ids, "offsets": ends[:-1]} | ({} if weights is None else {"weights": of_ids})
 
 
 def padded(lists: Sequence[Sequence[int]], length: int = 1) -> Arrays:
@@ -261,7 +266,10 @@ def encode(inputs: Sequence[Any]) -> Arrays:
 
 
 if __name__ == "__main__":
-    golden = json.loads((Path(__file__).parent / "golden.json").read_text(encoding="utf-8"))
+    file = Path(__file__).parent / "golden.json"
+    if not file.exists():
+        sys.exit("there is no golden.json: arrays of pixels go in as they are")
+    golden = json.loads(file.read_text(encoding="utf-8"))
     found = encode(golden["inputs"])
     wrong = [name for name, values in golden["arrays"].items() if not np.allclose(found[name], values, atol=1e-6)]
     sys.exit(f"differs from golden.json: {', '.join(wrong)}" if wrong else 0)

@@ -1,6 +1,6 @@
 """The network of a run as one module that other programs can run: from ids, features or pixels to probabilities.
 
-Shapes: N inputs, L ids of the longest, M ids of all, D features, H × W pixels in C channels, K classes.
+Shapes: N inputs, L ids of the longest, M lines of W ids of all, D features, H × W pixels in C channels, K classes.
 """
 
 from collections.abc import Mapping
@@ -16,11 +16,11 @@ from adaptive_labels.lab.models.pretrained.backbones import MOST_TOKENS
 from adaptive_labels.lab.words import first_line
 
 Shape = dict[int, Any]
-_N, _L, _M = Dim("inputs"), Dim("length"), Dim("ids")
+_N, _L, _M = Dim("inputs"), Dim("length"), Dim("lines")
 # What a network reads, by the kind of its preprocessing: the dimensions of each input that may differ.
 DYNAMIC: Mapping[str, Mapping[str, Shape]] = {
-    "ngrams": {"ids": {0: _M}, "rows": {0: _M}, "lengths": {0: _N}},
-    "tfidf": {"ids": {0: _M}, "rows": {0: _M}, "lengths": {0: _N}, "weights": {0: _M}},
+    "ngrams": {"ids": {0: _M}, "offsets": {0: _N}},
+    "tfidf": {"ids": {0: _M}, "offsets": {0: _N}, "weights": {0: _M}},
     "words": {"ids": {0: _N, 1: _L}, "lengths": {0: _N}},
     "characters": {"ids": {0: _N}, "lengths": {0: _N}},
     "tokens": {"ids": {0: _N, 1: Dim("tokens", max=MOST_TOKENS)}, "lengths": {0: _N}},
@@ -88,20 +88,25 @@ class Pixels(nn.Module):
 class Bag(nn.Module):
     """Means of embeddings, or weighted sums: `nn.EmbeddingBag` in operations that other runtimes have.
 
-    ONNX has no bag: as a loop over the texts onnxruntime takes four times as long, padded twice (benchmarks/export.py).
+    Ids stand in lines of W, filled up with -1 (`lines` in `encode.py`). Each line is summed in itself, then the lines
+    of a text, by `scatter_add`: for `index_add` onnxruntime adds in several threads at once, and loses some.
     """
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()
-        self.weight = nn.Parameter(weight)
+        self.weight = nn.Parameter(torch.cat([weight.new_zeros(1, weight.shape[1]), weight]))  # of -1, then of the ids
 
-    def forward(self, ids: Tensor, rows: Tensor, lengths: Tensor, per_sample_weights: Tensor | None = None) -> Tensor:
-        """Return (N, D) for the ids of all texts (M,), the text that each is of (M,), and how many each has (N,)."""
-        found = F.embedding(ids, self.weight)  # (M, D)
+    def forward(self, ids: Tensor, offsets: Tensor, per_sample_weights: Tensor | None = None) -> Tensor:
+        """Return (N, D) for the lines of all texts (M, W), and the first line of each text (N,)."""
+        found = F.embedding(ids + 1, self.weight)  # (M, W, D)
+        of_lines = found.sum(1) if per_sample_weights is None else (per_sample_weights[:, None] @ found)[:, 0]  # (M, D)
+        texts = ids.new_zeros(ids.shape[0]).scatter_add(0, offsets, torch.ones_like(offsets)).cumsum(0) - 1  # (M,)
+        total = found.new_zeros(offsets.shape[0], found.shape[2])
+        total = total.scatter_add(0, texts[:, None].expand_as(of_lines), of_lines)
         if per_sample_weights is not None:
-            found = found * per_sample_weights[:, None]
-        total = found.new_zeros(lengths.shape[0], found.shape[1]).index_add(0, rows, found)
-        return total / lengths.clamp_min(1)[:, None] if per_sample_weights is None else total
+            return total
+        lengths = torch.zeros_like(offsets).scatter_add(0, texts, (ids >= 0).sum(1))
+        return total / lengths.clamp_min(1)[:, None]
 
 
 def with_portable_bags(network: nn.Module) -> nn.Module:

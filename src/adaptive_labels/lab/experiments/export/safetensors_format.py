@@ -13,6 +13,7 @@ from adaptive_labels.lab.experiments.export.encode import Arrays
 from adaptive_labels.lab.experiments.export.exported import Exported, Infer, Settings
 from adaptive_labels.lab.experiments.export.network import Pixels, PortableNetwork
 from adaptive_labels.lab.files import write_bytes
+from adaptive_labels.lab.models import MODELS, create_model, find_model
 
 FILE = "model.safetensors"
 _TYPES = {"F32": torch.float32, "F16": torch.float16, "I64": torch.int64}
@@ -26,9 +27,9 @@ def write(exported: Exported, path: Path) -> None:
     """Write the weights, the classes' names among the metadata."""
     from safetensors.torch import save
 
-    network = exported.settings["network"]
-    if network["encoder"] not in (None, *_empty_encoders()):
-        raise UserError(f"the encoder of {network['name']} is of another library: export it as onnx or pt2")
+    entry, _ = find_model(exported.settings["network"]["name"])
+    if MODELS.get(entry.name) != entry or entry.source_hash is not None:
+        raise UserError(f"{entry.name} is no network of adaptive-labels: export it as onnx or pt2")
     state = {name: tensor.detach().contiguous().clone() for name, tensor in exported.network.state_dict().items()}
     write_bytes(path, save(state, metadata=exported.metadata))
 
@@ -52,7 +53,6 @@ def read(path: Path, settings: Settings) -> Infer:
 
 def _build(settings: Settings) -> PortableNetwork:
     """The network without its weights."""
-    from adaptive_labels.lab.models import create_model
     from adaptive_labels.lab.models.features import EncoderAndHead
 
     own = settings["network"]
