@@ -53,14 +53,6 @@ def test_everything_is_run_and_shown(alr, texts, tmp_path, compared):
     assert len(results(tmp_path / "runs")) == 6
 
 
-def test_a_pool_of_processes_gives_the_same_figures(alr, texts, tmp_path, compared):
-    ended = alr("compare", texts, *FOUR_RUNS, "--workers", 2)
-    assert (ended.status, ended.err) == (0, "")
-    assert "4 in all, 2 at a time; about " in ended.out
-    assert ended.out.count(" after 4 epochs\n") == 4
-    assert metrics(tmp_path / "runs") == metrics(compared)
-
-
 @pytest.mark.parametrize("as_json", [[], ["--json"]])
 def test_dry_run_writes_nothing(alr, texts, tmp_path, as_json):
     ended = alr("compare", texts, *FOUR_RUNS, "--dry-run", *as_json)

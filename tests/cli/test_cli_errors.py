@@ -122,7 +122,8 @@ def test_one_sentence_and_status_2(alr, bad, monkeypatch, name):
 
 def test_bad_data_is_refused_by_compare_as_well(alr, bad, monkeypatch):
     monkeypatch.chdir(bad)
-    for arguments, words in BAD_DATA.values():
+    for name in ("misspelt name", "an unreadable image", "a label that train never saw"):
+        arguments, words = BAD_DATA[name]
         ended = alr("compare", *arguments)
         assert (ended.status, ended.out) == (2, "")
         assert ended.err.startswith(f"alr: {words}")

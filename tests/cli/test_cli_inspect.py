@@ -180,24 +180,22 @@ def test_a_reader_that_goes_away_is_no_error(compared, tmp_path):
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
-def test_a_command_without_an_output_does_its_work(compared, tmp_path, closed):
-    command = f"{sys.executable} -m adaptive_labels report {compared} -o page.html {closed}"
+def test_a_command_without_an_output_does_its_work(compared, tmp_path):
+    command = f"{sys.executable} -m adaptive_labels report {compared} -o page.html >&- 2>&-"
     done = subprocess.run(command, shell=True, env={"PYTHONPATH": str(SOURCE)}, cwd=tmp_path, check=False)
     assert done.returncode == 0
     assert (tmp_path / "page.html").exists()
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
-def test_what_the_output_cannot_encode_is_escaped(compared, tmp_path, encoding):
+def test_what_the_output_cannot_encode_is_escaped(compared, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "adaptive_labels", "table", compared],
-        env={"PYTHONPATH": str(SOURCE), "PYTHONIOENCODING": encoding},
+        env={"PYTHONPATH": str(SOURCE), "PYTHONIOENCODING": "latin-1"},
         cwd=tmp_path,
         capture_output=True,
         check=True,
     )
-    assert "\\u2192" in done.stdout.decode(encoding)
+    assert "\\u2192" in done.stdout.decode("latin-1")
 
 
 def test_a_limit_is_no_damage(alr, compared, monkeypatch):

@@ -84,12 +84,11 @@ def within(folder):
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (["train", "--method", "kd"], "2 processes share each batch of 8 examples."),
         (
             ["compare", "--methods", "slr,kd", "--seeds", 1, "--model", "fasttext"],
             "after the other, each by 2 processes",
         ),
-        pytest.param(["train", "--method", "label-refinery"], "2 processes share", marks=pytest.mark.slow),
+        pytest.param(["train", "--method", "label-refinery"], "2 processes share each batch", marks=pytest.mark.slow),
     ],
 )
 def test_torchrun_gives_what_one_process_gives_and_only_the_first_speaks_and_writes(
