@@ -54,7 +54,7 @@ def verdict(group: RunGroup) -> Verdict:
 
 
 def _likelihoods(group: RunGroup) -> dict[str, str]:
-    """The methods whose test NLL differs from the baseline's by more than noise, each with that in words."""
+    """The methods whose test NLL differs from the baseline's visibly and beyond noise, each with that in words."""
     rows = {row.label: row for row in group_rows(group, "test_nll")}
     found = {}
     for label, row in rows.items():
@@ -63,9 +63,10 @@ def _likelihoods(group: RunGroup) -> dict[str, str]:
             row.mean("test_nll"),
             rows[group.label_of("baseline") or label].mean("test_nll"),
         )
-        if versus is not None and versus.difference is not None and is_beyond_noise(versus):
-            how = "better" if versus.difference < 0 else "worse"
-            found[label] = f"{how} likelihood (NLL {own:.3f}, not {other:.3f}, {p_phrase(_corrected(versus))})"
+        figures = [f"{value or 0.0:.2f}" for value in (own, other)]
+        if versus is not None and is_beyond_noise(versus) and len(set(figures)) == 2:
+            how = "better" if (versus.difference or 0.0) < 0 else "worse"
+            found[label] = f"{how} likelihood (NLL {', not '.join(figures)}, {p_phrase(_corrected(versus))})"
     return found
 
 
@@ -100,7 +101,7 @@ def _against_smoothing(group: RunGroup, best: MethodRow) -> str:
     if found is None or found.difference is None:
         return ""
     where = _where(found, group.label_of("slr") or "")
-    if found.p is None or found.low is None or found.high is None:
+    if found.note or found.low is None or found.high is None:
         return f"Against label smoothing: {where} ({found.note})."
     # One question was asked of these runs, so there is nothing to correct for.
     alone = replace(found, p_holm=None)
