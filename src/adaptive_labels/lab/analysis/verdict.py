@@ -101,7 +101,7 @@ def _against_smoothing(group: RunGroup, best: MethodRow) -> str:
     if found is None or found.difference is None:
         return ""
     where = _where(found, group.label_of("slr") or "")
-    if found.note or found.low is None or found.high is None:
+    if found.note or found.p is None or found.low is None or found.high is None:
         return f"Against label smoothing: {where} ({found.note})."
     # One question was asked of these runs, so there is nothing to correct for.
     alone = replace(found, p_holm=None)
