@@ -1,16 +1,9 @@
 """The workers of a Dask cluster."""
 
-import secrets
 import sys
-from pathlib import Path
 
-import adaptive_labels
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab.jobs import JobExecutor, register_executor
-
-# What a worker is asked: the version of this package, and whether it sees a file. It is text, since a worker without
-# the package cannot be sent a function of it.
-_PROBE = "(__import__('adaptive_labels').__version__, __import__('os').path.exists({path!r}))"
 
 
 @register_executor("dask")
@@ -55,27 +48,6 @@ class DaskExecutor(JobExecutor):
                 f"`dask worker --resources GPU={self._gpus}`"
             )
         return slots
-
-    def prepare(self, folder: Path) -> None:
-        """Ask every worker for its version of this package, and whether it sees a file in the folder."""
-        folder.mkdir(parents=True, exist_ok=True)
-        token = folder.absolute() / f".shared-{secrets.token_hex(4)}"
-        token.touch()
-        try:
-            answers = self._client.run(eval, _PROBE.format(path=str(token)), on_error="return")
-        finally:
-            token.unlink(missing_ok=True)
-        for worker, answer in answers.items():
-            if isinstance(answer, Exception):
-                raise UserError(f"the worker {worker} has no adaptive-labels: pip install 'adaptive-labels[lab]' there")
-            version, sees = answer
-            if version != adaptive_labels.__version__:
-                raise UserError(
-                    f"the worker {worker} has adaptive-labels {version}, and here it is {adaptive_labels.__version__}: "
-                    "install the same on both"
-                )
-            if not sees:
-                raise UserError(f"the worker {worker} does not see {folder}: give --out on a shared file system")
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """As any executor's; then leave the scheduler."""
