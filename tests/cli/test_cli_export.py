@@ -85,12 +85,12 @@ def test_an_export_predicts_as_its_run_does(alr, run, texts, tmp_path):
 
 def test_logits_leave_temperature_and_softmax_out(alr, run, tmp_path):
     assert alr("export", run, "-o", "out", "--logits", *SAFE).status == 0
-    from adaptive_labels.lab.experiments.export import safetensors_format
     from adaptive_labels.lab.experiments.export.encode import Encoder
+    from adaptive_labels.lab.experiments.export.formats import read_safetensors
 
     out = tmp_path / "out"
     settings = json.loads((out / "config.json").read_text())
-    infer = safetensors_format.read(out / "model.safetensors", settings)
+    infer = read_safetensors(out / "model.safetensors", settings)
     logits = infer(Encoder.load(out)(["bread soup"])).astype(np.float64) / settings["temperature"]
     expected = np.exp(logits) / np.exp(logits).sum()
     assert settings["output"] == "logits"
@@ -182,7 +182,7 @@ def test_bad_inputs_leave_nothing_behind(alr, run, compared, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
 
     (tmp_path / "file").write_text("")
-    assert refused(run, "-o", "file/out", *SAFE) == "alr: Cannot write file/out: File exists.\n"
+    assert refused(run, "-o", "file/out", *SAFE) == "alr: Cannot write file/out: Not a directory.\n"
     monkeypatch.setattr(folder.card, "write_bytes", lambda *_: full_disk())
     assert refused(run, "-o", "out", *SAFE) == "alr: Cannot write out: the disk is full.\n"
     monkeypatch.undo()

@@ -10,12 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adaptive_labels.errors import UserError
-from adaptive_labels.lab.experiments.export import onnx_format, pt2_format, safetensors_format
 from adaptive_labels.lab.experiments.export.encode import Encoder
-from adaptive_labels.lab.experiments.export.exported import FORMAT, VERSION, probabilities_from
-
-FORMATS: Mapping[str, Any] = {"onnx": onnx_format, "safetensors": safetensors_format, "pt2": pt2_format}
-"""The formats by name; each is a module with `FILE`, `check`, `write` and `read`."""
+from adaptive_labels.lab.experiments.export.formats import FORMAT, FORMATS, VERSION
 
 
 @dataclass(frozen=True)
@@ -81,24 +77,30 @@ def is_export(folder: Path) -> bool:
 def load_export(folder: Path, format: str | None = None) -> Classifier:
     """The classifier that `alr export` wrote, by the first of its formats that needs least, or by one of them."""
     settings = _read_settings(folder)
-    choice = [format] if format else ["safetensors", "pt2", "onnx"]
-    module = next((FORMATS[name] for name in choice if (folder / FORMATS[name].FILE).is_file()), None)
-    if module is None:
-        raise UserError(f"{folder} has no file of a network, {', '.join(one.FILE for one in FORMATS.values())}")
+    choice = [FORMATS[name] for name in ([format] if format else ["safetensors", "pt2", "onnx"])]
+    chosen = next((one for one in choice if (folder / one.file).is_file()), None)
+    if chosen is None:
+        raise UserError(f"{folder} has no file of a network, {', '.join(one.file for one in FORMATS.values())}")
     try:
         encoder = Encoder.load(folder)
     except ModuleNotFoundError as error:
         raise UserError(f"{folder} needs {error.name}: pip install {error.name}") from error
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder / 'preprocessing.json'} does not say how inputs are read") from error
-    run = module.read(folder / module.FILE, settings)
-    return Classifier(
-        tuple(settings["id2label"].values()),
-        settings["reads"],
-        encoder.settings,
-        lambda inputs: probabilities_from(run(encoder(inputs)), settings),
-        text_columns=tuple(settings["text_columns"]),
-    )
+    run = chosen.read(folder / chosen.file, settings)
+
+    def infer(inputs: Sequence[Any]) -> NDArray[np.float64]:
+        output = run(encoder(inputs)).astype(np.float64)
+        return output if settings["output"] == "probabilities" else _softmax(output / settings["temperature"])
+
+    classes, columns = tuple(settings["id2label"].values()), tuple(settings["text_columns"])
+    return Classifier(classes, settings["reads"], encoder.settings, infer, text_columns=columns)
+
+
+def _softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    powers: NDArray[np.float64] = np.exp(logits - logits.max(1, keepdims=True))
+    powers /= powers.sum(1, keepdims=True)
+    return powers
 
 
 def _read_settings(folder: Path) -> dict[str, Any]:

@@ -3,9 +3,8 @@
 The folder is filled beside its place and moved there at the end: it is whole or not there.
 """
 
-import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,8 +20,8 @@ from adaptive_labels.lab.data import Dataset, Encoder, Pretrained, TableRows
 from adaptive_labels.lab.data.dataset import ImageFiles
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.export import card, encode as portable
-from adaptive_labels.lab.experiments.export.classifier import FORMATS, Classifier, load_export
-from adaptive_labels.lab.experiments.export.exported import FORMAT, VERSION, Exported
+from adaptive_labels.lab.experiments.export.classifier import Classifier, load_export
+from adaptive_labels.lab.experiments.export.formats import FORMAT, FORMATS, VERSION, Exported
 from adaptive_labels.lab.experiments.export.network import DYNAMIC, Pixels, PortableNetwork
 from adaptive_labels.lab.experiments.prediction import load_run, whole_network
 from adaptive_labels.lab.experiments.teachers import finished_run
@@ -63,17 +62,16 @@ def export_run(path: Path, out: Path, formats: Sequence[str], logits: bool = Fal
         network, encoder, _ = whole_network(run)
         exported = _exported(run, network, encoder, classifier, logits, folder)
         for name in formats:
-            FORMATS[name].write(exported, folder / FORMATS[name].FILE)
+            FORMATS[name].write(exported, folder / FORMATS[name].file)
         inputs = some_inputs(dataset)
-        expected = classifier.probabilities(inputs)
-        differences = {
-            name: float(np.abs(load_export(folder, name).probabilities(inputs) - expected).max()) for name in formats
-        }
-        for name, difference in differences.items():
-            if not difference <= LARGEST_DIFFERENCE:
+        expected, differences = classifier.probabilities(inputs), dict[str, float]()
+        for name in formats:
+            found = load_export(folder, name).probabilities(inputs)
+            differences[name] = float(np.abs(found - expected).max())
+            if not differences[name] <= LARGEST_DIFFERENCE:  # NaN is refused, too
                 raise UserError(
                     f"{path} was not exported: on {len(inputs)} validation inputs its probabilities as {name} differ "
-                    f"by up to {difference:.2g} from those of `alr predict`; at most {LARGEST_DIFFERENCE:g} is allowed"
+                    f"by up to {differences[name]:.2g} from those of `alr predict`; allowed is {LARGEST_DIFFERENCE:g}"
                 )
         card.write_card(run, dataset, encoder, exported.settings, differences, len(inputs), folder)
     return len(inputs), differences
@@ -96,19 +94,17 @@ def _exported(
     run: RunFolder, network: nn.Module, encoder: Encoder, classifier: Classifier, logits: bool, folder: Path
 ) -> Exported:
     """The network, with the files of its preprocessing written into a folder."""
-    settings, kind = encoder.to_dict(), _kind_of(encoder, classifier.reads)
-    pretrained = encoder if isinstance(encoder, Pretrained) else None
+    settings, pretrained = encoder.to_dict(), isinstance(encoder, Pretrained)
+    kind = "images" if classifier.reads == "image" else encoder.kind if encoder.kind in DYNAMIC else "tokens"
     temperature = (run.result or {})["metrics"]["test"].get("temperature", 1.0)
-    pixels = Pixels(settings) if kind == "images" else None
-    whole = PortableNetwork(network, temperature, logits, pixels)
 
     write_json(folder / "preprocessing.json", {"kind": kind, "settings": settings})
     write_bytes(folder / "encode.py", Path(portable.__file__).read_bytes())
-    if kind == "tokens":
-        assert pretrained is not None
-        shutil.copyfile(pretrained.backbone.tokenizer(), folder / "tokenizer.json")
+    if isinstance(encoder, Pretrained) and kind == "tokens":
+        shutil.copyfile(encoder.backbone.tokenizer(), folder / "tokenizer.json")
     arrays = _write_golden(portable.Encoder.load(folder), kind, settings, folder)
-    own = build.network_options(run.config, encoder.sizes)
+    options = build.network_options(run.config, encoder.sizes)
+    pixels = {name: settings.get(name) for name in ("mean", "std", "size", "input_size")} if kind == "images" else None
     config = {
         "format": FORMAT,
         "format_version": VERSION,
@@ -121,24 +117,15 @@ def _exported(
         "text_columns": list(classifier.text_columns),
         "network": {
             "name": run.config.model.name,
-            "options": own if pretrained is None else {**own, "tune": False},
-            "encoder": None if pretrained is None else pretrained.kind,
-            "pixels": None if pixels is None else {name: settings[name] for name in settings if name in _PIXELS},
+            "options": {**options, "tune": False} if pretrained else options,
+            "encoder": encoder.kind if pretrained else None,
+            "pixels": pixels,
         },
         "made_by": {"adaptive_labels": __version__, "torch": torch.__version__},
     }
     write_json(folder / "config.json", config)
+    whole = PortableNetwork(network, temperature, logits, None if pixels is None else Pixels(pixels))
     return Exported(whole, config, kind, arrays)
-
-
-_PIXELS = ("mean", "std", "size", "input_size")
-
-
-def _kind_of(encoder: Encoder, reads: str) -> str:
-    """How inputs are read, in the words of `encode.py`."""
-    if reads == "image":
-        return "images"
-    return encoder.kind if encoder.kind in DYNAMIC else "tokens"
 
 
 def _write_golden(encode: portable.Encoder, kind: str, settings: Mapping[str, Any], folder: Path) -> portable.Arrays:
@@ -164,22 +151,12 @@ def _new_folder(out: Path) -> Iterator[Path]:
     """A folder to fill beside ``out``, which takes its place in the end; removed if anything fails."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} exists and is not an empty folder: give another one with -o")
+    folder = out.absolute().with_name(f".{out.name}.{secrets.token_hex(8)}.tmp")
     try:
-        out.absolute().parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.absolute().parent))
-    except OSError as error:
-        raise write_error(out, error) from error
-    try:
+        folder.mkdir(parents=True)
         yield folder
-        folder.chmod(0o777 & ~_umask())
         folder.replace(out)
     except OSError as error:
         raise write_error(out, error) from error
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
