@@ -47,6 +47,8 @@ def test_what_was_not_kept_of_a_row_is_spread_over_the_rest() -> None:
     row[:, 0], row[0, 0], row[0, 1] = 0.6, 0.0, 0.6
     expected = stats.entropy([0.6, *[0.4 / 7] * 7])
     np.testing.assert_allclose(row_entropy(row), expected)
+    one_left = np.array([[0, 0.5, 0.3, 0], [0.5, 0, 0.3, 0], [0.5, 0.3, 0, 0], [0.5, 0.3, 0, 0]])
+    np.testing.assert_allclose(row_entropy(one_left), stats.entropy([0.5, 0.3, 0.2]))
 
 
 def test_what_is_no_distribution_or_no_epoch_is_refused() -> None:

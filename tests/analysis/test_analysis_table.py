@@ -63,6 +63,10 @@ def test_whole_runs_show_every_column(comparison: list[RunFolder]) -> None:
     for column in ("top-5 %", "NLL", "ECE % → scaled", "AURC", "seconds", "parameters"):
         assert column in text.splitlines()[1]
     assert "8.0 → 2.0" in text
+    for line in text.splitlines()[3:6]:
+        method, figures = line.split()[0], [run.result or {} for run in comparison]
+        top5 = [100 * r["metrics"]["test"]["top5"] for r in figures if r["method"] == method]
+        assert f" {np.mean(top5):.1f} " in line
     assert "ECE with 15 bins" in text
 
 
