@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup demo test test-slow test-all torture lint docs words pictures bench results clean
+.PHONY: help setup demo test test-slow test-all torture mutants lint docs words pictures bench results clean
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,9 @@ test-all: test test-slow ## all tests
 
 torture: $(VENV)/.installed-dev ## 1,000 kills, every failed write, every damaged file (hours on a busy machine; a short form is in test-slow)
 	$(BIN)/python tests/torture/torture.py --count 1000 --csv benchmarks/results/torture-$(shell date +%F).csv
+
+mutants: $(VENV)/.installed-dev ## the share of small faults that the tests notice (half an hour)
+	$(BIN)/python tests/mutants.py
 
 lint: $(VENV)/.installed-dev ## ruff and mypy
 	$(BIN)/ruff check .
