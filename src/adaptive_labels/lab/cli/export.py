@@ -8,19 +8,16 @@ import typer
 from adaptive_labels.lab.cli.app import app
 from adaptive_labels.lab.cli.options import Json, Plugin, argument, option
 from adaptive_labels.lab.cli.output import prose, show_json
-from adaptive_labels.lab.cli.progress import show_encoding
 
 _RUN = "A finished run; or a folder of runs, whose best on validation is taken."
-_OUTPUT = "The new folder; by default RUN-export, here."
+_OUTPUT = "The new folder; by default RUN-export here."
 _FORMATS = "onnx (the default), safetensors, pt2, or several."
 
 
 @app.command()
 def export(
     run: Annotated[Path, argument("RUN", _RUN)],
-    output: Annotated[
-        Path | None, option("DIR", "The new folder; by default RUN-export here.", "-o", "--output")
-    ] = None,
+    output: Annotated[Path | None, option("DIR", _OUTPUT, "-o", "--output")] = None,
     formats: Annotated[str, option("A,B,…", _FORMATS, "--format")] = "onnx",
     logits: Annotated[bool, option(None, "Leave out temperature and softmax.", "--logits")] = False,
     plugin: Plugin = None,
@@ -36,8 +33,7 @@ def export(
         if not as_json:
             prose(why)
     out = Path(f"{run.name}-export") if output is None else output
-    with show_encoding():
-        checked, differences = export_run(run, out, chosen, logits)
+    checked, differences = export_run(run, out, chosen, logits)
     if as_json:
         show_json({"run": str(run), "output": str(out), "largest_difference": differences})
         return

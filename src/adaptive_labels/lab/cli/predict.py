@@ -14,7 +14,6 @@ from adaptive_labels.errors import UserError
 from adaptive_labels.lab.cli.app import app
 from adaptive_labels.lab.cli.options import Json, Plugin, argument, count, option
 from adaptive_labels.lab.cli.output import show_json
-from adaptive_labels.lab.cli.progress import show_encoding
 from adaptive_labels.lab.tables import harmless, visible
 from adaptive_labels.lab.words import plural
 
@@ -50,18 +49,15 @@ def predict(
 
     def ranked() -> Iterator[tuple["InputBatch", Rankings]]:
         for batch in read_batches(classifier, inputs, sys.stdin):
-            with show_encoding():
-                probabilities = classifier.probabilities(batch.inputs)
-            yield batch, classifier.largest(probabilities, top or (3 if output is None else 1))
+            yield batch, classifier.predict(batch.inputs, top or (3 if output is None else 1))
 
     if output is not None:
-        written = _Predictions(ranked())
-        write_with(output, written.fill)
+        counts: list[int] = []
+        write_with(output, lambda file: counts.append(_write(file, ranked())))
         if as_json:
-            show_json({"predictions": written.count, "output": str(output)})
+            show_json({"predictions": counts[0], "output": str(output)})
         else:
-            is_are = "is" if written.count == 1 else "are"
-            typer.echo(f"{plural(written.count, 'prediction')} {is_are} in {output}.")
+            typer.echo(f"{plural(counts[0], 'prediction')} {'is' if counts[0] == 1 else 'are'} in {output}.")
         return
     for batch, rankings in ranked():
         for name, ranking in zip(batch.names, rankings, strict=True):
@@ -73,30 +69,26 @@ def predict(
                 typer.echo(visible(f"{name}: {words}"))
 
 
-class _Predictions:
-    """Predictions on their way into a file, a batch at a time; ``count`` is how many it has."""
-
-    def __init__(self, ranked: "Iterator[tuple[InputBatch, Rankings]]") -> None:
-        self.count, self._ranked = 0, ranked
-
-    def fill(self, file: IO[bytes]) -> None:
-        """Write a line for each input: the columns that its table has, then the predictions."""
-        names: list[str] = []
-        text = io.TextIOWrapper(file, "utf-8", "replace", newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        for batch, rankings in self._ranked:
-            columns: dict[str, Any] = batch.columns or {"input": [harmless(name) for name in batch.names]}
-            if not names:
-                names = list(columns)
-                writer.writerow([*names, *_added(len(rankings[0]) if rankings else 1, names)])
-            if names != list(columns):
-                raise UserError("the inputs have different columns, which do not fit into one file: give one at a time")
-            for *cells, ranking in zip(*columns.values(), rankings, strict=True):
-                predicted = [part for label, probability in ranking for part in (harmless(label), probability)]
-                writer.writerow([*cells, *predicted])
-            self.count += len(rankings)
-        text.flush()
-        text.detach()
+def _write(file: IO[bytes], ranked: "Iterator[tuple[InputBatch, Rankings]]") -> int:
+    """Write a line for each input: the columns that its table has, then the predictions. How many there are."""
+    names: list[str] = []
+    count = 0
+    text = io.TextIOWrapper(file, "utf-8", "replace", newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    for batch, rankings in ranked:
+        own: dict[str, Any] = batch.columns or {"input": [harmless(name) for name in batch.names]}
+        if not names:
+            names = list(own)
+            writer.writerow([*names, *_added(len(rankings[0]) if rankings else 1, names)])
+        if names != list(own):
+            raise UserError("the inputs have different columns, which do not fit into one file: give one at a time")
+        for *cells, ranking in zip(*own.values(), rankings, strict=True):
+            predicted = [part for label, probability in ranking for part in (harmless(label), probability)]
+            writer.writerow([*cells, *predicted])
+        count += len(rankings)
+    text.flush()
+    text.detach()
+    return count
 
 
 def _added(top: int, taken: list[str]) -> list[str]:

@@ -13,9 +13,8 @@ from adaptive_labels.errors import UserError
 from adaptive_labels.lab import tables
 from adaptive_labels.lab.analysis.confusion_matrix import order_by_similarity, without_diagonal
 from adaptive_labels.lab.analysis.confusions import Confusions, read_confusions, top_pairs
-from adaptive_labels.lab.analysis.format import percent, percent_summary, short_count
+from adaptive_labels.lab.analysis.format import percent, short_count
 from adaptive_labels.lab.analysis.records import RunRecord, group_records, read_run_records
-from adaptive_labels.lab.analysis.statistics import summarise
 from adaptive_labels.lab.data import Dataset, Encoder, Pretrained, TableRows, pretraining_notes
 from adaptive_labels.lab.data.encoders.text import UNITS
 from adaptive_labels.lab.files import write_bytes
@@ -26,11 +25,12 @@ from adaptive_labels.lab.runs import RunFolder, list_runs
 from adaptive_labels.lab.words import joined, listed, plural
 
 _DRAWN, _PAIRS, _WORST = 30, 8, 5
-_PERCENT = {
-    "top1": "accuracy",
-    "balanced_accuracy": "balanced accuracy",
-    "macro_f1": "macro F1",
-    "top5": "top-5 accuracy",
+_METRICS = {
+    "top1": "accuracy %",
+    "balanced_accuracy": "balanced accuracy %",
+    "macro_f1": "macro F1 %",
+    "top5": "top-5 accuracy %",
+    "nll_scaled": "negative log-likelihood",
 }
 _FILES = {
     "model.onnx": "the network, for onnxruntime and others",
@@ -53,9 +53,8 @@ def write_card(
     own = next(record for record in records if record.run.path.samefile(run.path))
     confusions = read_confusions([record.run for record in records])
     environment = run.environment or {}
-    packages = ["onnxruntime", "numpy"] if (folder / "model.onnx").exists() else ["adaptive-labels"]
-    packages += ["tokenizers"] if (folder / "tokenizer.json").exists() else []
-    packages += ["pillow"] if dataset.kind == "image" else []
+    lengths = {unit: getattr(encoder, name) for name, unit in UNITS.items() if hasattr(encoder, name)}
+    reads = [f"Of a text it reads the first {length:,} {unit}." for unit, length in lengths.items()]
     values = {
         "title": f"{dataset.name} by {own.model}",
         "data": dataset,
@@ -63,9 +62,8 @@ def write_card(
         "model": own.model,
         "method": own.method,
         "parameters": short_count(own.parameters["network"]),
-        "task": {"row": "tabular"}.get(dataset.kind, dataset.kind) + "-classification",
+        "task": f"{'tabular' if dataset.kind == 'row' else dataset.kind}-classification",
         "backbone": encoder.backbone if isinstance(encoder, Pretrained) else None,
-        "packages": packages,
         "example": _example(dataset),
         "logits": settings["output"] == "logits",
         "temperature": settings["temperature"],
@@ -73,13 +71,13 @@ def write_card(
         "accuracy": own.metrics["test_top1"],
         "seeds": plural(len(records), "seed"),
         "several": len(records) > 1,
-        "record_count": len(records),
+        "few": len(records) < 6,
         "seed": own.seed,
         "epochs": plural(own.epochs or 0, "epoch"),
         "metrics": _metrics(records, own),
         **{name: percent(own.metrics.get(f"test_{name}", np.nan)) for name in ("ece", "ece_scaled")},
         **_confused(confusions, folder),
-        "limits": [*_limits(encoder), *pretraining_notes(encoder, dataset.name)],
+        "limits": [*reads, *pretraining_notes(encoder, dataset.name)],
         "versions": environment.get("versions", {}),
         "date": str(environment.get("date", ""))[:10],
         "command": _command(str(environment.get("command", ""))),
@@ -117,15 +115,13 @@ def _records_of_method(run: RunFolder) -> list[RunRecord]:
 def _metrics(records: list[RunRecord], own: RunRecord) -> list[list[str]]:
     """Rows of the table of figures: its name, over the seeds if there are several, of this run."""
     rows = []
-    for name, words in _PERCENT.items():
-        every = summarise([record.metrics[f"test_{name}"] for record in records if f"test_{name}" in record.metrics])
-        if every is not None:
-            shown = [percent_summary(every), percent(own.metrics[f"test_{name}"])]
-            rows.append([f"{words} %", *shown[0 if len(records) > 1 else 1 :]])
-    every = summarise([record.metrics["test_nll_scaled"] for record in records])
-    if every is not None:
-        shown = [f"{every.mean:.3f} ± {every.std or 0.0:.3f}", f"{own.metrics['test_nll_scaled']:.3f}"]
-        rows.append(["negative log-likelihood", *shown[0 if len(records) > 1 else 1 :]])
+    for name, words in _METRICS.items():
+        every = [record.metrics[f"test_{name}"] for record in records if f"test_{name}" in record.metrics]
+        if every:
+            scale, digits = (100, 1) if words.endswith("%") else (1, 3)
+            mean, spread = scale * np.mean(every), scale * np.std(every, ddof=1) if len(every) > 1 else 0.0
+            over_seeds = [f"{mean:.{digits}f} ± {spread:.{digits}f}"] if len(records) > 1 else []
+            rows.append([words, *over_seeds, f"{scale * own.metrics[f'test_{name}']:.{digits}f}"])
     return rows
 
 
@@ -162,15 +158,6 @@ def _example(dataset: Dataset) -> str:
             [{name: 1.5 if numeric else "…" for name, numeric in zip(inputs.names, inputs.numeric, strict=True)}]
         )
     return '["a text", "another one"]' if dataset.kind == "text" else '["a.jpg", "b.png"]'
-
-
-def _limits(encoder: Encoder) -> list[str]:
-    """How much is read of a text."""
-    return [
-        f"Of a text it reads the first {getattr(encoder, name):,} {unit}."
-        for name, unit in UNITS.items()
-        if hasattr(encoder, name)
-    ]
 
 
 def _command(command: str) -> str:

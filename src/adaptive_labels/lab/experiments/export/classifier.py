@@ -46,10 +46,7 @@ class Classifier:
 
     def predict(self, inputs: Any, top: int = 3) -> list[list[tuple[str, float]]]:
         """The ``top`` classes of each input with their probabilities, largest first; see `probabilities`."""
-        return self.largest(self.probabilities(inputs), top)
-
-    def largest(self, probabilities: NDArray[np.float64], top: int) -> list[list[tuple[str, float]]]:
-        """The ``top`` classes of each row of probabilities (N, K), largest first."""
+        probabilities = self.probabilities(inputs)
         order = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
         return [
             [(self.classes[place], float(row[place])) for place in places]
