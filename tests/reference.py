@@ -38,15 +38,8 @@ def one_hot(k: int, classes: int) -> list[float]:
     return [1.0 if i == k else 0.0 for i in range(classes)]
 
 
-def smooth(t: list, eps: float, over: str) -> list:
-    classes = len(t)
-    if over == "all":
-        return [(1 - eps) * ti + eps / classes for ti in t]
-    return [(1 - eps) * ti + eps * (1 - ti) / (classes - 1) for ti in t]
-
-
-def hard(z: Scalars, t: list, eps: float = 0.0, over: str = "all") -> Tensor:
-    return cross(smooth(t, eps, over), softmax(z))
+def hard(z: Scalars, t: list, eps: float = 0.0) -> Tensor:
+    return cross([(1 - eps) * ti + eps / len(t) for ti in t], softmax(z))
 
 
 def residual(z: Scalars, k: int, row: Scalars, tau: float = 1.0) -> Tensor:
@@ -146,28 +139,17 @@ def baseline(**_: Any) -> Loss:
     return lambda s: (hard(s.z, s.t), None)
 
 
-def label_smoothing(label_smoothing: float = 0.1, smooth_over: str = "all") -> Loss:
-    return lambda s: (hard(s.z, s.t, label_smoothing, smooth_over), None)
+def label_smoothing(label_smoothing: float = 0.1) -> Loss:
+    return lambda s: (hard(s.z, s.t, label_smoothing), None)
 
 
-def adaptive(
-    S: Tensor,
-    a: float,
-    label_smoothing: float = 0.0,
-    smooth_over: str = "all",
-    normalization: str = "sum",
-    attraction: float = 1.0,
-) -> Loss:
-    classes = S.shape[0]
-    hard_factor = 1 / classes if normalization == "literal" else 1.0
-    factor = 1.0 if normalization == "sum" else 1 / (classes - 1)
+def adaptive(S: Tensor, a: float, label_smoothing: float = 0.0, attraction: float = 1.0) -> Loss:
+    """ALR's L_hard + a L_res, and L_upd."""
 
     def loss(s: Sample) -> tuple[Tensor, Tensor]:
-        rows = [list(S[k]) for k in range(classes)]
-        l_hard = hard(s.z, s.t, label_smoothing, smooth_over)
+        rows = [list(row) for row in S]
         l_res = mixture(s.t, lambda k: residual(s.z, k, rows[k], attraction))
-        l_upd = mixture(s.t, lambda k: update(s.z, k, rows[k]))
-        return hard_factor * l_hard + a * factor * l_res, factor * l_upd
+        return hard(s.z, s.t, label_smoothing) + a * l_res, mixture(s.t, lambda k: update(s.z, k, rows[k]))
 
     return loss
 

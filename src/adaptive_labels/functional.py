@@ -8,7 +8,7 @@ from adaptive_labels.losses.complement_entropy import complement_entropy
 from adaptive_labels.losses.confidence_penalty import confidence_penalty
 from adaptive_labels.losses.distillation import distillation_loss
 from adaptive_labels.losses.disturb_label import disturb_labels
-from adaptive_labels.losses.label_smoothing import hard_loss, hard_loss_gradient, smooth_labels, smoothing_share
+from adaptive_labels.losses.label_smoothing import hard_loss, hard_loss_gradient, smooth_labels
 from adaptive_labels.losses.label_smoothing_plus_plus import label_smoothing_plus_plus_losses
 from adaptive_labels.losses.max_suppression import max_suppression
 from adaptive_labels.losses.mutual_learning import mutual_learning_kl
@@ -51,7 +51,6 @@ __all__ = [
     "residual_loss_of_rows",
     "restore",
     "smooth_labels",
-    "smoothing_share",
     "teacher_free_loss",
     "update_gradient_of_rows",
     "update_loss",

@@ -34,7 +34,7 @@ QUICK: dict[str, Any] = {
         ("baseline, alr ,alr", ["baseline", "alr"]),
         ("alr,alr:attraction=-2,alr:attraction=-2", ["alr", ("alr", {"attraction": -2})]),
         ("alr:attraction=-2:label_smoothing=0.1", [("alr", {"attraction": -2, "label_smoothing": 0.1})]),
-        ("alr:update=self:sparse=true,", [("alr", {"update": "self", "sparse": True})]),
+        ("alr:update=self:residual_lr=0.5,", [("alr", {"update": "self", "residual_lr": 0.5})]),
         ("dml:peer_models=[a-w8,b],slr", [("dml", {"peer_models": ["a-w8", "b"]}), "slr"]),
         ("kd:teacher=C:/runs/t:alpha=0.3", [("kd", {"teacher": "C:/runs/t", "alpha": 0.3})]),
         ("kd:teacher_options.dim=32", [("kd", {"teacher_options": {"dim": 32}})]),

@@ -30,17 +30,9 @@ CLASSES, SAMPLES, FEATURES, BATCH, EPOCHS = 7, 96, 10, 16, 4
 # Options that take other ways through the code than a method's defaults do; the value has the method and its options.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {"update": "optimizer"} if name.startswith("alr") else {}) for name in METHODS},
-    "alr, plain path": ("alr", {"update": "optimizer", "fused": False}),
-    "alr-s, plain path": ("alr-s", {"update": "optimizer", "fused": False}),
-    "alr, batch weight": ("alr", {"update": "optimizer", "residual_weight": "batch"}),
-    "alr, epoch weight": ("alr", {"update": "optimizer", "residual_weight": "epoch"}),
     "alr, constant weight": ("alr", {"update": "optimizer", "residual_weight": 0.5}),
-    "alr, literal": ("alr", {"update": "optimizer", "normalization": "literal"}),
-    "alr, hybrid": ("alr", {"update": "optimizer", "normalization": "hybrid"}),
     "alr, repelling": ("alr", {"update": "optimizer", "attraction": -2.0}),
     "alr, self": ("alr", {"update": "self", "residual_lr": 0.5}),
-    "alr, rank 2": ("alr", {"update": "optimizer", "rank": 2}),
-    "alr-s, over the others": ("alr-s", {"update": "optimizer", "smooth_over": "others"}),
     "alr-s, class weights": (
         "alr-s",
         {"update": "optimizer", "weight": torch.linspace(0.5, 1.5, CLASSES, dtype=torch.float64)},

@@ -12,9 +12,7 @@ from adaptive_labels.losses import METHODS, create_loss
 
 K = 5
 CASES = [(name, {}) for name in METHODS if name != "disturb-label"] + [
-    ("alr", {"update": "self"}),
-    ("alr", {"rank": 2}),
-    ("alr-s", {"residual_weight": "batch", "residual_reduction": "class"}),
+    ("alr", {"update": "optimizer"}),
 ]
 
 

@@ -26,12 +26,11 @@ def grad(loss: Tensor, wrt: Tensor, upstream: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("target", targets(), ids=["index", "mixture"])
-@pytest.mark.parametrize("over", ["all", "others"])
 @pytest.mark.parametrize("eps", [0.0, 0.1, 1.0])
-def test_hard_loss_gradient(target: Tensor, eps: float, over: str) -> None:
+def test_hard_loss_gradient(target: Tensor, eps: float) -> None:
     z, upstream = random(N, K).requires_grad_(), random(N)
-    expected = upstream.unsqueeze(1) * AF.hard_loss_gradient(z, target, eps, over)
-    torch.testing.assert_close(grad(AF.hard_loss(z, target, eps, over), z, upstream), expected, **CLOSE)
+    expected = upstream.unsqueeze(1) * AF.hard_loss_gradient(z, target, eps)
+    torch.testing.assert_close(grad(AF.hard_loss(z, target, eps), z, upstream), expected, **CLOSE)
 
 
 @pytest.mark.parametrize("target", targets(), ids=["index", "mixture"])
@@ -87,7 +86,7 @@ def test_s_converges_to_the_mean_residual_probabilities_of_a_class() -> None:
     "loss",
     [
         AF.cross_entropy,
-        lambda z, t: AF.hard_loss(z, t, 0.1, "others"),
+        lambda z, t: AF.hard_loss(z, t, 0.1),
         lambda z, t: AF.residual_loss(z, t, torch.linspace(-1, 1, K * (K - 1)).double().reshape(K, K - 1)),
         lambda z, t: AF.complement_entropy(z, t),
         lambda z, t: AF.confidence_penalty(z),

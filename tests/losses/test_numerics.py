@@ -15,15 +15,7 @@ VALUES = st.one_of(
     st.sampled_from([0.0, 1e4, -1e4, 88.0, -104.0, 1e-7, 30.0, 6e4]),
 )
 VARIANTS = {
-    "alr": [
-        {},
-        {"residual_weight": "batch"},
-        {"attraction": -8.0},
-        {"normalization": "literal"},
-        {"update": "self", "residual_lr": 10.0},
-        {"rank": 2},
-        {"residual_reduction": "class"},
-    ],
+    "alr": [{}, {"update": "optimizer"}, {"attraction": -8.0}, {"residual_lr": 10.0}],
 }
 METHOD_CASES = [(name, options) for name in METHODS for options in VARIANTS.get(name, [{}])]
 
@@ -41,8 +33,6 @@ def cases(draw: st.DrawFn) -> tuple:
     mixed, ignored = draw(st.booleans()), draw(st.booleans())
     seed = draw(st.integers(0, 2**16))
     reduction = draw(st.sampled_from(["mean", "sum", "none"]))
-    if options.get("rank"):
-        options = {**options, "rank": min(options["rank"], k)}
     return name, options, z, mixed, ignored, seed, reduction
 
 
@@ -60,7 +50,7 @@ def check(case: tuple) -> None:
         if ignored and y.numel():
             y.view(-1)[0] = -100
     criterion = create_loss(name, k, reduction=reduction, weight=torch.rand(k, generator=generator), **options)
-    learned = [p for p in criterion.parameters() if p.numel()]
+    learned = [p for name, p in criterion.state_dict(keep_vars=True).items() if "residual_logits" in name and p.numel()]
     with torch.no_grad():
         for parameter in learned:
             parameter.normal_(std=20.0, generator=generator)
@@ -84,7 +74,7 @@ SUPPRESSED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.larg
 
 
 @pytest.mark.filterwarnings("ignore:AdaptiveLabelLoss")
-@settings(max_examples=600, deadline=None, suppress_health_check=SUPPRESSED)
+@settings(max_examples=400, deadline=None, suppress_health_check=SUPPRESSED)
 @given(cases())
 def test_always_finite(case: tuple) -> None:
     check(case)
@@ -103,7 +93,7 @@ def test_residual_probabilities_survive_certainty(mixed: bool) -> None:
     """With p_y = 1 to the last bit, p_i / (1 − p_y) would be 0/0; the gradient must still be p_res − q_res."""
     z = torch.tensor([[200.0, 1.0, 0.0]], requires_grad=True)
     y = torch.tensor([[1.0, 0.0, 0.0]]) if mixed else torch.tensor([0])
-    criterion = create_loss("alr", 3, residual_weight=1.0)
+    criterion = create_loss("alr", 3, residual_weight=1.0, update="optimizer")
     criterion(z, y).backward()
     p = torch.tensor([1.0, 0.0]).softmax(0)
     torch.testing.assert_close(z.grad[0], torch.tensor([0.0, *(p - 0.5).tolist()]))

@@ -29,11 +29,6 @@ def test_smoothing_over_all_is_torchs_own() -> None:
     torch.testing.assert_close(AF.hard_loss(z, y, 0.2), expected)
 
 
-def test_smoothing_over_others_equals_smoothing_over_all_with_a_larger_share() -> None:
-    z, y = torch.randn(6, 5), torch.randint(5, (6,))
-    torch.testing.assert_close(AF.hard_loss(z, y, 0.2, "others"), AF.hard_loss(z, y, 0.25, "all"))
-
-
 def test_disturbed_labels_follow_the_stated_distribution() -> None:
     generator = torch.Generator().manual_seed(1)
     y = torch.full((200_000,), 3)

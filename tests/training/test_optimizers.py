@@ -98,16 +98,6 @@ def test_first_sparse_adam_step_equals_dense_adam_on_the_touched_rows() -> None:
         torch.testing.assert_close(states[0][name], states[1][name], atol=3e-4, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
-def test_of_a_low_rank_s_only_the_sparse_factor_is_sparse(name: str) -> None:
-    objective = Supervised(nn.Linear(4, 6), AdaptiveLabelLoss(6, update="optimizer", sparse=True, rank=2))
-    assert sparse_parameters(objective) == {objective.criterion.residual_left}  # type: ignore[union-attr]
-    optimizers = make_optimizers(objective, config_with(optimizer=name))
-    for _ in range(3):
-        objective(torch.randn(5, 4), torch.randint(6, (5,)))[0].backward()
-        step(optimizers)
-
-
 @pytest.mark.parametrize("sparse", [True, False])
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
 def test_a_checkpoint_goes_on_where_it_was(tmp_path: Path, name: str, sparse: bool) -> None:

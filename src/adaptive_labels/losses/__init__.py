@@ -22,6 +22,7 @@ from adaptive_labels.losses.confusions import Confusion
 from adaptive_labels.losses.distillation import Distillation
 from adaptive_labels.losses.disturb_label import DisturbLabel
 from adaptive_labels.losses.label_smoothing_plus_plus import LabelSmoothingPlusPlus
+from adaptive_labels.losses.low_rank import LowRankAdaptiveLabelLoss
 from adaptive_labels.losses.max_suppression import MaxSup
 from adaptive_labels.losses.mutual_learning import MutualLearning
 from adaptive_labels.losses.online_label_smoothing import OnlineLabelSmoothing
@@ -43,6 +44,7 @@ __all__ = [
     "DisturbLabel",
     "LabelSmoothing",
     "LabelSmoothingPlusPlus",
+    "LowRankAdaptiveLabelLoss",
     "MaxSup",
     "Method",
     "MutualLearning",

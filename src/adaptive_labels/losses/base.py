@@ -12,9 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.parallel import DistributedDataParallel
 
-from adaptive_labels.losses.arguments import check_choice, warn_caller
+from adaptive_labels.losses.arguments import check_choice
 from adaptive_labels.losses.batch import (
     REDUCTIONS,
     Batch,
@@ -28,6 +27,7 @@ from adaptive_labels.losses.batch import (
     over,
     prepare,
 )
+from adaptive_labels.losses.closed_form import when_trained
 from adaptive_labels.losses.targets import cross_entropy
 
 
@@ -36,12 +36,14 @@ class Terms:
     """A criterion's unreduced loss, in the two parts that are averaged differently.
 
     ``prediction`` (M,) trains the network; class weights apply to it. ``own`` (M,) trains the criterion's parameters;
-    class weights do not apply to it. ``parts`` are the pieces worth logging, each (M,) or a scalar.
+    class weights do not apply to it. ``parts`` are the pieces worth logging, each (M,) or a scalar. ``afterwards``
+    changes the state, once, when the loss is trained on.
     """
 
     prediction: Tensor
     own: Tensor | None = None
     parts: Mapping[str, Tensor | float] = field(default_factory=dict)
+    afterwards: Callable[[], None] | None = None
 
 
 class Criterion(nn.Module, ABC):
@@ -50,22 +52,23 @@ class Criterion(nn.Module, ABC):
     The method is active only if ``self.training and torch.is_grad_enabled()``. Otherwise the loss is plain cross
     entropy with the same weight, ignore_index and reduction, and no state changes.
 
+    Several processes (``torch.distributed``) that train a method with a state share it: every process must call the
+    criterion equally often, and unequal shares of a batch equal one process with the whole batch.
+
     Args:
         num_classes: K ≥ 2.
         weight: class weights (K,). The weight of a class multiplies a sample's whole loss, so that it never distorts a
             smoothed target; ``torch.nn.CrossEntropyLoss`` weighs the classes *inside* the target instead.
         ignore_index: samples with this label are left out.
         reduction: ``"mean"`` (weighted by ``weight``), ``"sum"`` or ``"none"``. The mean over no samples is 0, not NaN.
-        check_inputs: check the values of the targets. ``None``: on CPU tensors only, where this needs no
-            synchronisation. Never while compiling.
-        check_finite: raise an error for NaN and infinite logits that names their rows.
-        synchronize: all-reduce normalisers and counts over the processes of ``torch.distributed``, so that unequal
-            shares of a batch equal one process with the whole batch. ``None``: only inside the forward of a
-            ``DistributedDataParallel`` module, and always for a method with state; every process must then call it.
     """
 
     #: Whether processes that do not share state would drift apart.
     stateful = False
+    #: Whether every process is given whole batches, so that there is nothing to share.
+    sees_whole_batches = False
+    #: Whether the loss is computed from two labels per sample, rather than from their class probabilities.
+    takes_pairs = False
     #: ε, where the method is torch's own cross entropy with so much label smoothing.
     torch_smoothing: float | None = None
     #: Whether the criterion's parameters are trained as the network's are: at its rate, with its weight decay.
@@ -77,12 +80,8 @@ class Criterion(nn.Module, ABC):
     weight: Tensor | None
     ignore_index: int
     reduction: str
-    check_inputs: bool | None
-    check_finite: bool
-    synchronize: bool | None
-    parts: Mapping[str, Tensor]
-    _warned_bare: bool
-    _awaits_sync: bool
+    _parts: Mapping[str, Tensor | float]
+    _parts_made: dict[str, Any]  # their dtype and device
     _accumulating: bool
     _whole: WholeStep | None
 
@@ -93,9 +92,6 @@ class Criterion(nn.Module, ABC):
         weight: Tensor | None = None,
         ignore_index: int = -100,
         reduction: str = "mean",
-        check_inputs: bool | None = None,
-        check_finite: bool = False,
-        synchronize: bool | None = None,
     ) -> None:
         super().__init__()
         if isinstance(num_classes, bool) or not isinstance(num_classes, Integral):
@@ -107,18 +103,20 @@ class Criterion(nn.Module, ABC):
             raise TypeError(f"ignore_index must be an int, got {type(ignore_index).__name__}")
         self.ignore_index = int(ignore_index)
         self.reduction = check_choice("reduction", reduction, REDUCTIONS)
-        self.check_inputs = check_inputs
-        self.check_finite = check_finite
-        self.synchronize = synchronize
         self.register_buffer("weight", check_class_weight(weight, self.num_classes))
-        self.parts = {}
-        self._warned_bare = self._awaits_sync = self._accumulating = False
+        self._parts, self._parts_made = {}, {}
+        self._accumulating = False
         self._whole = None
+
+    @property
+    def parts(self) -> dict[str, Tensor]:
+        """The parts of the last training loss, as detached scalars."""
+        return {name: torch.as_tensor(part, **self._parts_made) for name, part in self._parts.items()}
 
     def forward(
         self,
         input: Tensor,
-        target: Tensor,
+        target: Tensor | tuple[Tensor, Tensor, Tensor | float],
         sample_weight: Tensor | None = None,
         guide: Tensor | Sequence[Tensor] | None = None,
     ) -> Tensor:
@@ -126,7 +124,8 @@ class Criterion(nn.Module, ABC):
 
         Args:
             input: logits (N, K), (N, K, d1, …) or (K,).
-            target: class indices (N, d1, …), or class probabilities in the shape of ``input``.
+            target: class indices (N, d1, …); class probabilities in the shape of ``input``; or ``(labels_a, labels_b,
+                lam)`` as mixup and cutmix have them: class indices twice, and the share of the first, a number or (N,).
             sample_weight: (N, d1, …), or (N,) for all positions: a weight of 2 counts the sample twice.
             guide: logits of a teacher or of peers, for the methods that learn from them.
 
@@ -135,17 +134,17 @@ class Criterion(nn.Module, ABC):
         """
         active = self.training and torch.is_grad_enabled()
         if active and self.torch_smoothing is not None and self._is_usual(input, target, sample_weight, guide):
-            loss = F.cross_entropy(input, target, label_smoothing=self.torch_smoothing)
-            self.parts = {"hard": loss.detach()}
+            loss = F.cross_entropy(input, target, label_smoothing=self.torch_smoothing)  # type: ignore[arg-type]
+            self._parts = {"hard": loss.detach()}
             return loss
+        if isinstance(target, list) and len(target) == 3 and isinstance(target[0], Tensor):
+            target = tuple(target)  # as a data loader collates it
         shape = check_shapes(input, target, self.num_classes)
         self._check_guide(guide, active)
         if self._whole is not None and sample_weight is not None:
             raise ValueError(
                 "sample_weight: accumulation(targets) counts every sample once; use accumulation() without targets"
             )
-        compiling = torch.compiler.is_compiling()
-        check_inputs = input.device.type == "cpu" if self.check_inputs is None else self.check_inputs
         batch = prepare(
             input,
             target,
@@ -154,49 +153,24 @@ class Criterion(nn.Module, ABC):
             shape,
             class_weight=self.weight,
             ignore_index=self.ignore_index,
-            check_values=check_inputs and not compiling,
-            look_for_nan=self.check_finite and not compiling,
         )
         with full_precision(input.device.type):
             if not active:
+                batch = batch.with_probabilities()
                 return self._reduce(Terms(cross_entropy(batch.logits, batch.target)), batch, world=1)
-            if self.stateful and not compiling:
-                if torch._C._are_functorch_transforms_active():
-                    raise ValueError(
-                        f"{type(self).__name__} keeps a state, which torch.func cannot follow: call eval() on it, or "
-                        "use the functions in adaptive_labels.functional"
-                    )
-                if torch._C._current_graph_task_id() != -1:
-                    return self._loss_again(batch)
-            return self._active_loss(batch, self.world())
-
-    def _loss_again(self, batch: Batch) -> Tensor:
-        """The loss within a backward pass, where activation checkpointing repeats a forward: no state changes."""
-        if not self.parts:
-            raise ValueError(
-                f"{type(self).__name__} was first called without gradients and then within backward(), as "
-                "checkpoint(…, use_reentrant=True) does: pass use_reentrant=False, or leave the loss out of it"
-            )
-        moved = (*self.buffers(), *(parameter for parameter in self.parameters() if not parameter.requires_grad))
-        before = [(tensor, tensor.detach().clone()) for tensor in moved]
-        was_accumulating, self._accumulating = self._accumulating, True
-        try:
-            return self._active_loss(batch, self.world())
-        finally:  # the repetition is ended by an exception as soon as it has what it needs
-            self._accumulating = was_accumulating
-            with torch.no_grad():
-                for tensor, value in before:
-                    tensor.copy_(value)
+            return self._active_loss(batch if self.takes_pairs else batch.with_probabilities(), self.world())
 
     def _active_loss(self, batch: Batch, world: int) -> Tensor:
         """The loss of an active forward."""
         terms = self._terms(batch, world)
-        self.parts = {name: batch.logged(part) for name, part in terms.parts.items()}
-        return self._reduce(terms, batch, world)
+        self._parts = {name: batch.logged(part) for name, part in terms.parts.items()}
+        self._parts_made = {"dtype": batch.logits.dtype, "device": batch.logits.device}
+        loss = self._reduce(terms, batch, world)
+        return loss if terms.afterwards is None else when_trained(loss, terms.afterwards)
 
     @abstractmethod
     def _terms(self, batch: Batch, world: int) -> Terms:
-        """The unreduced loss of an active forward, and whatever state changes with it."""
+        """The unreduced loss of an active forward, and how the state changes with it."""
 
     def _is_usual(self, input: Tensor, target: object, sample_weight: object, guide: object) -> bool:
         """Whether this is a mean over labels that are all classes and count once, of float32 logits on the CPU.
@@ -209,8 +183,6 @@ class Criterion(nn.Module, ABC):
             and self.weight is None
             and self.reduction == "mean"
             and self._whole is None
-            and self.check_inputs is not False
-            and not self.check_finite
             and not torch.compiler.is_compiling()
             and isinstance(input, Tensor)
             and isinstance(target, Tensor)
@@ -220,7 +192,6 @@ class Criterion(nn.Module, ABC):
             and input.shape == (len(target), self.num_classes)
             and input.device.type == target.device.type == "cpu"
             and are_classes(target, self.num_classes, self.ignore_index)
-            and self.world() == 1
         )
 
     def parameter_groups(self, lr: float | None = None) -> list[dict[str, Any]]:
@@ -250,10 +221,9 @@ class Criterion(nn.Module, ABC):
                 share of the mean over the whole step and all processes: add the losses, and do not divide them. Samples
                 have no weights of their own then.
         """
-        self._warn_if_not_synced()
         if targets is not None:
             device = next(self.buffers(), next(self.parameters(), torch.empty(0))).device
-            world = 1 if self.synchronize is False else every_process()
+            world = 1 if self.sees_whole_batches else every_process()
             self._whole = count_step(targets, self.num_classes, self.ignore_index, self.weight, device, world)
         self._accumulating = True
         try:
@@ -265,14 +235,8 @@ class Criterion(nn.Module, ABC):
     def sync(self, group: dist.ProcessGroup | None = None) -> None:
         """Average the gradients of the criterion's parameters over the processes of ``group``.
 
-        Call it after ``backward()`` and before the optimizer's step, if the criterion is outside the wrapped module.
-        Inside the wrapped module DDP averages the gradients. A forward shares everything else.
+        Only Label Smoothing++ needs it, after ``backward()``, where it stands outside of the wrapped model.
         """
-        if not (dist.is_available() and dist.is_initialized()):
-            raise ValueError("sync: torch.distributed is not initialised, so there is no group to synchronise with")
-        if self.synchronize is False:
-            raise ValueError("sync: synchronize=False normalises each process's batch by itself; leave it at None")
-        self._awaits_sync = False
         for parameter in self.parameters():
             if parameter.grad is not None:
                 parameter.grad.div_(dist.get_world_size(group))
@@ -317,7 +281,7 @@ class Criterion(nn.Module, ABC):
         if self.reduction != "mean":
             return batch.weight, batch.sample_weight
         if self._whole is not None:
-            total, samples, _, world = self._whole
+            total, samples, world = self._whole
         else:
             total, samples = batch.sum(batch.weight), batch.sum(batch.sample_weight)
             if world > 1:
@@ -339,31 +303,13 @@ class Criterion(nn.Module, ABC):
         return counts
 
     def world(self) -> int:
-        """How many processes share this batch: 1 unless this call may rely on all processes making it, too."""
-        if self.synchronize is False or (torch.compiler.is_compiling() and self.synchronize is None):
-            return 1
-        world = every_process()
-        if world == 1 or DistributedDataParallel._get_active_ddp_module() is not None:  # type: ignore[no-untyped-call]
-            return world
-        if self.stateful and any(parameter.requires_grad for parameter in self.parameters()):
-            if not self._accumulating:
-                self._warn_if_not_synced()
-            self._awaits_sync = True
-        return world if self.stateful or self.synchronize else 1
-
-    def _warn_if_not_synced(self) -> None:
-        """Warn once if a step begins outside a wrapped model, and sync() was not called in the step before."""
-        if self._awaits_sync and not self._warned_bare:
-            self._warned_bare = True
-            warn_caller(
-                f"{type(self).__name__} is called outside a DistributedDataParallel module, and sync() was not called "
-                "after the last step: the processes' criteria drift apart. Put the criterion inside the wrapped "
-                "module, or call criterion.sync() after backward() and before the optimizer's step. Micro-batches of "
-                "one step belong into criterion.accumulation()."
-            )
+        """How many processes share this batch; 1 for a method without a state, and while compiling."""
+        alone = self.sees_whole_batches or not self.stateful or torch.compiler.is_compiling()
+        return 1 if alone else every_process()
 
 
 def options_of(criterion: type[Criterion]) -> dict[str, Any]:
     """The arguments of a criterion except ``num_classes``, including the common ones, with their defaults."""
-    found = {**inspect.signature(criterion).parameters, **inspect.signature(Criterion).parameters}
+    kinds = [kind for kind in criterion.__mro__ if issubclass(kind, Criterion)]
+    found = {name: p for kind in kinds for name, p in inspect.signature(kind).parameters.items()}
     return {name: p.default for name, p in found.items() if p.kind != p.VAR_KEYWORD and name != "num_classes"}

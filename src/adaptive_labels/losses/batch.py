@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from adaptive_labels.losses.targets import is_index
+from adaptive_labels.losses.targets import Labels, is_index
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -19,17 +19,23 @@ REDUCTIONS = ("mean", "sum", "none")
 class Batch(NamedTuple):
     """The caller's tensors as rows, ready for the functions in :mod:`adaptive_labels.functional`.
 
-    ``logits`` (M, K) in float32 or wider; ``target`` (M,) indices, 0 where ignored, or (M, K) probabilities;
-    ``sample_weight`` (M,), 0 where ignored, or 1.0 if every sample counts once; ``weight``, the same times the class
-    weights; ``shape``, that of the unreduced loss; ``guides``, the logits of teachers or peers, (M, K) each.
+    ``logits`` (M, K) in float32 or wider; ``target`` (M,) indices, 0 where ignored, (M, K) probabilities, or two labels
+    per sample; ``sample_weight`` (M,), 0 where ignored, or 1.0 if every sample counts once; ``weight``, the same times
+    the class weights; ``shape``, that of the unreduced loss; ``guides``, the logits of teachers or peers, (M, K) each.
     """
 
     logits: Tensor
-    target: Tensor
+    target: Any
     sample_weight: Tensor | float
     weight: Tensor | float
     shape: torch.Size
     guides: tuple[Tensor, ...] = ()
+
+    def with_probabilities(self) -> "Batch":
+        """This batch with class probabilities in the place of two labels per sample."""
+        if not isinstance(self.target, Labels):
+            return self
+        return self._replace(target=self.target.probabilities(self.logits.shape[1], self.logits.dtype))
 
     def sum(self, each: Tensor | float) -> Tensor | float:
         """The sum over the samples of a weight (M,), or of one that all have."""
@@ -42,10 +48,10 @@ class Batch(NamedTuple):
             return torch.tensor(values, **like)  # type: ignore[arg-type]
         return torch.stack([torch.as_tensor(value, **like) for value in values])  # type: ignore[arg-type]
 
-    def logged(self, part: Tensor | float) -> Tensor:
+    def logged(self, part: Tensor | float) -> Tensor | float:
         """A part of the loss, (M,) or a scalar, as a detached scalar: the mean over the samples that count."""
         if not isinstance(part, Tensor):
-            return self.vector(part)[0]
+            return part
         part = part.detach()
         return part if part.dim() == 0 else over((part * self.sample_weight).sum(), self.sum(self.sample_weight))
 
@@ -53,13 +59,11 @@ class Batch(NamedTuple):
 class WholeStep(NamedTuple):
     """Totals over all micro-batches of a step, on all ``world`` processes.
 
-    ``weight``: the sum of the samples' class weights; ``samples``: their number; ``classes`` (K,): that of each class,
-    if it is known.
+    ``weight``: the sum of the samples' class weights; ``samples``: their number.
     """
 
     weight: Tensor | float
     samples: Tensor | float
-    classes: Tensor | None
     world: int
 
 
@@ -90,20 +94,12 @@ def count_step(
     if world > 1:
         dist.all_reduce(counts)
     total = counts if class_weight is None else counts * class_weight
-    return WholeStep(number(total.sum()), number(counts.sum()), counts, world)
+    return WholeStep(number(total.sum()), number(counts.sum()), world)
 
 
 def every_process() -> int:
     """How many processes there are, whether or not they share a batch."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-
-
-def sums_by_class(own: Tensor | float, target: Tensor, logits: Tensor) -> Tensor:
-    """The sum (K,) over the samples of each class of a weight (M,), or of one that all have."""
-    each = own if isinstance(own, Tensor) else logits.new_full((len(logits),), own)
-    if not is_index(target):
-        return each @ target
-    return each.new_zeros(logits.shape[1]).index_add_(0, target, each)
 
 
 def over(total: Any, count: Any) -> Any:
@@ -124,32 +120,26 @@ def numbers(values: Tensor) -> Sequence[Any]:
 
 def prepare(
     input: Tensor,
-    target: Tensor,
+    target: Any,
     sample_weight: Tensor | None,
     guide: Tensor | Sequence[Tensor] | None,
     shape: torch.Size,
     *,
     class_weight: Tensor | None,
     ignore_index: int,
-    check_values: bool,
-    look_for_nan: bool,
 ) -> Batch:
-    """Turn the caller's tensors into rows, and check their values. Nothing of theirs is changed.
+    """Turn the caller's tensors into rows, and check the values of those on the CPU. Nothing of theirs is changed.
 
     ``shape`` is what :func:`check_shapes` found.
     """
     logits = widen(to_rows(input))
-    if look_for_nan:
-        check_finite(logits)
+    check_values = input.device.type == "cpu" and not torch.compiler.is_compiling()
     own: Tensor | float = 1.0
-    if is_index(target):
-        rows = target if target.dim() == 1 and target.dtype == torch.int64 else target.reshape(-1).long()
-        if not (check_values and are_classes(rows, logits.shape[1], ignore_index)):
-            kept = rows != ignore_index
-            if check_values:
-                _check_labels(rows, kept, logits.shape[1], ignore_index, shape)
-            rows = torch.where(kept, rows, 0)
-            own = kept.to(logits.dtype)
+    rows: Any
+    if isinstance(target, tuple):
+        rows, own = _pairs(target, logits, shape, ignore_index, check_values)
+    elif is_index(target):
+        rows, own = _labels(target, logits, shape, ignore_index, check_values)
     else:
         if ignore_index >= 0:
             raise ValueError(
@@ -164,8 +154,40 @@ def prepare(
     weight = own
     if class_weight is not None:
         class_weight = class_weight.to(logits.dtype)
-        weight = own * (class_weight[rows] if is_index(target) else rows @ class_weight)
+        if isinstance(rows, Labels):
+            assert rows.shares is not None
+            weight = own * (class_weight[rows.classes] * rows.shares).sum(1)
+        else:
+            weight = own * (class_weight[rows] if is_index(rows) else rows @ class_weight)
     return Batch(logits, rows, own, weight, shape, _guides(guide, input))
+
+
+def _labels(
+    target: Tensor, logits: Tensor, shape: torch.Size, ignore_index: int, check_values: bool
+) -> tuple[Tensor, Tensor | float]:
+    """The labels as a row (M,), 0 where ignored, and 0 or 1 for each, or 1.0 if none is ignored."""
+    rows = target if target.dim() == 1 and target.dtype == torch.int64 else target.reshape(-1).long()
+    if check_values and are_classes(rows, logits.shape[1], ignore_index):
+        return rows, 1.0
+    kept = rows != ignore_index
+    if check_values:
+        _check_labels(rows, kept, logits.shape[1], ignore_index, shape)
+    return torch.where(kept, rows, 0), kept.to(logits.dtype)
+
+
+def _pairs(
+    target: tuple[Tensor, Tensor, Any], logits: Tensor, shape: torch.Size, ignore_index: int, check_values: bool
+) -> tuple[Labels, Tensor | float]:
+    """Two labels per sample with their shares, and as above; a sample is left out if either label is ignored."""
+    *both, lam = target
+    (first, own), (second, other) = (_labels(labels, logits, shape, ignore_index, check_values) for labels in both)
+    share = torch.as_tensor(lam, dtype=logits.dtype, device=logits.device).detach()
+    if share.dim() == 1 and len(shape) > 1:
+        share = share.reshape(-1, *[1] * (len(shape) - 1))
+    share = share.expand(shape).reshape(-1)
+    if check_values and not bool(((share >= 0) & (share <= 1)).all()):
+        raise ValueError("target: lam in (labels_a, labels_b, lam) must be in [0, 1]")
+    return Labels(torch.stack((first, second), 1), torch.stack((share, 1 - share), 1)), own * other
 
 
 def to_rows(x: Tensor) -> Tensor:
@@ -193,11 +215,19 @@ def full_precision(device_type: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def check_shapes(input: Tensor, target: Tensor, num_classes: int) -> torch.Size:
+def check_shapes(input: Tensor, target: Any, num_classes: int) -> torch.Size:
     """Raise unless ``input`` are logits over ``num_classes`` and ``target`` fits them in shape and dtype.
 
     Returns the shape of the unreduced loss: the input's without its class dimension.
     """
+    if isinstance(target, tuple):
+        if len(target) != 3 or not all(isinstance(part, Tensor) and is_index(part) for part in target[:2]):
+            raise TypeError("a target with two labels per sample must be (labels_a, labels_b, lam), labels as integers")
+        lam = torch.as_tensor(target[2])
+        shape = check_shapes(input, target[0], num_classes)
+        if lam.dim() and lam.shape not in (shape, shape[:1]):
+            raise ValueError(f"target: lam must be a number or have shape {tuple(shape[:1])}, got {tuple(lam.shape)}")
+        return check_shapes(input, target[1], num_classes)
     if (  # the usual case, in a third of the time
         type(input) is type(target) is Tensor
         and input.is_floating_point()
@@ -293,15 +323,6 @@ def _check_probabilities(rows: Tensor, dtype: torch.dtype) -> None:
             "Multi-label targets (several ones in a row) are not supported: the residual label is defined by the one "
             "class that is right"
         )
-
-
-def check_finite(logits: Tensor) -> None:
-    """Raise if a row has NaN or infinite logits."""
-    wrong = ~torch.isfinite(logits).all(1)
-    if bool(wrong.any()):
-        rows = wrong.nonzero().flatten().tolist()
-        shown = ", ".join([*map(str, rows[:8]), *["…"] * (len(rows) > 8)])
-        raise ValueError(f"input has NaN or infinite logits in {len(rows)} of {len(logits)} rows: {shown}")
 
 
 def _sample_weights(sample_weight: Tensor, shape: torch.Size, check_values: bool) -> Tensor:

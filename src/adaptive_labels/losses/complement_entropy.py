@@ -76,9 +76,9 @@ class ComplementEntropy(Criterion):
         parts = {"hard": hard, "complement_entropy": entropy}
         if not self.alternate:
             return Terms(hard + complement, parts=parts)
-        turn, following = self.turn, 1 - self.turn
-        if not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:
-            turn = following  # activation checkpointing repeats the forward before, within the backward pass
-        else:
-            self.turn = following
-        return Terms(torch.where(turn == 0, hard, complement), parts=parts)
+        turn = self.turn
+
+        def trained_on() -> None:
+            self.turn = 1 - turn
+
+        return Terms(torch.where(turn == 0, hard, complement), parts=parts, afterwards=trained_on)

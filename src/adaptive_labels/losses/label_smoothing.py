@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from adaptive_labels.losses.arguments import check_choice, check_number
+from adaptive_labels.losses.arguments import check_number
 from adaptive_labels.losses.base import Criterion, Terms
 from adaptive_labels.losses.batch import Batch
 from adaptive_labels.losses.registry import register_method
@@ -45,16 +45,7 @@ def smooth_labels(
     return (1 - label_smoothing) * probabilities + label_smoothing * (1 - probabilities) / (num_classes - 1)
 
 
-def smoothing_share(label_smoothing: float, smooth_over: str, num_classes: int) -> float:
-    """The share ε' that makes one formula of both ways to smooth: t' = (1 − ε')t + ε'/K.
-
-    >>> smoothing_share(0.1, "all", 5), smoothing_share(0.1, "others", 5)
-    (0.1, 0.125)
-    """
-    return label_smoothing if smooth_over == "all" else label_smoothing * num_classes / (num_classes - 1)
-
-
-def hard_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.0, smooth_over: str = "all") -> Tensor:
+def hard_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
     r"""L_hard: cross entropy with the label, or with the smoothed label (ALR-S).
 
     .. math:: L_{hard} = -\sum_i t'_i \log p_i, \qquad t' = \text{smooth_labels}(t, ε)
@@ -63,7 +54,6 @@ def hard_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.0, smoo
         logits: (N, K).
         target: class indices (N,) or class probabilities (N, K).
         label_smoothing: ε in [0, 1]; 0 is plain cross entropy.
-        smooth_over: ``"all"`` K classes, or the K−1 ``"others"``.
 
     Returns:
         (N,).
@@ -77,13 +67,10 @@ def hard_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.0, smoo
     hard = cross_entropy(logits, target)
     if label_smoothing == 0.0:
         return hard
-    share = smoothing_share(label_smoothing, smooth_over, logits.shape[1])
-    return (1 - share) * hard - share * F.log_softmax(logits, dim=1).mean(1)
+    return (1 - label_smoothing) * hard - label_smoothing * F.log_softmax(logits, dim=1).mean(1)
 
 
-def hard_loss_gradient(
-    logits: Tensor, target: Tensor, label_smoothing: float = 0.0, smooth_over: str = "all"
-) -> Tensor:
+def hard_loss_gradient(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
     r"""The gradient of :func:`hard_loss` with respect to the logits: :math:`p_i - t'_i`.
 
     >>> hard_loss_gradient(torch.tensor([[0.0, 0.0]]), torch.tensor([0]))
@@ -91,9 +78,7 @@ def hard_loss_gradient(
 
     Reference: the paper's section 3.2, the equation after L_t.
     """
-    return F.softmax(logits, dim=1) - smooth_labels(
-        target, logits.shape[1], label_smoothing, smooth_over, dtype=logits.dtype
-    )
+    return F.softmax(logits, dim=1) - smooth_labels(target, logits.shape[1], label_smoothing, dtype=logits.dtype)
 
 
 @register_method(
@@ -105,20 +90,16 @@ class LabelSmoothing(Criterion):
 
     Args:
         label_smoothing: ε in [0, 1].
-        smooth_over: ``"all"`` K classes, or the K−1 ``"others"``.
 
     >>> LabelSmoothing(2)(torch.tensor([[2.0, 0.0]], requires_grad=True), torch.tensor([0])).detach()
     tensor(0.2269)
     """
 
-    def __init__(
-        self, num_classes: int, label_smoothing: float = 0.1, *, smooth_over: str = "all", **common: Any
-    ) -> None:
+    def __init__(self, num_classes: int, label_smoothing: float = 0.1, **common: Any) -> None:
         super().__init__(num_classes, **common)
         self.label_smoothing = check_number("label_smoothing", label_smoothing, 0, 1)
-        self.smooth_over = check_choice("smooth_over", smooth_over, ("all", "others"))
-        self.torch_smoothing = self.label_smoothing if smooth_over == "all" else None
+        self.torch_smoothing = self.label_smoothing
 
     def _terms(self, batch: Batch, world: int) -> Terms:
-        hard = hard_loss(batch.logits, batch.target, self.label_smoothing, self.smooth_over)
+        hard = hard_loss(batch.logits, batch.target, self.label_smoothing)
         return Terms(hard, parts={"hard": hard})

@@ -14,7 +14,7 @@ def check_dense_fits(num_classes: int, gradient: bool, free: int | None = None) 
     >>> check_dense_fits(100_000, True, free=16 * 10**9)
     Traceback (most recent call last):
     ValueError: num_classes=100000: a dense S of 100000 × 99999 float32 and its gradient take 80.0 GB, and 16.0 GB of
-    memory are free. rank=32 keeps S as a product of two 100000 × 32 matrices (26 MB)
+    memory are free. LowRankAdaptiveLabelLoss with rank 32 keeps S as a product of two 100000 × 32 matrices (26 MB)
     """
     size = 4 * num_classes * (num_classes - 1)
     if size < NOTHING or torch.get_default_device().type != "cpu":
@@ -26,9 +26,9 @@ def check_dense_fits(num_classes: int, gradient: bool, free: int | None = None) 
     raise ValueError(
         f"num_classes={num_classes}: a dense S of {num_classes} × {num_classes - 1} float32"
         f"{' and its gradient take' if gradient else ' takes'} {_in_words(size * (1 + gradient))}, and "
-        f"{_in_words(free)} of memory are free. rank=32 keeps S as a product of two {num_classes} × 32 matrices "
-        f"({_in_words(2 * 4 * 32 * num_classes)})"
-        + ("; update='self' or sparse=True needs no dense gradient" if alone else "")
+        f"{_in_words(free)} of memory are free. LowRankAdaptiveLabelLoss with rank 32 keeps S as a product of two "
+        f"{num_classes} × 32 matrices ({_in_words(2 * 4 * 32 * num_classes)})"
+        + ("; update='self' needs no gradient" if alone else "")
     )
 
 

@@ -86,17 +86,21 @@ class OnlineLabelSmoothing(Criterion):
         self.register_buffer("table", torch.full((num_classes, num_classes), 1.0 / num_classes, dtype=wide_dtype()))
         self.register_buffer("sums", torch.zeros(num_classes, num_classes, dtype=wide_dtype()))
         self.register_buffer("counts", torch.zeros(num_classes, dtype=wide_dtype()))
-        self.register_load_state_dict_pre_hook(_take_own)  # type: ignore[no-untyped-call]
 
     def _terms(self, batch: Batch, world: int) -> Terms:
         table = self.table.to(batch.logits.dtype)
         loss = online_label_smoothing_loss(batch.logits, batch.target, table, self.hard_share)
         with torch.no_grad():
-            sums, counts = correct_prediction_sums(batch.logits, batch.target, batch.sample_weight)
-            self.sums += self._all_reduce(sums, world).to(self.sums.dtype)
-            self.counts += self._all_reduce(counts, world).to(self.counts.dtype)
+            weights = batch.sample_weight * batch.logits.sum(1).isfinite()
+            sums, counts = correct_prediction_sums(batch.logits.nan_to_num(0.0, 0.0, 0.0), batch.target, weights)
+            shared = self._all_reduce(torch.cat((sums, counts.unsqueeze(1)), 1), world).to(self.sums.dtype)
+
+        def trained_on() -> None:
+            self.sums += shared[:, :-1]
+            self.counts += shared[:, -1]
+
         hard = cross_entropy(batch.logits.detach(), batch.target)
-        return Terms(loss, parts={"hard": hard, "total": loss})
+        return Terms(loss, parts={"hard": hard, "total": loss}, afterwards=trained_on)
 
     @torch.no_grad()
     def epoch_end(self) -> None:
@@ -106,10 +110,3 @@ class OnlineLabelSmoothing(Criterion):
         self.table.copy_(torch.where(seen, over(self.sums, self.counts.unsqueeze(1)), missing))
         self.sums.zero_()
         self.counts.zero_()
-
-
-def _take_own(module: object, state: dict[str, Any], prefix: str, *rest: object) -> None:
-    """Earlier versions kept what a process had not shared yet beside the rest."""
-    for name in ("sums", "counts"):
-        if prefix + "own_" + name in state:
-            state[prefix + name] = state[prefix + name] + state.pop(prefix + "own_" + name)

@@ -4,9 +4,27 @@ Shapes: N samples, K classes. ``target`` is class indices (N,) or class probabil
 A *residual* row leaves out the sample's own class: it has K−1 entries.
 """
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+
+class Labels(NamedTuple):
+    """A few labels per sample: ``classes`` (M, C), and how much of the target each is, ``shares`` (M, C).
+
+    ``shares`` of None: one label each, all of the target.
+    """
+
+    classes: Tensor
+    shares: Tensor | None = None
+
+    def probabilities(self, num_classes: int, dtype: torch.dtype) -> Tensor:
+        """The same as class probabilities (M, K)."""
+        shares = torch.ones(self.classes.shape) if self.shares is None else self.shares
+        full = torch.zeros(len(self.classes), num_classes, dtype=dtype, device=self.classes.device)
+        return full.scatter_add_(1, self.classes, shares.to(full))
 
 
 def is_index(target: Tensor) -> bool:
@@ -51,6 +69,11 @@ def restore(x: Tensor, index: Tensor, fill: float = 0.0) -> Tensor:
     return full.scatter(1, columns, x)
 
 
+def put_own(x: Tensor, labels: Tensor | None, value: float) -> Tensor:
+    """Write ``value`` into the own column of each row of ``x`` (R, K); its classes are ``labels``, or all in order."""
+    return x.fill_diagonal_(value) if labels is None else x.scatter_(1, labels.unsqueeze(1), value)
+
+
 def hits(logits: Tensor, target: Tensor) -> Tensor:
     """How right each prediction is, (N,): the target's probability of the class with the largest logit.
 
@@ -91,7 +114,7 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     >>> cross_entropy(torch.tensor([[2.0, 0.0]]), torch.tensor([[0.5, 0.5]]))
     tensor([1.1269])
 
-    Reference: the paper's section 3, without its factor 1/K (``normalization="literal"`` has it).
+    Reference: the paper's section 3, without its factor 1/K.
     """
     if is_index(target):
         return F.cross_entropy(logits, target, reduction="none")

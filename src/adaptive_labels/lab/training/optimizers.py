@@ -12,17 +12,9 @@ from adaptive_labels.lab.objectives import Objective
 
 
 def sparse_parameters(module: nn.Module) -> set[Tensor]:
-    """The parameters that get sparse gradients.
-
-    They are those held by a module whose `sparse` is True, as `nn.Embedding`'s, or those that it names by its method
-    `sparse_parameters`: of a low-rank S only one factor is sparse.
-    """
-    parameters: set[Tensor] = set()
-    for part in module.modules():
-        if getattr(part, "sparse", False) is True:
-            named = getattr(part, "sparse_parameters", None)
-            parameters.update(part.parameters(recurse=False) if named is None else named())
-    return parameters
+    """The parameters that get sparse gradients: those held by a module whose `sparse` is True, as `nn.Embedding`'s."""
+    held = (part for part in module.modules() if getattr(part, "sparse", False) is True)
+    return {parameter for part in held for parameter in part.parameters(recurse=False)}
 
 
 def make_optimizers(objective: Objective, config: TrainingConfig) -> list[Optimizer]:

@@ -51,7 +51,7 @@ class Session:
                 raise ConfigError("training.sync_batchnorm and training.compile are both true: leave one of them off")
             if config.sync_batchnorm:
                 self._norms = [norm for learner in objective.learners for norm in processes.share_batch_norm(learner)]
-            objective.criterion.synchronize = False  # type: ignore[assignment]  # it sees whole batches
+            objective.criterion.sees_whole_batches = True  # type: ignore[assignment]
             self.agree()
 
     def autocast(self) -> AbstractContextManager[object]:

@@ -1,1 +1,1 @@
-"""The fused path of AdaptiveLabelLoss: the compiled kernel, the same in torch's operations, and the choice of path."""
+"""The compiled kernel of AdaptiveLabelLoss for the CPU: its C source, how it is built, and how it is called."""

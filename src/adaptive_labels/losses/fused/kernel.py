@@ -1,10 +1,8 @@
-"""The compiled kernel of the fused path: used if it was built, called through ctypes, never compiled on its own.
+"""The compiled kernel: used if it was built, called through ctypes, never compiled on its own.
 
 It is built when the package is installed from source with a C compiler present, or later by
 ``python -m adaptive_labels.losses.fused build``. Without it, torch's operations compute the same.
 """
-
-from __future__ import annotations
 
 import ctypes
 import importlib.machinery
@@ -12,25 +10,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from adaptive_labels.losses.fused.tensors import Factors, Step
-
-if TYPE_CHECKING:
-    from adaptive_labels.losses.adaptive import AdaptiveLabelLoss
+from adaptive_labels.losses.closed_form import RowGradients, Step, Weights
+from adaptive_labels.losses.targets import Labels
 
 FOLDER = Path(__file__).parent
 NAME = "_alr"
-INTERFACE = 7  # the same number stands in alr.c: a library that was built from other sources is not called
+INTERFACE = 8  # the same number stands in alr.c: a library that was built from other sources is not called
 OK, NO_MEMORY, BAD_LABEL = 0, -1, 1
 BUILD = "python -m adaptive_labels.losses.fused build"
 
-_integers = "n k threads is_double low_rank by_class"
-_numbers = "smoothing attraction hard residual weight own step"
-_addresses = "z y weights owns s dz ds labels values"
+_integers = "n k c threads is_double"
+_numbers = "smoothing attraction residual weight own"
+_addresses = "z y shares weights owns s dz ds labels counts values"
 
 
 class Call(ctypes.Structure):
@@ -40,8 +35,9 @@ class Call(ctypes.Structure):
         *((name, ctypes.c_int64) for name in _integers.split()),
         *((name, ctypes.c_double) for name in _numbers.split()),
         *((name, ctypes.c_void_p) for name in _addresses.split()),
-        ("sums", ctypes.c_double * 4),
+        ("sums", ctypes.c_double * 3),
         ("update", ctypes.c_double),
+        ("samples", ctypes.c_double),
         ("count", ctypes.c_int64),
     )
 
@@ -93,71 +89,51 @@ def load(path: Path) -> Kernel:
 
 
 def kernel_step(
-    kernel: Kernel, criterion: AdaptiveLabelLoss, z: Tensor, y: Tensor, factors: Factors, learns: bool
+    kernel: Kernel, z: Tensor, labels: Labels, table: Tensor, weights: Weights, smoothing: float, attraction: float
 ) -> Step:
-    """A step by the kernel. A dense S of ``update="self"`` is moved by it."""
-    z, y = z.contiguous(), y.contiguous()
-    samples, classes = z.shape
-    dz, values = torch.empty_like(z), torch.empty(samples, 4, dtype=torch.float64)
-    weights, weight = _array(factors.prediction)
-    owns, own = _array(factors.own)
+    """:func:`adaptive_labels.losses.closed_form.closed_form` by the kernel; ``table`` is S (K, K−1)."""
+    z, classes = z.contiguous(), labels.classes.contiguous()
+    samples, count = z.shape
+    rows = min(classes.numel(), count)
+    shares = None if labels.shares is None else labels.shares.double().contiguous()
+    each, weight = _array(weights.prediction)
+    owns, own = _array(weights.own)
+    dz, values = torch.empty_like(z), torch.empty(samples, 3, dtype=torch.float64)
+    ds, counts = torch.empty(rows, count - 1, dtype=z.dtype), torch.empty(rows, dtype=torch.float64)
+    distinct = torch.empty(rows, dtype=torch.int64)
     call = Call(
         n=samples,
-        k=classes,
+        k=count,
+        c=classes.shape[1],
         threads=torch.get_num_threads(),
         is_double=z.dtype == torch.float64,
-        low_rank=criterion.rank is not None,
-        by_class=factors.by_class,
-        smoothing=factors.smoothing,
-        attraction=factors.attraction,
-        hard=factors.hard,
-        residual=factors.residual,
+        smoothing=smoothing,
+        attraction=attraction,
+        residual=weights.residual,
         weight=weight,
-        own=own * factors.own_factor,
+        own=own,
         z=z.data_ptr(),
-        y=y.data_ptr(),
-        weights=None if weights is None else weights.data_ptr(),
+        y=classes.data_ptr(),
+        shares=None if shares is None else shares.data_ptr(),
+        weights=None if each is None else each.data_ptr(),
         owns=None if owns is None else owns.data_ptr(),
+        s=table.data_ptr(),
         dz=dz.data_ptr(),
+        ds=ds.data_ptr(),
+        labels=distinct.data_ptr(),
+        counts=counts.data_ptr(),
         values=values.data_ptr(),
     )
-    first, *rest = criterion.residual_parameters()
-    rows: tuple[Tensor, ...] = ()
-    if rest:
-        left_rows = first[y]
-        gradient = left_rows @ rest[0].T  # (M, K): the samples' rows of S, which the kernel turns into their gradients
-        call.s = gradient.data_ptr()
-        _run(kernel, call)
-        rows = (gradient @ rest[0], gradient.T @ left_rows, y) if learns else ()
-        return Step(values, dz, rows, sums=list(call.sums), update=call.update)
-    call.s = first.data_ptr()
-    if not learns:
-        _run(kernel, call)
-    elif criterion.update == "self":
-        call.step = criterion.residual_lr
-        _run(kernel, call)
-        torch.autograd.graph.increment_version(first)  # autograd cannot see that the kernel has moved it
-    elif classes <= samples and not criterion.sparse:  # few classes: their rows go where they belong at once
-        ds = torch.zeros(classes, classes - 1, dtype=z.dtype)
-        call.ds = ds.data_ptr()
-        _run(kernel, call)
-        rows = (ds,)
-    else:
-        most = min(samples, classes)
-        ds, labels = torch.empty(most, classes - 1, dtype=z.dtype), torch.empty(most, dtype=torch.int64)
-        call.ds, call.labels = ds.data_ptr(), labels.data_ptr()
-        _run(kernel, call)
-        rows = (ds, labels) if call.count == most else (ds[: call.count], labels[: call.count])
-    return Step(values, dz, rows, distinct=True, sums=list(call.sums), update=call.update)
+    status = kernel(call)
+    if status == BAD_LABEL:
+        raise ValueError(f"target must be in [0, {call.k - 1}] or ignore_index")
+    if status != OK:
+        raise MemoryError("AdaptiveLabelLoss: no memory for the kernel's rows")
+    if call.count < rows:
+        ds, counts, distinct = ds[: call.count], counts[: call.count], distinct[: call.count]
+    gradients = RowGradients(None if call.count == count else distinct, ds, counts)
+    return Step(values, dz, gradients, call.update, call.samples, tuple(call.sums))
 
 
 def _array(share: Tensor | float) -> tuple[Tensor | None, float]:
     return (share.double().contiguous(), 1.0) if isinstance(share, Tensor) else (None, share)
-
-
-def _run(kernel: Kernel, call: Call) -> None:
-    status = kernel(call)
-    if status == BAD_LABEL:
-        raise ValueError(f"target must be in [0, {call.k - 1}] or ignore_index; check_inputs=True says where it is not")
-    if status != OK:
-        raise MemoryError("AdaptiveLabelLoss: no memory for the kernel's rows")

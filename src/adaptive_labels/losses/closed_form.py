@@ -1,0 +1,403 @@
+r"""ALR's losses and their gradients in closed form, for any target: one pass, which ``backward`` only scales.
+
+Shapes: M samples, K classes; z (M, K) logits; t (M, K) target distributions, one-hot for labels; S in full coordinates
+F (K, K), whose diagonal is not used; Q = softmax(τF) and q = softmax(F) without the diagonal. p = softmax(z), and
+lse is the log-sum-exp of z. Then
+
+    lse over j ≠ k of z_j   = lse + log(1 − p_k)
+    Σ_k t_k L_res(k)        = Σ_k t_k (lse + log(1 − p_k)) − ⟨tQ, z⟩
+    its gradient by z_j     = p_j (A − r_j) − (tQ)_j,   r_k = t_k / (1 − p_k),   A = Σ_k r_k
+    Σ_n gradient of row k   = (Σ_n t_nk) q_k − Σ_n r_nk p_n, without its own column
+
+1 − p_k is exact for every class but the most likely one, ``top``, whose p may be 1 to the last bit. So the exponentials
+e are taken relative to the *second* largest logit, and e_top is 0. With s = Σ e, and o = 1 − p_top = s g / (1 + s g)
+where g = exp(second − largest):
+
+    p_i = e_i g / (1 + s g) for i ≠ top,      p_res of label top = e / s,      lse without top = second + log s
+
+so that label ``top`` has r = 0 above and adds t_top e / s to Σ_k t_k p_res. Labels, one or a few per sample, need
+gathers; class probabilities two matrix products, tQ and rᵀp.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from adaptive_labels.losses.batch import full_precision
+from adaptive_labels.losses.targets import Labels, erase, put_own
+
+
+class Weights(NamedTuple):
+    """What each sample counts, (M,) or one number for all: in the gradient of the logits, and in that of S.
+
+    ``residual`` is a, the weight on L_res.
+    """
+
+    prediction: Tensor | float
+    own: Tensor | float
+    residual: Tensor | float
+
+
+class RowGradients(NamedTuple):
+    """The gradient (R, K−1) of Σ own L_upd by the rows of S of some ``labels`` (R,), or of all if that is None.
+
+    ``counts`` (R,): the sum of the samples' shares of each class, times their weight ``own``.
+    """
+
+    labels: Tensor | None
+    rows: Tensor
+    counts: Tensor
+
+    def spread(self, classes: int) -> tuple[Tensor, Tensor]:
+        """Gradient (K, K−1) and counts (K,) of all rows."""
+        if self.labels is None:
+            return self.rows, self.counts
+        rows = self.rows.new_zeros(classes, classes - 1).index_copy_(0, self.labels, self.rows)
+        return rows, self.counts.new_zeros(classes).index_copy_(0, self.labels, self.counts)
+
+
+class Step(NamedTuple):
+    """What one pass finds.
+
+    ``values`` (M, 3): L_hard, L_res, and the target's probability of the predicted class; ``gradient`` (M, K) of the
+    logits; ``rows``: the gradient of S; ``update``: Σ own L_upd; ``samples``: Σ own. Samples whose logits are not
+    finite have a loss of NaN and count in nothing else. ``sums``: those of the columns of ``values``, if known.
+    """
+
+    values: Tensor
+    gradient: Tensor
+    rows: RowGradients | None
+    update: Any
+    samples: Any
+    sums: tuple[float, ...] | None = None
+
+
+class Prediction(NamedTuple):
+    """The softmax of z (M, K) around its largest entry, see above; all but ``e`` are (M, 1)."""
+
+    top: Tensor
+    largest: Tensor
+    e: Tensor  # (M, K)
+    sum: Tensor
+    others: Tensor  # o
+    factor: Tensor  # g / (1 + s g)
+    log_total: Tensor  # lse − largest
+    log_others: Tensor  # lse without top − largest
+
+
+def predict(z: Tensor) -> Prediction:
+    """The parts from which all probabilities are made, with all their digits."""
+    largest, top = z.max(1, keepdim=True)
+    masked = z.scatter(1, top, -torch.inf)
+    second = masked.amax(1, keepdim=True)
+    e = masked.sub_(second).exp_()
+    total, gap = e.sum(1, keepdim=True), second - largest
+    g = gap.exp()
+    odds = total * g
+    return Prediction(top, largest, e, total, odds / (1 + odds), g / (1 + odds), odds.log1p(), gap + total.log())
+
+
+RowsOf = Callable[[Tensor | None], Tensor]
+"""S in full coordinates: the rows (R, K) of some labels (R,), or all (K, K)."""
+
+
+def closed_form(
+    z: Tensor,
+    target: Labels | Tensor,
+    rows_of: RowsOf,
+    weights: Weights,
+    smoothing: float,
+    attraction: float,
+    blocks: Sequence[Tensor | None] = (None,),
+) -> Step:
+    """The losses and gradients of logits (M, K) with labels or class probabilities (M, K).
+
+    With class probabilities, S is read in ``blocks`` of classes, of which None means all at once; only then is the
+    gradient of its rows kept.
+    """
+    z, weights, bad = without_bad_rows(z, weights)
+    p = predict(z)
+    rows: RowGradients | None = None
+    update: Any = 0.0
+    if isinstance(target, Labels):
+        parts = label_parts(target, p, rows_of)
+        hard, residual, right, gradient = _of_labels(z, target, p, parts, weights, smoothing, attraction)
+        found = sums_of_labels(target, p, parts, weights.own)
+    else:
+        hard, residual, right, gradient = _of_probabilities(
+            z, target, p, rows_of, blocks, weights, smoothing, attraction
+        )
+        found = sums_of_probabilities(target, p, rows_of, blocks, weights.own)
+    for sums in found:
+        full, own_update = update_of_rows(sums)
+        update = update + own_update
+        if len(blocks) == 1:
+            rows = RowGradients(sums.labels, _without_own(full, sums.labels), sums.counts)
+    if smoothing:
+        mean = p.log_total.squeeze(1) - (z.mean(1) - p.largest.squeeze(1))
+        hard = (1 - smoothing) * hard + smoothing * mean
+    if bad is not None:
+        hard = torch.where(bad, torch.nan, hard)
+        gradient.masked_fill_(bad.unsqueeze(1), torch.nan)
+        right = right * ~bad
+    own = weights.own
+    samples = own.sum() if isinstance(own, Tensor) else own * len(z)
+    return Step(torch.stack((hard, residual, right), 1), gradient, rows, update, samples)
+
+
+def without_bad_rows(z: Tensor, weights: Weights) -> tuple[Tensor, Weights, Tensor | None]:
+    """Zeros for the logits of samples that are not finite, a weight of 0 for them in S, and which they are, if any."""
+    bad = ~z.sum(1).isfinite()
+    if z.device.type == "cpu" and not torch.compiler.is_compiling() and not bool(bad.any()):
+        return z, weights, None
+    counted = bad & (weights.own > 0) if isinstance(weights.own, Tensor) else bad  # an ignored sample has no loss
+    return z.masked_fill(bad.unsqueeze(1), 0.0), weights._replace(own=weights.own * ~bad), counted
+
+
+def _column(each: Tensor | float) -> Tensor | float:
+    return each.unsqueeze(1) if isinstance(each, Tensor) and each.dim() else each
+
+
+class LabelParts(NamedTuple):
+    """What follows from the labels (M, C): their shares, whether they are the top, their p, and their rows of S.
+
+    ``labels`` (R,) are the classes that occur, or None for all; ``place`` (M, C) says which of them each one is.
+    """
+
+    shares: Tensor
+    is_top: Tensor
+    p: Tensor  # 0 for the top
+    labels: Tensor | None
+    place: Tensor
+    table: Tensor
+
+
+def label_parts(target: Labels, p: Prediction, rows_of: RowsOf) -> LabelParts:
+    """The parts for a prediction, with those rows of S that are needed."""
+    y, classes = target.classes, p.e.shape[1]
+    p_y = p.e.gather(1, y) * p.factor
+    labels, place = (None, y) if classes <= y.numel() or y.is_meta else torch.unique(y, return_inverse=True)
+    shares = torch.ones_like(p_y) if target.shares is None else target.shares
+    return LabelParts(shares, y == p.top, p_y, labels, place, rows_of(labels))
+
+
+def _of_labels(
+    z: Tensor,
+    target: Labels,
+    p: Prediction,
+    parts: LabelParts,
+    weights: Weights,
+    smoothing: float,
+    attraction: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """L_hard (not smoothed), L_res, the hits, and the gradient of the logits."""
+    y, a, weight = target.classes, weights.residual, _column(weights.prediction)
+    shares, is_top, p_y, labels, place, table = parts
+    total = shares.sum(1, keepdim=True)
+    right = (shares * is_top).sum(1, keepdim=True)
+    r = (shares / (1 - p_y)).masked_fill_(is_top, 0.0)
+    excluded = r.sum(1, keepdim=True)
+    hard = (shares * (p.log_total + p.largest - z.gather(1, y))).sum(1)
+    without = shares * torch.where(is_top, p.log_others, p.log_total + torch.log1p(-p_y))
+    aim = torch.softmax(put_own(attraction * table, labels, -torch.inf), 1)  # (R, K)
+    aims = aim[place[:, 0]].mul_(shares[:, :1])
+    for column in range(1, y.shape[1]):
+        aims.addcmul_(aim[place[:, column]], shares[:, column : column + 1])
+    residual = without.sum(1) - (aims * z).sum(1) + (total * p.largest).squeeze(1)
+    hards = (1 - smoothing) * total + smoothing
+    gradient = p.e * (weight * (hards * p.factor + a * (p.factor * excluded + right / p.sum)))
+    gradient -= aims.mul_(weight * a)
+    if smoothing:
+        gradient -= weight * smoothing / z.shape[1]
+    gradient.scatter_add_(1, p.top, weight * (1 - p.others) * (hards + a * excluded))
+    gradient.scatter_add_(1, y, -weight * ((1 - smoothing) * shares + a * p_y * r))
+    return hard, residual, right.squeeze(1), gradient
+
+
+def _of_probabilities(
+    z: Tensor,
+    target: Tensor,
+    p: Prediction,
+    rows_of: RowsOf,
+    blocks: Sequence[Tensor | None],
+    weights: Weights,
+    smoothing: float,
+    attraction: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The same for class probabilities."""
+    a, weight = weights.residual, _column(weights.prediction)
+    total, right = target.sum(1, keepdim=True), target.gather(1, p.top)
+    everywhere, r = _exclusions(target, p)
+    aims = torch.zeros_like(z)
+    for labels in blocks:
+        aim = torch.softmax(put_own(attraction * rows_of(labels), labels, -torch.inf), 1)
+        aims.addmm_(target if labels is None else target[:, labels], aim)
+    hard = (total * (p.log_total + p.largest)).squeeze(1) - (target * z).sum(1)
+    without = (total - right) * p.log_total + right * p.log_others + total * p.largest
+    log_rest = torch.log1p(-everywhere.scatter(1, p.top, 0.0)).mul_(target)
+    residual = without.squeeze(1) + log_rest.sum(1) - torch.mul(aims, z, out=log_rest).sum(1)
+    hards = (1 - smoothing) * total + smoothing
+    gradient = r.neg_().add_(r.sum(1, keepdim=True).neg()).mul_(a).add_(hards).mul_(everywhere)
+    gradient += p.e * (a * right / p.sum)
+    gradient -= aims.mul_(a)
+    gradient -= (1 - smoothing) * target
+    if smoothing:
+        gradient -= smoothing / z.shape[1]
+    return hard, residual, right.squeeze(1), gradient.mul_(weight)
+
+
+def _exclusions(target: Tensor, p: Prediction) -> tuple[Tensor, Tensor]:
+    """p (M, K), and r = t / (1 − p), which is 0 for the top."""
+    everywhere = (p.e * p.factor).scatter_(1, p.top, 1 - p.others)
+    return everywhere, (target / (1 - everywhere)).scatter_(1, p.top, 0.0)
+
+
+class RowSums(NamedTuple):
+    """Of some classes (R,), or all if ``labels`` is None: Σ own t p_res (R, K), Σ own t (R,), and their rows of S."""
+
+    labels: Tensor | None
+    table: Tensor
+    sums: Tensor
+    counts: Tensor
+
+
+def sums_of_labels(target: Labels, p: Prediction, parts: LabelParts, own: Tensor | float) -> Iterator[RowSums]:
+    """The sums over the samples of each class that occurs, as one block."""
+    shares, is_top, p_y, labels, place, table = parts
+    own = shares * _column(own)  # (M, C)
+    rest = 1 - p_y
+    by_e = own * torch.where(is_top, 1 / p.sum, p.factor / rest)
+    sums = table.new_zeros(table.shape)
+    for column in range(place.shape[1]):
+        sums.index_add_(0, place[:, column], p.e * by_e[:, column : column + 1])
+    where = (place * sums.shape[1] + p.top).flatten()
+    sums.view(-1).index_add_(0, where, (own * (1 - p.others) / rest).masked_fill_(is_top, 0.0).flatten())
+    counts = own.new_zeros(len(table)).index_add_(0, place.flatten(), own.flatten())
+    yield RowSums(labels, table, put_own(sums, labels, 0.0), counts)
+
+
+def sums_of_probabilities(
+    target: Tensor, p: Prediction, rows_of: RowsOf, blocks: Sequence[Tensor | None], own: Tensor | float
+) -> Iterator[RowSums]:
+    """The same for class probabilities, one block after the other."""
+    everywhere, r = _exclusions(target, p)
+    share = _column(own)
+    r *= share
+    of_top, tops = p.e * (target.gather(1, p.top) * share / p.sum), p.top.squeeze(1)
+    for labels in blocks:
+        part, first = (r, 0) if labels is None else (r[:, labels], int(labels[0]))
+        sums = part.T @ everywhere
+        if labels is None:
+            sums.index_add_(0, tops, of_top)
+        else:
+            inside = ((tops >= first) & (tops < first + len(labels))).nonzero().squeeze(1)
+            sums.index_add_(0, tops[inside] - first, of_top[inside])
+        counts = ((target if labels is None else target[:, labels]) * share).sum(0)
+        yield RowSums(labels, rows_of(labels), put_own(sums, labels, 0.0), counts)
+
+
+def update_of_rows(sums: RowSums) -> tuple[Tensor, Tensor]:
+    """The gradient Σ own (q − p_res) of each row, (R, K) in full coordinates, and Σ own L_upd."""
+    masked = put_own(sums.table.clone(), sums.labels, -torch.inf)
+    update = sums.counts @ masked.logsumexp(1) - (sums.sums * sums.table).sum()
+    return torch.softmax(masked, 1).mul_(sums.counts.unsqueeze(1)).sub_(sums.sums), update
+
+
+def _without_own(full: Tensor, labels: Tensor | None) -> Tensor:
+    """Rows (R, K) without their own columns, (R, K−1)."""
+    if labels is not None:
+        return erase(full, labels)
+    classes = len(full)  # all of them: what lies between the entries of the diagonal
+    return full.view(-1)[1:].view(classes - 1, classes + 1)[:, :-1].reshape(classes, classes - 1)
+
+
+class Outcome(NamedTuple):
+    """A loss, a scalar or (M,), its gradients by logits and parameters, and what is done when it is trained on."""
+
+    loss: Tensor
+    gradient: Tensor
+    of_parameters: tuple[Tensor, ...]
+    afterwards: Callable[[], None]
+
+
+class ClosedForm(torch.autograd.Function):
+    """A loss whose gradients are computed together with its value. Its first backward pass runs ``afterwards``.
+
+    So a forward that is not trained on, or that activation checkpointing repeats, changes no state.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, compute: Callable[[Tensor], Outcome], *parameters: Tensor) -> Tensor:
+        """Compute, and keep the gradients by ``logits`` and ``parameters``."""
+        outcome = compute(logits)
+        ctx.save_for_backward(outcome.gradient, *outcome.of_parameters)
+        ctx.afterwards = outcome.afterwards
+        if not any(ctx.needs_input_grad):
+            outcome.afterwards()
+        return outcome.loss
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        """Scale the gradients."""
+        gradient, *of_parameters = ctx.saved_tensors
+        _run_once(ctx, upstream)
+        twice = torch.is_grad_enabled()  # create_graph=True
+        with torch.no_grad():
+            if upstream.dim() == 1:  # reduction="none"
+                gradient = gradient * upstream.unsqueeze(1)
+            elif upstream.device.type != "cpu" or upstream.item() != 1.0:  # as it almost always is
+                gradient = gradient * upstream
+                of_parameters = [one * upstream.to(one.dtype) for one in of_parameters]
+        if twice:
+            gradient = _Once.apply(gradient, torch.zeros((), requires_grad=True))  # type: ignore[no-untyped-call]
+        return gradient, None, *of_parameters
+
+
+def _run_once(ctx: Any, upstream: Tensor) -> None:
+    afterwards, ctx.afterwards = ctx.afterwards, None
+    if afterwards is not None:
+        with torch.no_grad(), full_precision(upstream.device.type):
+            afterwards()
+
+
+class _Once(torch.autograd.Function):
+    """A gradient that raises an error when it is differentiated again, rather than being taken for a constant."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, tracked: Tensor) -> Tensor:
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
+        raise RuntimeError(
+            "AdaptiveLabelLoss has no second derivative: compose the loss from adaptive_labels.functional to "
+            "differentiate its gradient"
+        )
+
+
+class _Afterwards(torch.autograd.Function):
+    """The identity; its first backward pass calls a function."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, afterwards: Callable[[], None]) -> Tensor:
+        ctx.afterwards = afterwards
+        ctx.save_for_backward(loss)
+        return loss.view_as(loss)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:
+        _ = ctx.saved_tensors  # activation checkpointing repeats the forward now, with the state as it was
+        _run_once(ctx, upstream)
+        return upstream, None
+
+
+def when_trained(loss: Tensor, afterwards: Callable[[], None]) -> Tensor:
+    """The loss, whose first backward pass calls a function; at once where there is none to come, or while compiling."""
+    if torch.compiler.is_compiling() or not loss.requires_grad:
+        with torch.no_grad():
+            afterwards()
+        return loss
+    trained: Tensor = _Afterwards.apply(loss, afterwards)  # type: ignore[no-untyped-call]
+    return trained

@@ -1,0 +1,230 @@
+/* The loops of alr.c. Included once for each number type and instruction set, with
+ *
+ *   REAL         float or double
+ *   EXP(x)       e^x for x <= 0; 0 for -inf; NaN stays NaN
+ *   NAME(x)      x with the suffix of this version
+ *   TARGET       an attribute that names the instruction set, or nothing
+ *
+ * Sums are taken in blocks: inside a block in REAL, one per vector lane, and over the blocks in double.
+ */
+
+enum { NAME(BLOCK) = 2048 };
+
+static TARGET REAL NAME(largest)(const REAL *x, int64_t n)
+{
+    REAL most = -INFINITY;
+#pragma omp simd reduction(max : most)
+    for (int64_t i = 0; i < n; i++)
+        most = x[i] > most ? x[i] : most;
+    return most;
+}
+
+/* out = exp(scale * x - top); its sum is returned. */
+static TARGET double NAME(exponentials)(const REAL *x, REAL scale, REAL top, REAL *out, int64_t n)
+{
+    double total = 0;
+    for (int64_t from = 0; from < n; from += NAME(BLOCK)) {
+        const int64_t to = from + NAME(BLOCK) < n ? from + NAME(BLOCK) : n;
+        REAL sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = from; i < to; i++) {
+            REAL e = EXP(scale * x[i] - top);
+            out[i] = e;
+            sum += e;
+        }
+        total += (double)sum;
+    }
+    return total;
+}
+
+static TARGET double NAME(total)(const REAL *x, int64_t n)
+{
+    double total = 0;
+    for (int64_t from = 0; from < n; from += NAME(BLOCK)) {
+        const int64_t to = from + NAME(BLOCK) < n ? from + NAME(BLOCK) : n;
+        REAL sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = from; i < to; i++)
+            sum += x[i];
+        total += (double)sum;
+    }
+    return total;
+}
+
+/* The sum of x * (y - from_y). */
+static TARGET double NAME(product)(const REAL *x, const REAL *y, REAL from_y, int64_t n)
+{
+    double total = 0;
+    for (int64_t from = 0; from < n; from += NAME(BLOCK)) {
+        const int64_t to = from + NAME(BLOCK) < n ? from + NAME(BLOCK) : n;
+        REAL sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = from; i < to; i++)
+            sum += x[i] * (y[i] - from_y);
+        total += (double)sum;
+    }
+    return total;
+}
+
+/* out += scale * x. */
+static TARGET void NAME(add)(REAL *out, const REAL *x, REAL scale, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++)
+        out[i] += scale * x[i];
+}
+
+/* Row r of S as softmax(scale * S_y), 0 in its own column; returns log sum exp. */
+static TARGET double NAME(probabilities)(const Call *call, int64_t y, REAL scale, REAL *out)
+{
+    const int64_t k = call->k, after = k - 1 - y;
+    const REAL *left = (const REAL *)call->s + y * (k - 1), *right = left + y;
+    REAL top = -INFINITY;
+    for (int64_t i = 0; i < k - 1; i++)
+        top = scale * left[i] > top ? scale * left[i] : top;
+    const double sum = NAME(exponentials)(left, scale, top, out, y) +
+                       NAME(exponentials)(right, scale, top, out + y + 1, after);
+    const REAL factor = (REAL)(1 / sum);
+    out[y] = 0;
+#pragma omp simd
+    for (int64_t i = 0; i < k; i++)
+        out[i] *= factor;
+    return (double)top + log(sum);
+}
+
+/* The losses and the gradient of sample n; see closed_form.py for the names. */
+static TARGET void NAME(sample)(const Call *call, Work *work, int64_t n)
+{
+    const int64_t k = call->k, c = call->c;
+    const REAL *z = (const REAL *)call->z + n * k, *aims = (const REAL *)work->aim;
+    REAL *dz = (REAL *)call->dz + n * k, *e = (REAL *)work->e + n * k;
+    double *values = call->values + 3 * n;
+    const double own = call->owns ? call->own * call->owns[n] : call->own;
+    const double weight = call->weights ? call->weight * call->weights[n] : call->weight;
+    values[0] = values[1] = values[2] = 0;
+    for (int64_t i = n * c; i < (n + 1) * c; i++)
+        work->share[i] = work->by_e[i] = work->by_top[i] = 0;
+    if (call->owns && !(call->owns[n] > 0)) {
+        memset(dz, 0, (size_t)k * sizeof(REAL));
+        return;
+    }
+    const REAL largest = NAME(largest)(z, k);
+    int64_t top = 0;
+    while (top < k - 1 && z[top] != largest)
+        top++;
+    const REAL left = NAME(largest)(z, top), right = NAME(largest)(z + top + 1, k - 1 - top);
+    const REAL second = left > right ? left : right;
+    const double sum_z = NAME(total)(z, k) - (double)k * (double)z[top]; /* relative to the largest */
+    if (!isfinite(sum_z)) {
+        values[0] = NAN;
+        for (int64_t i = 0; i < k; i++)
+            dz[i] = NAN;
+        return;
+    }
+    const double sum_e = NAME(exponentials)(z, 1, second, e, top) +
+                         NAME(exponentials)(z + top + 1, 1, second, e + top + 1, k - 1 - top);
+    e[top] = 0;
+    const double gap = exp((double)second - (double)z[top]), odds = sum_e * gap;
+    const double others = odds / (1 + odds), factor = gap / (1 + odds), log_total = log1p(odds);
+    const double smoothing = call->smoothing, a = call->residual;
+    const int64_t only = work->place[n * c];
+    const REAL *aim = aims + only * k;
+    double hard = 0, residual = 0, excluded = 0, of_top = 0, shares = 0;
+    for (int64_t i = n * c; i < (n + 1) * c; i++) {
+        const int64_t y = call->y[i];
+        const double share = call->shares ? call->shares[i] : 1, rest = 1 - (double)e[y] * factor;
+        const double without = y == top ? (double)second - (double)z[top] + log(sum_e) : log_total + log1p(rest - 1);
+        shares += share;
+        hard += share * (log_total + ((double)z[top] - (double)z[y]));
+        residual += share * (without - NAME(product)(aims + work->place[i] * k, z, z[top], k));
+        work->share[i] = own * share;
+        if (y == top) {
+            of_top += share;
+            work->by_e[i] = own * share / sum_e;
+        } else {
+            excluded += share / rest;
+            work->by_e[i] = own * share * factor / rest;
+            work->by_top[i] = own * share * (1 - others) / rest;
+        }
+    }
+    work->top[n] = top;
+    values[0] = (1 - smoothing) * hard + smoothing * (log_total - sum_z / (double)k);
+    values[1] = residual;
+    values[2] = of_top;
+    const double hards = (1 - smoothing) * shares + smoothing;
+    const REAL by_e = (REAL)(weight * (hards * factor + a * (factor * excluded + of_top / sum_e)));
+    const REAL constant = (REAL)(weight * smoothing / (double)k);
+    const REAL by_aim = (REAL)(weight * a * (call->shares ? call->shares[n * c] : 1));
+#pragma omp simd
+    for (int64_t i = 0; i < k; i++)
+        dz[i] = by_e * e[i] - constant - by_aim * aim[i];
+    dz[top] += (REAL)(weight * (1 - others) * (hards + a * excluded));
+    for (int64_t i = n * c; i < (n + 1) * c; i++) {
+        const int64_t y = call->y[i];
+        const double share = call->shares ? call->shares[i] : 1, p = (double)e[y] * factor;
+        dz[y] -= (REAL)(weight * share * (1 - smoothing + (y == top ? 0 : a * p / (1 - p))));
+        if (i > n * c)
+            NAME(add)(dz, aims + work->place[i] * k, (REAL)(-weight * a * share), k);
+    }
+    if (top == call->y[n * c] && c == 1) /* without the cancellation of 1 - others and 1 */
+        dz[top] = (REAL)(weight * (smoothing - smoothing / (double)k - others));
+}
+
+/* The gradient of L_upd by the row r of S, and its part of the loss. */
+static TARGET double NAME(row)(const Call *call, const Work *work, int64_t r, REAL *sum)
+{
+    const int64_t k = call->k, y = call->labels[r], width = k - 1;
+    const REAL *q = (const REAL *)work->q + r * k, *s = (const REAL *)call->s + y * width;
+    REAL *out = (REAL *)call->ds + r * width;
+    double count = 0;
+    memset(sum, 0, (size_t)k * sizeof(REAL));
+    for (int64_t at = work->start[r]; at < work->start[r + 1]; at++) {
+        const int64_t i = work->order[at], n = i / call->c;
+        if (work->share[i] == 0)
+            continue;
+        count += work->share[i];
+        NAME(add)(sum, (const REAL *)work->e + n * k, (REAL)work->by_e[i], k);
+        sum[work->top[n]] += (REAL)work->by_top[i];
+    }
+    call->counts[r] = count;
+    const REAL share = (REAL)count;
+    const double attracted = NAME(product)(sum, s, 0, y) + NAME(product)(sum + y + 1, s + y, 0, width - y);
+#pragma omp simd
+    for (int64_t i = 0; i < y; i++)
+        out[i] = share * q[i] - sum[i];
+#pragma omp simd
+    for (int64_t i = y; i < width; i++)
+        out[i] = share * q[i + 1] - sum[i + 1];
+    return count * work->log_sum[r] - attracted;
+}
+
+static TARGET void NAME(loops)(Call *call, Work *work, int threads)
+{
+    const int64_t k = call->k, rows = call->count;
+    const int aims = call->attraction != 1;
+    REAL *q = (REAL *)work->q, *aim = (REAL *)work->aim;
+    double update = 0;
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (int64_t r = 0; r < rows; r++) {
+        work->log_sum[r] = NAME(probabilities)(call, call->labels[r], 1, q + r * k);
+        if (aims)
+            NAME(probabilities)(call, call->labels[r], (REAL)call->attraction, aim + r * k);
+    }
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (int64_t n = 0; n < call->n; n++)
+        NAME(sample)(call, work, n);
+    /* A row of sums per thread: the rows of q are done with once their own has been written. */
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 8) reduction(+ : update) if (threads > 1)
+    for (int64_t r = 0; r < rows; r++) {
+        REAL *sum = malloc((size_t)k * sizeof(REAL));
+        update += sum ? NAME(row)(call, work, r, sum) : NAN;
+        free(sum);
+    }
+    call->update = update;
+    for (int64_t n = 0; n < call->n; n++) {
+        const double own = call->owns ? call->own * call->owns[n] : call->own;
+        for (int i = 0; i < 3; i++)
+            call->sums[i] += call->values[3 * n + i];
+        call->samples += isfinite(call->values[3 * n]) ? own : 0;
+    }
+}
