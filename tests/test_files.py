@@ -94,3 +94,23 @@ def test_npz_opens_without_pickle_and_refuses_objects(tmp_path: Path) -> None:
         assert file["names"].tolist() == ["a", "ö"]
     with pytest.raises(RunError, match=r"'bad' .* holds Python objects"):
         write_npz(tmp_path / "y.npz", bad=np.array([object()]))
+
+
+def test_the_next_write_removes_what_an_ended_process_left_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "report-1.html"
+    code = "import os, sys; from pathlib import Path; from adaptive_labels.lab.files import write_with; "
+    code += "write_with(Path(sys.argv[1]), lambda file: os.kill(os.getpid(), 9))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    killed = subprocess.run([sys.executable, "-c", code, str(path)], check=False, env=environment)
+    assert killed.returncode == -9
+    (left,) = tmp_path.iterdir()
+    machine, process, _ = left.name.removeprefix(".report-1.html.").split("-")
+    kept = [
+        tmp_path / f".report-1.html.{machine}-{os.getpid()}-ab.tmp",  # another thread writes it
+        tmp_path / f".report-1.html.elsewhere-{process}-ab.tmp",
+        tmp_path / left.name.replace("report-1", "report-2"),
+    ]
+    for other in kept:
+        other.touch()
+    write_bytes(path, b"whole")
+    assert sorted(tmp_path.iterdir()) == sorted([path, *kept])

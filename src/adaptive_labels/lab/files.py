@@ -2,11 +2,14 @@
 
 import contextlib
 import errno
+import functools
+import glob
 import hashlib
 import io
 import json
 import math
 import os
+import platform
 import secrets
 import stat
 import tomllib
@@ -91,7 +94,8 @@ def check_replaceable(path: Path) -> None:
 def write_with(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
     """Write ``path`` atomically: ``fill`` is given a file to write to. An OSError becomes a `RunError`."""
     check_replaceable(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    _remove_abandoned(path)
+    temporary = path.with_name(f".{path.name}.{_machine()}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         # Opened plainly rather than by tempfile, so that the user's umask decides who may read the run.
         with temporary.open("xb") as file:
@@ -110,6 +114,35 @@ def write_with(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove temporary files of this file, left by processes that were ended while they wrote it."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.{_machine()}-*.tmp"):
+        process = left.name.split("-")[-2]
+        if process.isdecimal() and not _is_alive(int(process)):
+            with contextlib.suppress(OSError):
+                left.unlink()
+
+
+@functools.cache
+def _machine() -> str:
+    """A name for where process numbers are unique: this machine, or this container on it."""
+    with contextlib.suppress(OSError):
+        return hashlib.sha256(f"{platform.node()} {Path('/proc/self/ns/pid').readlink()}".encode()).hexdigest()[:8]
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+
+
+def _is_alive(process: int) -> bool:
+    """Whether a process of this machine is there; yes where that cannot be asked without harm."""
+    try:
+        if os.name == "posix":
+            os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # of another user
+        pass
+    return True
 
 
 def write_bytes(path: str | Path, data: bytes) -> None:

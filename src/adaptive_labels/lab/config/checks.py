@@ -86,7 +86,6 @@ def _unwrap(kind: Any) -> tuple[Any, bool]:
 
 
 def _words(kind: Any) -> str:
-    """What a type allows."""
     parts = get_args(kind)
     if get_origin(kind) is Literal:
         return ", ".join(parts)

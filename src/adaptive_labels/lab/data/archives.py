@@ -16,7 +16,6 @@ BROKEN_ARCHIVE = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAErro
 
 
 def why_broken(error: Exception) -> str:
-    """What is wrong with an archive, in words."""
     return (getattr(error, "strerror", None) or first_line(error)).rstrip(":")
 
 

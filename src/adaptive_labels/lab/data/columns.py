@@ -32,8 +32,6 @@ class LabelError(DataError):
 
 
 class Columns(NamedTuple):
-    """The columns of a table that are read."""
-
     label: str
     names: tuple[str, ...]  # of texts, to be joined; or of numbers and categories
     numeric: tuple[bool, ...] | None  # whether each of those holds numbers; None for texts
@@ -227,7 +225,6 @@ def columns_of(table: Table) -> str:
 
 
 def columns_notes(table: Table, columns: Columns) -> list[str]:
-    """What is read of each row, and which columns are not."""
     names = " and ".join(map(repr, columns.names))
     notes = [f"Text is read from column {names}, the label from column {columns.label!r}."]
     hint = "--text-column none reads numbers and categories instead"

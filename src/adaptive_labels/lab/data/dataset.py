@@ -86,8 +86,6 @@ class Examples:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A data set ready for training."""
-
     name: str
     kind: Kind
     classes: tuple[str, ...]
@@ -103,7 +101,6 @@ class Dataset:
         return len(self.classes)
 
     def splits(self) -> Iterable[tuple[SplitName, Examples]]:
-        """The three splits with their names, train first."""
         return (("train", self.train), ("validation", self.validation), ("test", self.test))
 
 

@@ -38,7 +38,6 @@ def find_published(root: Path, folder: str, archive: str, is_complete: Callable[
 
 
 def not_found(name: str, folder: str, archive: str, where: str, url: str) -> DataError:
-    """Say in one sentence what was looked for, and how to get it."""
     return DataError(
         f"The data set {name} is neither as {folder} nor as {archive}.tar.gz {where}; name the folder that has it with "
         f"--data-dir, or have it fetched from {url} by `alr data prepare {name} --data-dir DIR`."

@@ -66,6 +66,5 @@ def to_number(text: str) -> float:
 
 
 def holds_numbers(values: Iterable[str]) -> bool:
-    """Whether a column, whose missing values are empty, holds numbers."""
     given = [value for value in values if value]
     return bool(given) and sum(not math.isnan(to_number(value)) for value in given) >= _NUMBERS * len(given)

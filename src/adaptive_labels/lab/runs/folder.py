@@ -135,7 +135,6 @@ class RunFolder:
         return self._verified(name, self.hashes)
 
     def lock(self) -> RunLock:
-        """A lock to hold while writing: ``with run.lock(): ...``."""
         return RunLock(self.path)
 
     def history(self) -> list[dict[str, Any]]:
@@ -186,7 +185,6 @@ class RunFolder:
         arrays.save_residual_labels(self._writable("residual_labels.npz"), epochs, labels, classes)
 
     def load_residual_labels(self) -> arrays.ResidualLabels | None:
-        """Read ``residual_labels.npz``, or None if the method has none."""
         path = self.checked("residual_labels.npz")
         return arrays.load_residual_labels(path) if path.exists() else None
 
@@ -195,7 +193,6 @@ class RunFolder:
         arrays.save_predictions(self._writable("predictions.npz"), **given)
 
     def load_predictions(self) -> arrays.Predictions | None:
-        """Read ``predictions.npz``, or None if none were kept."""
         path = self.checked("predictions.npz")
         return arrays.load_predictions(path) if path.exists() else None
 

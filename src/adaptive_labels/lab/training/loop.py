@@ -178,7 +178,6 @@ class _Loop:
             self.saved = time.perf_counter()
 
     def run(self) -> None:
-        """Train epoch after epoch, from the checkpoint if there is one, and record each."""
         session, recorder, patience = self.session, self.recorder, self.session.config.early_stop
         recorded = {} if self.checkpoint_dir is None else session.restore(self.checkpoint_dir, warn)
         recorder.rewind(session.history, recorded)
@@ -199,7 +198,6 @@ class _Loop:
             raise _DivergenceError(f"the validation loss ended at {loss:.2g}: try a lower learning rate")
 
     def epoch(self, epoch: int) -> dict[str, Any]:
-        """Train an epoch, evaluate it, and return its record."""
         session, now = self.session, _Pass(epoch, self.seed)
         self.train(now)
         session.agree()

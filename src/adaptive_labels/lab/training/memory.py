@@ -7,8 +7,6 @@ from adaptive_labels.lab.config import TrainingConfig
 
 
 class TrainingMemoryError(UserError):
-    """There is not enough memory for a training step; the sentence says what was tried."""
-
     def __init__(self, config: TrainingConfig, epoch: int) -> None:
         pieces, size = config.accumulate, config.batch_size
         parts = f" in {pieces} pieces" if pieces > 1 else ""

@@ -59,7 +59,6 @@ def _of_this_attempt(store: Store, rank: int, world: int) -> Store:
 
 
 def stop() -> None:
-    """Leave the others, if there are any."""
     if world() > 1:
         dist.destroy_process_group()
 
@@ -70,7 +69,6 @@ def world() -> int:
 
 
 def rank() -> int:
-    """Which of them this is, from 0."""
     return dist.get_rank() if world() > 1 else 0
 
 
@@ -113,7 +111,6 @@ def gather(rows: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 def share_state(tensors: Iterable[Tensor]) -> None:
-    """Give all processes what the first one has in these tensors."""
     for tensor in tensors:
         sent = tensor.contiguous()
         _together(dist.broadcast, sent, src=0)

@@ -71,8 +71,6 @@ class LineReporter(Reporter):
 
 
 class BarReporter(Reporter):
-    """A rich progress bar over the whole run."""
-
     def __init__(self, console: Any) -> None:
         from rich.progress import BarColumn, Progress as Bar, TextColumn
 
@@ -107,7 +105,6 @@ class BarReporter(Reporter):
 
 
 def make_reporter(stream: TextIO) -> Reporter:
-    """A bar if the stream is a terminal, lines if it is not."""
     if not stream.isatty():
         return LineReporter(stream)
     from rich.console import Console

@@ -45,12 +45,10 @@ class Encoder(Protocol):
         """Return the inputs of a split, ready for batches."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all that the encoder is as plain data."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.init}  # type: ignore[arg-type]
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Self:
-        """Return the encoder that `to_dict` described."""
         return cls(**settings)
 
 
@@ -61,7 +59,6 @@ Kind = TypeVar("Kind", bound=Encoder)
 
 
 def register_encoder(reads: str) -> Callable[[type[Kind]], type[Kind]]:
-    """Register a class as the encoder of networks that read this."""
 
     def register(cls: type[Kind]) -> type[Kind]:
         cls.kind = reads
@@ -88,7 +85,6 @@ def fit_encoder(reads: str, examples: Examples, settings: Mapping[str, Any]) -> 
 
 
 def encoder_to_dict(encoder: Encoder) -> dict[str, Any]:
-    """An encoder as plain data, with its kind."""
     return {"kind": encoder.kind, "settings": encoder.to_dict()}
 
 

@@ -69,7 +69,6 @@ class ColumnEncoder(Encoder):
         return ["mean" in column for column in self.columns]
 
     def encode(self, inputs: TableRows) -> Vectors:
-        """Return the rows as features (N, D)."""
         lacking = [name for name in self.names if name not in inputs.names]
         if lacking:
             raise UserError(f"the rows have no column {', '.join(map(repr, lacking))}, which the network reads")

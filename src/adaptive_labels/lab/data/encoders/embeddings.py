@@ -91,7 +91,6 @@ class Pretrained(Encoder, Generic[B]):
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The options of a network that its encoder decides."""
         return {"in_features": self.backbone.width, "tune": self.tune}
 
     def lacking(self, inputs: Any) -> int:

@@ -97,12 +97,11 @@ class PolynomialHash:
         self._inverse_powers = _powers(_BASE_INVERSE, len(codes))
 
     def of(self, starts: Int64s, ends: Int64s) -> UInt64s:
-        """Return the hashes of the runs from `starts` to just before `ends`."""
         return (self._sums[ends] - self._sums[starts]) * self._inverse_powers[starts]
 
 
 def _powers(base: int, count: int) -> UInt64s:
-    """Return base^0 … base^(count−1) modulo 2^64."""
+    """base^0 … base^(count−1) modulo 2^64."""
     factors = np.full(count, base, np.uint64)
     factors[:1] = 1
     return np.cumprod(factors)

@@ -138,14 +138,10 @@ class EfficientNetEmbeddings(ImageEmbeddings):
 @register_encoder("hf-image")
 @dataclass(frozen=True)
 class HubImageEmbeddings(ImageEmbeddings):
-    """Images to the features of a network of Transformers."""
-
     find = staticmethod(hub.image_backbone)
 
 
 @register_encoder("timm")
 @dataclass(frozen=True)
 class TimmEmbeddings(ImageEmbeddings):
-    """Images to the features of a network of timm with its pretrained weights."""
-
     find = staticmethod(hub.timm_backbone)

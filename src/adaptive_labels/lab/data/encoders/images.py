@@ -116,8 +116,6 @@ class ImageTensors:
 
 @dataclass(frozen=True, eq=False)
 class EncodedFiles:
-    """Image files as batches of normalised tensors."""
-
     files: ImageFiles
     encoder: ImageEncoder
 

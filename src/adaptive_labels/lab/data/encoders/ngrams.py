@@ -91,7 +91,6 @@ class HashedNgrams(TextEncoder):
         return map(self._encode_chunk, self._chunks(texts))
 
     def _encode_chunk(self, texts: list[str]) -> Chunk:
-        """Return the ids of these texts end to end, and how many each text has."""
         words = Words.find(texts)
         # Each kind of n-gram: the hashes, and the text of each, in the order of the texts.
         kinds: list[tuple[UInt64s, Int64s]] = []

@@ -26,8 +26,6 @@ class NamedDataset:
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader of the user's own files."""
-
     what: str  # what it reads, for messages: "image folder"
     can_read: Callable[[Path], bool]
     read: Callable[..., RawDataset]
@@ -41,7 +39,6 @@ READERS: list[Reader] = []
 
 
 def register_dataset(name: str, description: str, *, fetch: Fetch | None = None) -> Callable[[Read], Read]:
-    """Register a function that reads a data set under its name; see `NamedDataset`."""
 
     def register(read: Read) -> Read:
         DATASETS[name] = NamedDataset(description, read, fetch)
@@ -51,7 +48,6 @@ def register_dataset(name: str, description: str, *, fetch: Fetch | None = None)
 
 
 def register_reader(what: str, can_read: Callable[[Path], bool]) -> Callable[[Read], Read]:
-    """Register a function that reads a path; see `Reader`."""
 
     def register(read: Read) -> Read:
         READERS.append(Reader(what, can_read, read))

@@ -86,7 +86,6 @@ class Cifar:
         return [name for name in self.md5 if not (folder / name).is_file()]
 
     def _files(self, data_dir: Path | None) -> dict[str, Mapping[bytes, Any]]:
-        """What the pickles hold, by their names."""
         root, where = downloads.place_of(data_dir)
         path = self._find(root)
         if path is None:
