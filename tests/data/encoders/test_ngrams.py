@@ -117,7 +117,7 @@ def test_same_features_as_the_slow_reference(encoder):
     encoder=st.sampled_from(SETTINGS),
     chunk=st.integers(1, 60),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_same_features_for_any_texts_and_any_chunks(texts, encoder, chunk):
     whole, text_encoders._CHUNK = text_encoders._CHUNK, chunk
     try:

@@ -53,7 +53,7 @@ def test_the_vocabulary_is_the_most_frequent_words_of_the_texts():
     lowercase=st.booleans(),
     max_words=st.integers(1, 5),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_same_numbers_for_any_texts_and_any_chunks(train, texts, chunk, merge, lowercase, max_words):
     whole = text_encoders._CHUNK, sequences._MERGE_AT
     text_encoders._CHUNK, sequences._MERGE_AT = chunk, merge
@@ -107,7 +107,7 @@ def test_the_alphabet_is_the_published_one():
 
 
 @given(texts=st.lists(st.text(max_size=20), max_size=6), chunk=st.integers(1, 50), length=st.integers(1, 8))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_same_characters_for_any_texts_and_any_chunks(texts, chunk, length):
     encoder = CharacterIds(length=length)
     whole, text_encoders._CHUNK = text_encoders._CHUNK, chunk
