@@ -11,7 +11,15 @@ PAGES = {
     "Start": ("README", "docs/tutorial", "docs/using-the-loss", "docs/choosing"),
     "Guides": (
         *("docs/data", "docs/models", "docs/recipes", "docs/trainers", "docs/teachers", "docs/plugins"),
-        *("docs/runs", "docs/report", "docs/suspects", "docs/analysis", "docs/processes", "docs/executors"),
+        *(
+            "docs/runs",
+            "docs/report",
+            "docs/export",
+            "docs/suspects",
+            "docs/analysis",
+            "docs/processes",
+            "docs/executors",
+        ),
     ),
     "Method": ("docs/method", "docs/waiting", "docs/attraction"),
     "Evidence": (

@@ -113,3 +113,52 @@ def test_the_tutorial_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.Mon
             commands += 1
     assert commands >= 7
     assert (tmp_path / "runs" / "report.html").exists()
+
+
+def shell_lines(page: Path) -> list[list[str]]:
+    """The commands of a page's indented and fenced blocks, as words; "…" stands for what a page leaves out."""
+    lines = re.findall(r"^(?:    )?((?:alr|make) .*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return [shlex.split(line, comments=True) for line in lines if " …" not in line]
+
+
+COMMANDED = [page for page in PAGES if shell_lines(page)]
+
+
+@pytest.mark.parametrize("page", COMMANDED, ids=[page.name for page in COMMANDED])
+def test_every_command_is_one(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands, options and their values are known; a make target exists."""
+    import typer
+
+    from adaptive_labels.lab.cli import app
+
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").touch()  # a plugin is read with the options
+    # What a command does is called with its parsed arguments; here nothing is.
+    monkeypatch.setattr("typer.core.TyperCommand.invoke", lambda self, context: None)
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    command = typer.main.get_command(app)
+    for program, *arguments in shell_lines(page):
+        if program == "make":
+            assert set(arguments) <= set(targets), arguments
+            continue
+        with command.make_context("alr", arguments) as context:
+            command.invoke(context)
+
+
+def test_the_commands_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`alr compare`, `alr suspects` and `alr predict` as they stand there, the last with one of the runs."""
+    from adaptive_labels.lab.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{name}{ending},{label}" for name in "abcdefghij" for ending, label in (("berg", "DE"), ("ville", "FR"))]
+    Path("my_data.csv").write_text("\n".join(["text,label", *rows, *(f"new {row}" for row in rows)]), encoding="utf-8")
+    done = []
+    for program, *arguments in shell_lines(ROOT / "README.md"):
+        if program == "alr":
+            words = [str(min(Path("runs").glob("my_data-*"))) if word == "runs/…" else word for word in arguments]
+            monkeypatch.setattr("sys.argv", ["alr", *words])
+            with pytest.raises(SystemExit) as end:
+                main()
+            assert end.value.code == 0, words
+            done.append(arguments[0])
+    assert done == ["compare", "suspects", "predict"]

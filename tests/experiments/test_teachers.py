@@ -98,7 +98,7 @@ def test_peers_are_of_the_same_kind_unless_named():
     [
         ("dml", {"peers": 1}, "method.options.peers is 1: allowed is a whole number of at least 2"),
         ("dml", {"peers": True}, "method.options.peers is True: allowed"),
-        ("dml", {"peers": 3, "peer_models": ["mlp"]}, "peers is 3, but peer_models names 1 beside the run's own"),
+        ("dml", {"peers": 3, "peer_models": ["mlp"]}, "peers is 3, but peer_models names 1 besides the run's own"),
         ("dml", {"peer_models": "a"}, "method.options.peer_models is 'a': allowed is a list of models' names"),
         ("dml", {"peer_models": [3]}, r"method.options.peer_models\[0\] is 3: allowed is a name"),
         ("dml", {"peer_models": ["fastext"]}, r"method.options.peer_models\[0\]: there is no model 'fastext'"),

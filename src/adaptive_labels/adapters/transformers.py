@@ -44,7 +44,7 @@ def loss_function(criterion: Criterion) -> Callable[[Any, Tensor, Any], Tensor]:
             raise ValueError("a batch has no 'labels': the data collator must keep them")
         training = torch.is_grad_enabled()
         if training and not criterion._accumulating:
-            raise ValueError("Trainer needs callbacks=[CriterionCallback(criterion)] beside loss_function(criterion)")
+            raise ValueError("Trainer needs callbacks=[CriterionCallback(criterion)] besides loss_function(criterion)")
         if training and num_items_in_batch is None:
             raise ValueError(f"Transformers {__version__} did not count the labels of the batch: use 4.47 or newer")
         logits: Tensor = outputs["logits"] if isinstance(outputs, dict) else outputs[0]

@@ -140,7 +140,7 @@ def test_what_is_neither_is_text_only_where_there_is_nothing_else(tmp_path: Path
     assert load_dataset(numbers).kind == "row"  # whatever the column is called …
     assert load_dataset(numbers, text_column="text").kind == "text"  # … unless it is asked for
     codes = write(tmp_path / "c.csv", "one,two,label", (f"w{n}x,v{n}y,{'ab'[n % 2]}" for n in range(40)))
-    with pytest.raises(DataError, match="has no column of text, numbers or categories beside 'label'; give text_col"):
+    with pytest.raises(DataError, match="has no column of text, numbers or categories besides 'label'; give text_col"):
         load_dataset(codes)
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from adaptive_labels.lab.runs import RunFolder
 
 _SHORT = 60  # characters of a text that fits into a command to paste
-_SUSPECTS = "Compare with the data {}, too, a file of `alr suspects`."
+_SUSPECTS = "Also compare {}; FILE is written by `alr suspects`."
 
 
 @app.command("compare")
@@ -51,8 +51,8 @@ def compare_methods(
     seeds: Annotated[int, count("How many seeds for each method.")] = 5,
     workers: Workers = None,
     time_budget: Budget = None,
-    drop_suspects: Annotated[Path | None, option("FILE", _SUSPECTS.format("without these suspects"))] = None,
-    relabel: Annotated[Path | None, option("FILE", _SUSPECTS.format("with these labels corrected"))] = None,
+    drop_suspects: Annotated[Path | None, option("FILE", _SUSPECTS.format("without the suspects in FILE"))] = None,
+    relabel: Annotated[Path | None, option("FILE", _SUSPECTS.format("with the labels in FILE corrected"))] = None,
     out: Out = Path("runs"),
     plugin: Plugin = None,
     dry_run: DryRun = False,

@@ -117,7 +117,7 @@ def _sharing(config: "RunConfig", prepared: "Prepared", world: int) -> str:
 
 
 def _show_result(folder: Path, result: Mapping[str, Any]) -> None:
-    """A run's result in a few lines; also what it needed beside the network that predicts: peers, or a teacher."""
+    """A run's result in a few lines; also what it needed besides the network that predicts: peers, or a teacher."""
     if result.get("status") == "diverged":
         typer.echo(f"alr: the run diverged: {result['reason']}; it is recorded in {folder}", err=True)
         return

@@ -50,7 +50,7 @@ def choose_columns(table: Table, text_column: str | None, label_column: str | No
     numeric = feature_columns(table, label)
     if not numeric:
         raise DataError(
-            f"{table.path} has no column of text, numbers or categories beside {label!r}; give text_column (it has "
+            f"{table.path} has no column of text, numbers or categories besides {label!r}; give text_column (it has "
             f"{columns_of(table)})."
         )
     return Columns(label, tuple(numeric), tuple(numeric.values()))

@@ -27,7 +27,7 @@ _TEACHER = f"{_OPTIONS}teacher"
 
 
 def learns_from(config: RunConfig) -> str | None:
-    """What the method learns from beside the labels: ``"teacher"``, ``"peers"``, ``"generations"`` or None."""
+    """What the method learns from besides the labels: ``"teacher"``, ``"peers"``, ``"generations"`` or None."""
     return find_method(config.method.name).guide
 
 
@@ -55,7 +55,7 @@ def resolve_networks(config: RunConfig) -> RunConfig:
         _check(type(count) is int and count >= 2, count, "peers", "a whole number of at least 2")
         if others and count != len(others) + 1:
             raise ConfigError(
-                f"{_OPTIONS}peers is {count}, but peer_models names {len(others)} beside the run's own network"
+                f"{_OPTIONS}peers is {count}, but peer_models names {len(others)} besides the run's own network"
             )
     elif source == "generations":
         count = options.setdefault("generations", DEFAULT_GENERATIONS)
@@ -169,7 +169,7 @@ def open_teacher(config: RunConfig, folder: Path) -> RunFolder:
 
 
 def describe_networks(config: RunConfig) -> str | None:
-    """What a resolved configuration needs beside one network, in a sentence; None if nothing."""
+    """What a resolved configuration needs besides one network, in a sentence; None if nothing."""
     source, options = learns_from(config), config.method.options
     if source is None:
         return None
