@@ -61,11 +61,18 @@ def test_an_unfinished_run_says_how_far_it_came_and_who_is_at_it(tmp_path: Path)
         ]
 
 
-def test_a_diverged_run_needs_no_model(tmp_path: Path) -> None:
-    run = begun(tmp_path)
+def test_a_diverged_run_needs_no_model_but_what_every_run_has(tmp_path: Path) -> None:
+    for seed, problems in enumerate(([], ["environment.json is missing."])):
+        run = begun(tmp_path, replace(CONFIG, seed=seed))
+        if not problems:
+            run.write_environment("alr")
+        run.finish({**RESULT, "status": "diverged", "reason": "the loss was NaN in epoch 1"})
+        assert find_problems(run) == problems
+    run = begun(tmp_path, replace(CONFIG, seed=7))
     run.write_environment("alr")
-    run.finish({**RESULT, "status": "diverged", "reason": "the loss was NaN in epoch 1"})
-    assert find_problems(run) == []
+    run.append_history({"epoch": 1})
+    run.finish(RESULT)
+    assert find_problems(run) == ["history.jsonl has 1 epochs of 2."]
 
 
 def test_remove_deletes_all_but_what_is_being_written(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from run_parts import CONFIG, RESULT, begun, finished
 
 from adaptive_labels.lab.experiments.loggers import RunRecorder
-from adaptive_labels.lab.runs import RunError, RunFolder
+from adaptive_labels.lab.runs import RunError, RunFolder, find_problems
 from adaptive_labels.lab.runs.arrays import KEPT_PER_ROW
 from adaptive_labels.lab.runs.environment import describe_environment
 
@@ -49,6 +49,8 @@ def test_history_is_appended_and_cut(tmp_path: Path) -> None:
         run.append_history({"epoch": 2})
     run.append_history({"epoch": 3, "train_loss": float("nan")})
     assert run.history()[-1] == {"epoch": 3, "train_loss": None}
+    run.rewind([])  # as before a run that starts again
+    assert run.history() == []
 
 
 @settings(deadline=None, max_examples=60)  # every line is synced to the disk, however slow it is
@@ -91,6 +93,14 @@ def test_residual_labels_up_to_256_classes_are_kept_whole(tmp_path: Path) -> Non
     assert loaded.epochs.tolist() == [1, 4]
     assert loaded.classes == ("a", "b", "ç", "<script>", "")
     np.testing.assert_array_equal(loaded.matrix(), labels[1].astype(np.float32))
+
+
+@pytest.mark.parametrize(("size", "names"), [(256, {"labels"}), (257, {"indices", "values"})])
+def test_from_257_classes_on_not_all_residual_labels_are_kept(tmp_path: Path, size: int, names: set[str]) -> None:
+    run = begun(tmp_path)
+    run.save_residual_labels([1], np.zeros((1, size, size)), [str(i) for i in range(size)])
+    with np.load(run.path / "residual_labels.npz") as file:
+        assert set(file.files) == {"epochs", "classes", *names}
 
 
 def test_residual_labels_of_many_classes_keep_the_largest_of_each_row(tmp_path: Path) -> None:
@@ -210,7 +220,11 @@ def test_the_commit_of_the_folder_is_recorded(tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"]):
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=b", *command], check=True)
-    assert re.fullmatch(r"[0-9a-f]{40}", describe_environment("alr train x")["commit"])
+    environment = describe_environment("alr train x")
+    assert re.fullmatch(r"[0-9a-f]{40}", environment["commit"])
+    about = Path("/proc/cpuinfo")
+    model = re.search(r"^model name\s*: (.*)$", about.read_text() if about.exists() else "", flags=re.MULTILINE)
+    assert model is None or environment["cpu"]["model"] == model[1].strip()
 
 
 @pytest.mark.parametrize("name", ["config.json", "environment.json", "history.jsonl", "model.safetensors"])
@@ -222,6 +236,7 @@ def test_what_was_not_written_by_the_run_is_not_read(tmp_path: Path, name: str) 
     advice = rf"Run its command again after `alr runs rm {run.path}`, or put the file back from a copy\."
     with pytest.raises(RunError, match=rf"{name} is damaged: its content is not what was written\. {advice}"):
         run.checked(name)
+    assert any(problem.startswith(f"{name} is damaged: its content") for problem in find_problems(run))
     path.unlink()
     with pytest.raises(RunError, match=rf"{name} is missing, although the run is finished\. {advice}"):
         run.checked(name)
