@@ -11,8 +11,10 @@ from __future__ import annotations
 import csv
 import json
 import os
+import runpy
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +29,18 @@ from adaptive_labels.losses import METHODS, create_loss
 FOLDER = Path(__file__).parent
 CLASSES, SAMPLES, FEATURES, BATCH, EPOCHS = 7, 96, 10, 16, 4
 
+# Registered in this file's tests alone, since others go through all methods.
+AblatedLoss = runpy.run_path(str(FOLDER.parent.parent / "evidence" / "ablations.py"))["AblatedLoss"]
+del METHODS["alr-ablation"]
+
 # Options that take other ways through the code than a method's defaults do; the value has the method and its options.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     **{name: (name, {"update": "optimizer"} if name.startswith("alr") else {}) for name in METHODS},
+    "alr, batch weight": ("alr-ablation", {"residual_weight": "batch"}),
+    "alr, epoch weight": ("alr-ablation", {"residual_weight": "epoch"}),
+    "alr, literal": ("alr-ablation", {"normalization": "literal"}),
+    "alr, hybrid": ("alr-ablation", {"normalization": "hybrid"}),
+    "alr-s, over the others": ("alr-ablation", {"label_smoothing": 0.1, "smooth_over": "others"}),
     "alr, constant weight": ("alr", {"update": "optimizer", "residual_weight": 0.5}),
     "alr, repelling": ("alr", {"update": "optimizer", "attraction": -2.0}),
     "alr, self": ("alr", {"update": "self", "residual_lr": 0.5}),
@@ -59,8 +70,9 @@ def network(seed: int) -> nn.Module:
 def objective_of(method: str, options: dict[str, Any]) -> Objective:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        criterion = create_loss(method, CLASSES, **options).double()
-    guide = METHODS[method].guide
+        ablated = method == "alr-ablation"
+        criterion = (AblatedLoss if ablated else partial(create_loss, method))(CLASSES, **options).double()
+    guide = None if ablated else METHODS[method].guide
     if guide == "peers":
         return Mutual([network(0), network(1)], criterion)
     if guide == "teacher":
@@ -99,7 +111,7 @@ def all_steps(methods: list[str]) -> dict[str, list[float]]:
         f"{name}, {'probabilities' if soft else 'labels'}": steps(method, options, soft)
         for name, (method, options) in VARIANTS.items()
         for soft in (False, True)
-        if method in methods and not (soft and METHODS[method].guide == "generations")
+        if method in methods and not (soft and method in METHODS and METHODS[method].guide == "generations")
     }
 
 
