@@ -72,7 +72,7 @@ def test_a_diverged_run_needs_no_model_but_what_every_run_has(tmp_path: Path) ->
     run.write_environment("alr")
     run.append_history({"epoch": 1})
     run.finish(RESULT)
-    assert find_problems(run) == ["history.jsonl has 1 epochs of 2."]
+    assert find_problems(run) == ["history.jsonl has 1 epoch of 2."]
 
 
 def test_remove_deletes_all_but_what_is_being_written(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def find_problems(run: RunFolder) -> list[str]:
     elif result is not None:
         epochs = result["epochs"]  # a run may stop early on purpose, and then says so
         if result["status"] == "finished" and history is not None and len(history) < epochs:
-            problems.append(f"history.jsonl has {len(history)} epochs of {epochs}.")
+            problems.append(f"history.jsonl has {plural(len(history), 'epoch')} of {epochs}.")
         for name in sorted(run.hashes or {}):
             read(functools.partial(run.checked, name))
     if litter:
