@@ -12,7 +12,7 @@ from adaptive_labels.lab.data.dataset import (
     ImageFiles as ImageFiles,
     fingerprint as fingerprint,
 )
-from adaptive_labels.lab.data.downloads import Progress as Progress
+from adaptive_labels.lab.data.downloads import OnProgress as OnProgress
 from adaptive_labels.lab.data.encoders import (
     EncodedExamples as EncodedExamples,
     Encoder as Encoder,

@@ -48,7 +48,7 @@ class ImageFiles:
         return self.folder / os.fsdecode(self.names[index])
 
 
-Inputs = list[str] | StoredTexts | Tensor | ImageFiles | TableRows
+RawInputs = list[str] | StoredTexts | Tensor | ImageFiles | TableRows
 """Texts, a uint8 tensor of images (N, C, H, W), rows of a table, or what stands for them where they are too many."""
 
 
@@ -56,7 +56,7 @@ Inputs = list[str] | StoredTexts | Tensor | ImageFiles | TableRows
 class Examples:
     """One split: inputs, their labels, and where each came from."""
 
-    inputs: Inputs  # N
+    inputs: RawInputs  # N
     labels: Tensor  # int64 (N,)
     true_labels: Tensor | None = None  # the labels before noise was injected
     sources: list[str] | LineSources | None = None  # the file of each example, and for tables the line

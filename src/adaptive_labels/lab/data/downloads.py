@@ -12,7 +12,7 @@ from adaptive_labels.lab.data.archives import ARCHIVE_SUFFIXES
 from adaptive_labels.lab.data.dataset import DataError
 from adaptive_labels.lab.files import expanded, write_with
 
-Progress = Callable[[int, int | None], None]
+OnProgress = Callable[[int, int | None], None]
 """Called with the bytes that have come and those that will; None where the server does not say."""
 
 _CHUNK = 1 << 18
@@ -44,7 +44,7 @@ def not_found(name: str, folder: str, archive: str, where: str, url: str) -> Dat
     )
 
 
-def fetch(files: Mapping[Path, tuple[str, str]], progress: Progress) -> list[str]:
+def fetch(files: Mapping[Path, tuple[str, str]], progress: OnProgress) -> list[str]:
     """Download the files that are not there, each from its address with its checksum; what was done, in sentences."""
     done = []
     for path, (url, checksum) in files.items():
@@ -54,7 +54,7 @@ def fetch(files: Mapping[Path, tuple[str, str]], progress: Progress) -> list[str
     return done
 
 
-def download(url: str, path: Path, checksum: str, progress: Progress) -> None:
+def download(url: str, path: Path, checksum: str, progress: OnProgress) -> None:
     """Download `url` to `path`; a DataError, and no file, if it cannot be had or its checksum is another.
 
     The checksum is an MD5 or SHA-256 in hexadecimal, told apart by its length.

@@ -19,8 +19,8 @@ from adaptive_labels.lab.data.dataset import (
     Dataset,
     Examples,
     ImageFiles,
-    Inputs,
     Kind,
+    RawInputs,
     SplitName,
     fingerprint,
 )
@@ -67,7 +67,7 @@ def _part(examples: Examples, digests: np.ndarray | None) -> _Part:
     return _Part(examples, contents if digests is None else digests, contents[:, :16])
 
 
-def input_digests(inputs: Inputs) -> np.ndarray:
+def input_digests(inputs: RawInputs) -> np.ndarray:
     """(N, at least 16) of each input; equal in the first 16: pixels, files, or texts equal but for case and spaces."""
     if isinstance(inputs, Tensor):
         return content_digests(inputs.flatten(1).numpy())

@@ -24,7 +24,7 @@ from adaptive_labels.lab.data import (
     Dataset,
     EncodedExamples,
     Encoder as Encoder,
-    Progress,
+    OnProgress,
     TableRows,
     encode_split as encode_split,
     encoder_from_dict,
@@ -134,7 +134,7 @@ def _has_text(value: Any) -> bool:
 # ---------------------------------------------------------------------------------------------------- encoded data
 
 
-def prepare_data(config: RunConfig, dataset: Dataset, progress: Progress | None = None) -> Prepared:
+def prepare_data(config: RunConfig, dataset: Dataset, progress: OnProgress | None = None) -> Prepared:
     """Encode all splits by what is fitted on train; ``progress`` hears how far a pretrained encoder is."""
     encoder = make_encoder(config, dataset)
     return Prepared(dataset, encoder, *(encode_split(encoder, examples, progress) for _, examples in dataset.splits()))

@@ -17,7 +17,7 @@ import torch
 
 from adaptive_labels.lab import analysis
 from adaptive_labels.lab.config import ConfigError, RunConfig, changed, from_dict, with_settings
-from adaptive_labels.lab.data import Progress
+from adaptive_labels.lab.data import OnProgress
 from adaptive_labels.lab.experiments import budget as budgets, build, teachers
 from adaptive_labels.lab.experiments.candidates import Train, choose_network, with_candidates
 from adaptive_labels.lab.experiments.loggers import check_loggers
@@ -128,7 +128,7 @@ def run_plan(
     listener: Listener,
     command: Sequence[str],
     executor: futures.Executor | None = None,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> tuple[list[RunFolder], list[Outcome]]:
     """Do what is left of a plan, stage by stage. Returns all its finished runs, and the outcomes that are failures.
 
@@ -169,7 +169,7 @@ def _place(plan: Plan, executor: futures.Executor | None) -> Iterator[JobExecuto
 
 @contextmanager
 def _encoded_data(
-    plan: Plan, place: JobExecutor, progress: Progress | None
+    plan: Plan, place: JobExecutor, progress: OnProgress | None
 ) -> Iterator[tuple[Do, Mapping[str, Path], Path | None]]:
     """What does a run with data that is encoded once for all; files of that data, by how it is read; their folder.
 
@@ -197,7 +197,7 @@ def _encoded_data(
 
 
 def _run_stages(
-    plan: Plan, listener: Listener, command: Sequence[str], place: JobExecutor, progress: Progress | None
+    plan: Plan, listener: Listener, command: Sequence[str], place: JobExecutor, progress: OnProgress | None
 ) -> list[Outcome]:
     """Do the stages of a plan; within a budget, those that can end in time."""
     outcomes: list[Outcome] = []

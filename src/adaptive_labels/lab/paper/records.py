@@ -23,10 +23,10 @@ from adaptive_labels.lab.paper.study import Record as Record, Records as Records
 from adaptive_labels.lab.runs import RunError, RunFolder, identity_settings, recipe_hash
 from adaptive_labels.metrics import confusion_matrix
 
-KEPT_PER_ROW = 5
+LARGEST_PER_ROW = 5
 COURSE = ("train_accuracy", "validation_accuracy", "validation_loss")  # kept of every epoch
 SECTIONS = ("data", "model", "training")  # of a configuration, which a task states
-NEEDED = ("task", "variant", "seed", "status", "config", "metrics")  # of every record
+OF_EVERY_RECORD = ("task", "variant", "seed", "status", "config", "metrics")
 
 
 def make_record(run: RunFolder, task: str, variant: Variant) -> Record:
@@ -90,7 +90,7 @@ def _rounded(values: Mapping[str, float]) -> dict[str, float]:
 
 def _largest(labels: NDArray[np.float32]) -> dict[str, Any]:
     """The mean normalised entropy of the rows, and the largest entries of each: [class, per mille], largest first."""
-    top, values = top_confusions(labels, min(KEPT_PER_ROW, len(labels) - 1))
+    top, values = top_confusions(labels, min(LARGEST_PER_ROW, len(labels) - 1))
     largest = np.stack([top, np.rint(values * 1000).astype(int)], axis=-1).tolist()
     return {"entropy": float(f"{row_entropy(labels, normalised=True).mean():.5g}"), "largest": largest}
 
@@ -170,7 +170,7 @@ def append_record(results: Path, record: Record) -> None:
 def _parsed(line: bytes) -> Record:
     """A line's record. Studies share tasks, so that pages read it some seven times; it is never changed."""
     record: Record = parse_json(line)
-    if lacking := [key for key in NEEDED if key not in record]:
+    if lacking := [key for key in OF_EVERY_RECORD if key not in record]:
         raise ValueError(f"it has no {', '.join(lacking)}")
     return record
 

@@ -55,12 +55,12 @@ class Encoder(Protocol):
 ENCODERS: dict[str, type[Encoder]] = {}
 """Every encoder, by what a network with it reads."""
 
-Kind = TypeVar("Kind", bound=Encoder)
+EncoderType = TypeVar("EncoderType", bound=Encoder)
 
 
-def register_encoder(reads: str) -> Callable[[type[Kind]], type[Kind]]:
+def register_encoder(reads: str) -> Callable[[type[EncoderType]], type[EncoderType]]:
 
-    def register(cls: type[Kind]) -> type[Kind]:
+    def register(cls: type[EncoderType]) -> type[EncoderType]:
         cls.kind = reads
         ENCODERS[reads] = cls
         return cls

@@ -24,7 +24,7 @@ from torch import Tensor
 from adaptive_labels.errors import UserError
 from adaptive_labels.lab.data.cache import cache_folder, cached, hash_of, memmap
 from adaptive_labels.lab.data.dataset import Examples
-from adaptive_labels.lab.data.downloads import Progress
+from adaptive_labels.lab.data.downloads import OnProgress
 from adaptive_labels.lab.data.encoders import EncodedExamples, Encoder
 from adaptive_labels.lab.models.pretrained.backbones import Backbone
 
@@ -69,7 +69,7 @@ class Pretrained(Encoder, Generic[B]):
     tune: bool
 
     @abstractmethod
-    def encode(self, inputs: Any, progress: Progress | None = None) -> EncodedExamples:
+    def encode(self, inputs: Any, progress: OnProgress | None = None) -> EncodedExamples:
         """Return the inputs of a split, ready for batches; ``progress`` hears how many are encoded, and of how many."""
 
     @abstractmethod
@@ -99,7 +99,7 @@ class Pretrained(Encoder, Generic[B]):
         return 0 if self.tune else int(_known(self.cache_key(), different)[0].sum())
 
 
-def encode_split(encoder: Encoder, examples: Examples, progress: Progress | None = None) -> EncodedExamples:
+def encode_split(encoder: Encoder, examples: Examples, progress: OnProgress | None = None) -> EncodedExamples:
     """One split's inputs, ready to give whole batches; ``progress`` hears how far a pretrained encoder is."""
     if isinstance(encoder, Pretrained):
         return encoder.encode(examples.inputs, progress)
@@ -116,7 +116,7 @@ def pretraining_notes(encoder: object, dataset: str) -> list[str]:
 
 
 def embed_once(
-    key: object, digests: Sequence[bytes], backbone: Backbone, batches: Batches, progress: Progress | None = None
+    key: object, digests: Sequence[bytes], backbone: Backbone, batches: Batches, progress: OnProgress | None = None
 ) -> Vectors:
     """Return the embeddings of inputs; of those that were encoded before, in whatever set, from the cache.
 
@@ -161,7 +161,7 @@ def embed_once(
     return Vectors(torch.from_numpy(values), torch.from_numpy(rows))
 
 
-def _tell(progress: Progress | None, before: int, total: int, done: int, _: int | None) -> None:
+def _tell(progress: OnProgress | None, before: int, total: int, done: int, _: int | None) -> None:
     if progress is not None:
         progress(before + done, total)
 
@@ -210,7 +210,7 @@ def _fill(
     values: NDArray[np.float16],
     batches: Iterator[tuple[Sequence[int], Any]],
     network: Any,
-    progress: Progress | None,
+    progress: OnProgress | None,
 ) -> None:
     """Fill the rows of ``values``.
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from adaptive_labels.errors import check_positive
 from adaptive_labels.lab.data.dataset import ImageFiles
-from adaptive_labels.lab.data.downloads import Progress
+from adaptive_labels.lab.data.downloads import OnProgress
 from adaptive_labels.lab.data.encoders import register_encoder
 from adaptive_labels.lab.data.encoders.embeddings import Batches, Pretrained, Vectors, embed_once
 from adaptive_labels.lab.data.encoders.images import ZOOM, EncodedFiles, ImageEncoder, ImageTensors
@@ -84,7 +84,7 @@ class ImageEmbeddings(Pretrained[ImageBackbone], ImageEncoder):
         return list(map(content_digest, contents))
 
     def encode(  # type: ignore[override]
-        self, inputs: Tensor | ImageFiles, progress: Progress | None = None
+        self, inputs: Tensor | ImageFiles, progress: OnProgress | None = None
     ) -> Vectors | ImageTensors | EncodedFiles:
         """Return the features of every image, from the cache where they were made before; or the pixels."""
         pixels = ImageEncoder.encode(self, inputs)  # refuses what has another shape

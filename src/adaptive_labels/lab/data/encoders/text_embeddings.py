@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from adaptive_labels.errors import check_positive
-from adaptive_labels.lab.data.downloads import Progress
+from adaptive_labels.lab.data.downloads import OnProgress
 from adaptive_labels.lab.data.encoders import register_encoder
 from adaptive_labels.lab.data.encoders.embeddings import Pretrained, Vectors, embed_once
 from adaptive_labels.lab.data.encoders.text import PaddedIds
@@ -60,7 +60,7 @@ class TextEmbeddings(Pretrained[TextBackbone]):
     def digests(self, inputs: Sequence[str]) -> list[bytes]:
         return [content_digest(text.encode("utf-8", "surrogatepass")) for text in inputs]
 
-    def encode(self, inputs: Sequence[str], progress: Progress | None = None) -> Vectors | PaddedIds:
+    def encode(self, inputs: Sequence[str], progress: OnProgress | None = None) -> Vectors | PaddedIds:
         """Return the features of every text, from the cache where they were made before; or the tokens."""
         backbone = self.backbone
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from adaptive_labels.lab.data.downloads import Progress
+from adaptive_labels.lab.data.downloads import OnProgress
 from adaptive_labels.lab.data.splits import RawDataset
 
 Read = TypeVar("Read", bound=Callable[..., RawDataset])
-Fetch = Callable[[Path, Progress], list[str]]
+Fetch = Callable[[Path, OnProgress], list[str]]
 
 
 @dataclass(frozen=True)

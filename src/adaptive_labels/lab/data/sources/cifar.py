@@ -74,7 +74,7 @@ class Cifar:
         note = "Images are RGB, 32×32 pixels; the files are those that were published (MD5)."
         return RawDataset(self.name, "image", classes, splits, [note])
 
-    def fetch(self, data_dir: Path, progress: downloads.Progress) -> list[str]:
+    def fetch(self, data_dir: Path, progress: downloads.OnProgress) -> list[str]:
         """Download the archive, unless the data is in `data_dir` already; what was done, in sentences."""
         archive = data_dir / f"{self.archive}.tar.gz"
         return [] if self._find(data_dir) else downloads.fetch({archive: (self.url, self.archive_md5)}, progress)

@@ -72,7 +72,7 @@ class ZhangTexts:
             notes += [f"{plural(empty, 'text')} of {split}.csv {verb} empty, and kept."] if empty else []
         return RawDataset(self.name, "text", self.classes, splits, notes, digests)
 
-    def fetch(self, data_dir: Path, progress: downloads.Progress) -> list[str]:
+    def fetch(self, data_dir: Path, progress: downloads.OnProgress) -> list[str]:
         files = {data_dir / place: (self._url(place), checksum) for place, checksum in self.files.items()}
         return [] if self._find(data_dir) else downloads.fetch(files, progress)
 
