@@ -9,6 +9,7 @@ from adaptive_labels.lab.report.page import asset, is_png, templates
 from adaptive_labels.lab.report.sections import Context, Values, section
 
 SHOWN = 400
+OF_A_PAIR = 4  # fewer of the same two classes are shown among the others
 
 
 @section(80, title="Labels that look wrong", link="suspects")
@@ -27,8 +28,11 @@ def _render(macro: str, found: Suspects, *more: Markup) -> Markup:
     """A macro of the template, with the first suspects by class pair."""
     # A file of suspects may come from anywhere, so that its pictures are looked at.
     first = [suspect for suspect in found.suspects[:SHOWN] if suspect.png is None or is_png(suspect.png)]
-    pairs: dict[tuple[str, str], list[Suspect]] = defaultdict(list)
+    pairs: dict[str, list[Suspect]] = defaultdict(list)
     for suspect in first:
-        pairs[suspect.label, suspect.suggested].append(suspect)
-    by_size = sorted(pairs.items(), key=lambda pair: -len(pair[1]))
-    return Markup(getattr(templates().get_template("suspects.html").module, macro)(found, by_size, len(first), *more))
+        pairs[f"{suspect.label} → {suspect.suggested}?"].append(suspect)
+    groups = {words: some for words, some in pairs.items() if len(some) >= OF_A_PAIR}
+    groups = dict(sorted(groups.items(), key=lambda group: -len(group[1])))
+    if others := [suspect for some in pairs.values() if len(some) < OF_A_PAIR for suspect in some]:
+        groups["Other pairs of classes" if groups else "All"] = others
+    return Markup(getattr(templates().get_template("suspects.html").module, macro)(found, groups, len(first), *more))
