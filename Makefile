@@ -22,6 +22,7 @@ setup: $(VENV)/.installed-dev ## install everything needed to develop
 
 demo: $(VENV)/.installed-demo ## set up, then compare methods on the embedded data
 	$(BIN)/alr compare towns
+	@echo "  . $(BIN)/activate    # before these, so that alr is found"
 
 test: $(VENV)/.installed-dev lint ## set up, lint, type-check, run the tests (under 10 minutes)
 	$(BIN)/python -m pytest -n 2 -m "not slow"

@@ -9,6 +9,7 @@ import pkgutil
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -80,17 +81,29 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_the_pages_to_be_read_are_short() -> None:
+def load_words() -> Any:
     spec = importlib.util.spec_from_file_location("words", ROOT / "docs" / "words.py")
     assert spec is not None
     assert spec.loader is not None
     words = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(words)
+    return words
+
+
+def test_the_pages_to_be_read_are_short() -> None:
+    words = load_words()
     assert doctest.testmod(words).failed == 0
     listed = {f"{page}.md" for pages in words.PAGES.values() for page in pages}
     assert {str(page.relative_to(ROOT)) for page in PAGES} <= listed  # a new page belongs to a group
     read = [ROOT / f"{page}.md" for group in words.READ for page in words.PAGES[group]]
     assert sum(words.count_words(page.read_text(encoding="utf-8")) for page in read) <= words.MOST
+
+
+def test_the_verdict_on_a_claim_has_at_most_sixty_words() -> None:
+    _, *claims = re.split(r"^## .*$", (ROOT / "docs" / "claims.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    count = load_words().count_words
+    assert claims
+    assert max(map(count, claims)) <= 60
 
 
 def test_the_tutorial_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
