@@ -317,7 +317,7 @@ OTHERS: dict[str, tuple[list[str], str, Callable[[Path], object], dict[str, str]
     "teacher: a pipe": (TEACHER, "bad", os.mkfifo, {}, "bad"),
     "teacher: an empty folder": (TEACHER, "bad", Path.mkdir, {}, "bad"),
     "texts to predict: not UTF-8": (PREDICT, "bad", put(b"\xff\xff"), {}, "is not UTF-8 text"),
-    "texts to predict: too large": (PREDICT, "bad", put(b"x" * 90_000), {"ALR_MAX_FILE": "80000"}, "ALR_MAX_FILE"),
+    "texts to predict: too long": (PREDICT, "bad", put(b"x" * 90_000), {"ALR_MAX_FIELD": "80000"}, "ALR_MAX_FIELD"),
     "suspects: not JSON": (SUSPECTS, "bad", put(b"{"), {}, "is not valid JSON"),
     "suspects: empty": (SUSPECTS, "bad", put(b""), {}, "is not valid JSON"),
     "suspects: a list": (SUSPECTS, "bad", put(b"[1]"), {}, "bad"),

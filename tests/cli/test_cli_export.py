@@ -204,6 +204,7 @@ def test_a_damaged_export_is_said(alr, run, tmp_path):
     assert alr("export", run, "-o", "out", *SAFE).status == 0
     out = tmp_path / "out"
     (out / "model.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0nonsense")
+    assert alr("export", "out").err == "alr: out is an export already: give the folder of a run\n"
     said = "alr: out/model.safetensors does not hold the weights of the network in config.json\n"
     assert (alr("predict", "out", "bread").status, alr("predict", "out", "bread").err) == (2, said)
     config = json.loads((out / "config.json").read_text())

@@ -143,7 +143,7 @@ def test_one_text_is_one_input(text_run):
 
 
 def test_standard_input_and_json(alr, text_run, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("tune drum\noven salt\n"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"tune drum\noven salt\n")))
     ended = alr("predict", text_run, "-", "--json", "--top", 2)
     first, second = map(json.loads, ended.out.splitlines())
     assert [first["input"], second["input"]] == ["tune drum", "oven salt"]
@@ -166,7 +166,7 @@ def test_a_folder_of_images_and_their_names_on_standard_input(alr, image_run, im
     first = alr("predict", image_run, images / "red", "--json")
     named = [json.loads(line)["input"] for line in first.out.splitlines()]
     assert named == sorted(map(str, (images / "red").glob("*.png")))
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(named) + "\n"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(("\n".join(named) + "\n").encode())))
     second = alr("predict", image_run, "-", "--json")
     assert second.out == first.out
 
@@ -196,7 +196,8 @@ def test_predictions_are_those_of_the_test_split(alr, text_run, texts):
             "alr: there is no file nope.txt; if that is the text itself, pipe it into `alr predict RUN -`\n",
         ),
         (["IMAGE"], "alr: IMAGE is an image, but this classifier reads texts\n"),
-        (["latin.txt"], "alr: latin.txt is not UTF-8 text (invalid continuation byte at byte 3)\n"),
+        (["."], "alr: . is a folder, but this classifier reads texts\n"),
+        (["latin.txt"], "alr: latin.txt line 1 is not UTF-8 text (invalid continuation byte)\n"),
     ],
 )
 def test_bad_text_inputs(alr, text_run, images, tmp_path, inputs, message):

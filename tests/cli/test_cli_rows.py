@@ -49,7 +49,7 @@ def test_rows_are_compared_reported_predicted_and_suspected(
         found = list(csv.DictReader(file))
     assert [row["shape"] for row in found] == ["o", "x", "o"]
     assert [row["prediction"] for row in found[:2]] == ["0", "2"]
-    monkeypatch.setattr(sys, "stdin", io.StringIO(new.read_text()))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((new.read_text()).encode())))
     told = [json.loads(line) for line in alr("predict", run, "-", "--json").out.splitlines()]
     assert [one["input"] for one in told] == ["standard input:2", "standard input:3", "standard input:4"]
     assert [one["classes"][0]["class"] for one in told[:2]] == ["0", "2"]

@@ -48,7 +48,7 @@ def predict(
         classifier = dataclasses.replace(classifier, text_column=text_column)
 
     def ranked() -> Iterator[tuple["InputBatch", Rankings]]:
-        for batch in read_batches(classifier, inputs, sys.stdin):
+        for batch in read_batches(classifier, inputs, sys.stdin.buffer):
             yield batch, classifier.predict(batch.inputs, top or (3 if output is None else 1))
 
     if output is not None:

@@ -3,9 +3,10 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,7 +22,8 @@ from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.export.classifier import Classifier
 from adaptive_labels.lab.experiments.export.encode import to_grey
 from adaptive_labels.lab.experiments.teachers import finished_run
-from adaptive_labels.lab.files import read_bytes, read_text
+from adaptive_labels.lab.files import open_regular, read_bytes
+from adaptive_labels.lab.limits import check_limit, limit_of
 from adaptive_labels.lab.models.features import EncoderAndHead
 from adaptive_labels.lab.runs import RunError, RunFolder
 from adaptive_labels.lab.training.evaluation import LARGE_BATCH, predict_logits
@@ -78,7 +80,7 @@ class InputBatch:
     columns: dict[str, list[str]] = field(default_factory=dict)  # of the table that they are rows of
 
 
-def read_batches(classifier: Classifier, inputs: Sequence[str], standard_input: TextIO) -> Iterator[InputBatch]:
+def read_batches(classifier: Classifier, inputs: Sequence[str], standard_input: IO[bytes]) -> Iterator[InputBatch]:
     """What command-line inputs stand for, in their order: texts, files, folders of images, or - for standard input.
 
     Of a table each row is an input, empty texts included; of any other text file each line that is not empty.
@@ -96,14 +98,14 @@ def read_batches(classifier: Classifier, inputs: Sequence[str], standard_input: 
             yield from (_read_file if classifier.reads == "text" else _read_rows)(classifier, given, standard_input)
 
 
-def _read_file(classifier: Classifier, given: str, standard_input: TextIO) -> Iterator[InputBatch]:
+def _read_file(classifier: Classifier, given: str, standard_input: IO[bytes]) -> Iterator[InputBatch]:
     path = Path(given)
-    if given != "-" and is_image(path):
-        raise RunError(f"{given} is an image, but this classifier reads texts")
+    if given != "-" and (path.is_dir() or is_image(path)):
+        raise RunError(f"{given} is {'a folder' if path.is_dir() else 'an image'}, but this classifier reads texts")
     if given == "-" or not is_table(path):
-        lines = standard_input if given == "-" else _lines_of(path)
-        for texts in _chunks((line.rstrip("\n") for line in lines if line.strip()), TEXTS):
-            yield InputBatch(texts, texts)
+        with nullcontext(standard_input) if given == "-" else open_regular(path) as file:
+            for texts in _chunks(_lines(file, given), TEXTS):
+                yield InputBatch(texts, texts)
         return
     columns: Sequence[str] = ()
     known = [*given_names(classifier.text_column), *classifier.text_columns]
@@ -113,7 +115,7 @@ def _read_file(classifier: Classifier, given: str, standard_input: TextIO) -> It
         yield InputBatch(texts, texts, _own_columns(table))
 
 
-def _read_rows(classifier: Classifier, given: str, standard_input: TextIO) -> Iterator[InputBatch]:
+def _read_rows(classifier: Classifier, given: str, standard_input: IO[bytes]) -> Iterator[InputBatch]:
     names, path = _columns(classifier.settings)[0], Path(given)
     if given != "-" and (_is_loose(given) or not is_table(path)):
         raise RunError(
@@ -137,15 +139,15 @@ def _columns(settings: Any) -> tuple[list[str], list[bool]]:
     return [column["name"] for column in settings["columns"]], ["mean" in column for column in settings["columns"]]
 
 
-def _image_files(given: str, standard_input: TextIO) -> Iterable[str]:
+def _image_files(given: str, standard_input: IO[bytes]) -> Iterable[str]:
     """The image files that an input stands for: itself, those of a folder, or those listed on standard input."""
     if given == "-":
-        return (line.rstrip("\n") for line in standard_input if line.strip())
-    if not _is_loose(given):
-        return [given]
+        return _lines(standard_input, given)
+    if _is_loose(given):
+        raise RunError(f"{given} is no file; this classifier reads image files")
     folder = Path(given)
     if not folder.is_dir():
-        raise RunError(f"{given} is no file; this classifier reads image files")
+        return [given]
     found = sorted(str(path) for path in folder.rglob("*") if path.is_file() and is_image(path))
     if not found:
         raise RunError(f"there is no image in the folder {given}")
@@ -174,12 +176,17 @@ def _chunks(values: Iterable[T], size: int) -> Iterator[list[T]]:
         yield chunk
 
 
-def _lines_of(file: Path) -> list[str]:
-    try:
-        # Not splitlines(), which also breaks at characters that may stand inside a text.
-        return read_text(file, "utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise RunError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start})") from error
+def _lines(file: IO[bytes], given: str) -> Iterator[str]:
+    """The lines that are not empty of a file, or of standard input."""
+    longest, name = limit_of("field"), "standard input" if given == "-" else given
+    for number, line in enumerate(iter(lambda: file.readline(longest + 1), b""), start=1):
+        check_limit("field", len(line), f"{name} line {number}")
+        try:
+            text = line.decode("utf-8-sig").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise RunError(f"{name} line {number} is not UTF-8 text ({error.reason})") from error
+        if text.strip():
+            yield text
 
 
 def _is_loose(given: str) -> bool:
@@ -187,7 +194,7 @@ def _is_loose(given: str) -> bool:
     if given == "-":
         return False
     try:
-        if Path(given).exists() and not Path(given).is_dir():
+        if given and Path(given).exists():
             return False
     except OSError:  # a text too long for a file name
         return True

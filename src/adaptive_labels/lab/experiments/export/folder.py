@@ -20,7 +20,7 @@ from adaptive_labels.lab.data import Dataset, Encoder, Pretrained, TableRows
 from adaptive_labels.lab.data.dataset import ImageFiles
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.export import card, encode as portable
-from adaptive_labels.lab.experiments.export.classifier import Classifier, load_export
+from adaptive_labels.lab.experiments.export.classifier import Classifier, is_export, load_export
 from adaptive_labels.lab.experiments.export.formats import FORMAT, FORMATS, VERSION, Exported
 from adaptive_labels.lab.experiments.export.network import DYNAMIC, Pixels, PortableNetwork
 from adaptive_labels.lab.experiments.prediction import load_run, whole_network
@@ -53,6 +53,8 @@ def export_run(path: Path, out: Path, formats: Sequence[str], logits: bool = Fal
 
     ``logits`` leaves temperature and softmax to whoever runs the network.
     """
+    if is_export(path):
+        raise UserError(f"{path} is an export already: give the folder of a run")
     for name in formats:
         FORMATS[name].check()
     run = finished_run(path, "export")
