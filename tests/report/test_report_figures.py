@@ -38,6 +38,18 @@ def test_every_figure_and_table_becomes_a_file(figures: Path) -> None:
     assert names(figures, ".tex") - {"one-way-pairs"} == TABLES  # that one only where there are such
 
 
+def test_the_paired_tests_are_of_accuracy_and_of_likelihood(figures: Path, comparison: list[RunFolder]) -> None:
+    nll = {
+        (run.config.method.name, run.config.seed): run.result["metrics"]["test"]["nll"]
+        for run in comparison
+        if run.result is not None
+    }
+    mean = sum(nll["alr", seed] - nll["baseline", seed] for seed in (0, 1)) / 2
+    table = (figures / "paired-tests.tex").read_text(encoding="utf-8").replace("$-$", "−")
+    (row,) = [line for line in table.splitlines() if line.startswith("alr ")]
+    assert f"{mean:+.3f} [".replace("-", "−") in row
+
+
 def test_an_svg_stands_alone(figures: Path) -> None:
     for path in figures.glob("*.svg"):
         text = path.read_text(encoding="utf-8")

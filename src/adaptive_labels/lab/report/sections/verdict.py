@@ -7,7 +7,7 @@ import numpy as np
 from adaptive_labels.lab.analysis.confusions import top_pairs
 from adaptive_labels.lab.analysis.format import difference, p_value, percent, signed
 from adaptive_labels.lab.analysis.statistics import PairedDifference, bootstrap_difference
-from adaptive_labels.lab.analysis.table import caption, left_out, table_cells
+from adaptive_labels.lab.analysis.table import caption, group_rows, left_out, table_cells
 from adaptive_labels.lab.analysis.verdict import mean_correct, verdict
 from adaptive_labels.lab.report.charts import difference_chart
 from adaptive_labels.lab.report.figures import Chart, PageTable
@@ -90,17 +90,30 @@ def _first_pairs(data: GroupData) -> list[dict[str, Any]] | None:
 def _tests(context: Context, versus: dict[str, PairedDifference]) -> PageTable:
     """Every test of every method against the baseline, over seeds and over test examples."""
     baseline = context.data.baseline or ""
+    likelihoods = {row.label: row.versus for row in group_rows(context.data.group, "test_nll")}
     rows = []
     for label, gain in versus.items():
-        ps = [p_value(p) for p in (gain.p, gain.p_holm, gain.p_flip)]
-        rows.append([label, str(gain.n), difference(gain, 2), *ps, _over_examples(context.data, label, baseline)])
+        cells = [label, str(gain.n), difference(gain, 2), *(p_value(p) for p in (gain.p, gain.p_holm, gain.p_flip))]
+        rows.append([*cells, _over_examples(context.data, label, baseline), *_of_likelihood(likelihoods.get(label))])
     headings = ["method", "n", f"vs. {baseline} [95%]", "p", "p Holm", "p sign flip", "[95%] over examples"]
+    headings += ["NLL [95%]", "p Holm"]
     text = (
         f"Differences from {baseline} in points of test top-1, on the n seeds both have. p: paired t test; Holm: "
         "corrected for the number of methods; sign flip: exact permutation test, which cannot be below 2/2ⁿ. Over "
-        "examples: 95% bootstrap interval over the test examples for these networks, the noise of the test split."
+        "examples: 95% bootstrap interval over the test examples for these networks, the noise of the test split. "
+        "NLL: its difference on the same seeds; less is better."
     )
     return context.figures.table("paired-tests", headings, rows, text)
+
+
+def _of_likelihood(gain: PairedDifference | None) -> list[str]:
+    """The difference in NLL with its interval, and its corrected p value."""
+    if gain is None or gain.difference is None:
+        return ["", ""]
+    figures = [
+        f"{value:+.3f}".replace("-", "−") for value in (gain.difference, gain.low, gain.high) if value is not None
+    ]
+    return [f"{figures[0]} [{', '.join(figures[1:])}]" if len(figures) == 3 else figures[0], p_value(gain.p_holm)]
 
 
 def _over_examples(data: GroupData, label: str, baseline: str) -> str:
