@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import csv
+import functools
+import http.server
 import json
 import random
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,6 +99,20 @@ def weights(out: Path) -> dict[str, bytes]:
 def files(folder: Path) -> dict[str, bytes]:
     """Everything in a folder, to see that nothing changed."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@contextmanager
+def served(folder: Path, handler: Any = http.server.SimpleHTTPRequestHandler) -> Iterator[str]:
+    """The address of a server, on this machine, of what is in a folder."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(handler, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 def wait_for(condition: Callable[[], Any], process: subprocess.Popen[str], seconds: float = 240) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import http.server
 import sys
-import threading
 import urllib.error
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from cli_parts import served
 
 from adaptive_labels.lab import data
 from adaptive_labels.lab.data.downloads import download
@@ -56,21 +55,14 @@ def site(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     root = tmp_path_factory.mktemp("site")
     small, files, _ = make_cifar(CIFAR100)
     archive = write_archive(small.folder, files, root / "cifar-100-python.tar.gz")
-    monkeypatch.setattr(Handler, "site", None, raising=False)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(root)))
-    url = f"http://127.0.0.1:{server.server_port}/{archive.name}"
-    small = replace(small, url=url, archive_md5=hashlib.md5(archive.read_bytes()).hexdigest())
-    served = Site(small, files, archive)
-    Handler.site = served
-    entry = replace(data.DATASETS["cifar100"], read=served.cifar.read, fetch=served.cifar.fetch)
-    monkeypatch.setattr(data, "DATASETS", {**data.DATASETS, "cifar100": entry})
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield served
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served(root, Handler) as address:
+        md5 = hashlib.md5(archive.read_bytes()).hexdigest()
+        small = replace(small, url=f"{address}{archive.name}", archive_md5=md5)
+        monkeypatch.setattr(Handler, "site", Site(small, files, archive), raising=False)
+        entry = replace(data.DATASETS["cifar100"], read=small.read, fetch=small.fetch)
+        monkeypatch.setitem(data.DATASETS, "cifar100", entry)
+        yield Handler.site
 
 
 def everything(folder: Path) -> set[str]:

@@ -2,56 +2,39 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import http.server
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cli_parts import served
 
 from adaptive_labels.lab import data
-from adaptive_labels.lab.data.sources.zhang import AG_NEWS, YELP_FULL, ZhangTexts
+from adaptive_labels.lab.data.sources.zhang import AG_NEWS, YELP_FULL
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "data"))
 from zhang_files import make_zhang, write_archive, write_folder
-
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 @pytest.fixture
 def site(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A server with small files; the data sets that expect these stand in the registry."""
     root = tmp_path_factory.mktemp("site")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(root)))
-    address = f"http://127.0.0.1:{server.server_port}/"
-    news, files = make_zhang(AG_NEWS)
-    write_folder(news, files, root)
-    places = [f"ag_news_csv/{split}.csv" for split in ("train", "test")]
-    news = replace(news, site=f"{address}ag_news_csv/", files={p: _sum(root / p, "md5") for p in places})
-    yelp, files = make_zhang(YELP_FULL)
-    archive = write_archive(yelp, files, root / "yelp_review_full_csv.tgz")
-    where = {archive.name: _sum(archive, "sha256")}
-    for small in (news, replace(yelp, site=address, files=where)):
-        _register(small, monkeypatch)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield root
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def _register(small: ZhangTexts, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = replace(data.DATASETS[small.name], read=small.read, fetch=small.fetch)
-    monkeypatch.setitem(data.DATASETS, small.name, entry)
+    with served(root) as address:
+        news, files = make_zhang(AG_NEWS)
+        write_folder(news, files, root)
+        places = [f"ag_news_csv/{split}.csv" for split in ("train", "test")]
+        news = replace(news, site=f"{address}ag_news_csv/", files={p: _sum(root / p, "md5") for p in places})
+        yelp, files = make_zhang(YELP_FULL)
+        archive = write_archive(yelp, files, root / "yelp_review_full_csv.tgz")
+        yelp = replace(yelp, site=address, files={archive.name: _sum(archive, "sha256")})
+        for small in (news, yelp):
+            entry = replace(data.DATASETS[small.name], read=small.read, fetch=small.fetch)
+            monkeypatch.setitem(data.DATASETS, small.name, entry)
+        yield root
 
 
 def _sum(path: Path, kind: str) -> str:

@@ -104,3 +104,17 @@ def test_lowercase_is_an_option_of_models_of_texts(alr, tmp_path, model):
             for text in ("ЁЛКА ÄPFEL", "ёлка äpfel")
         )
         assert (capital == pytest.approx(small)) is expected
+
+
+def test_a_teacher_that_reads_otherwise_is_refused(alr, texts):
+    taught = ["--method", "kd", "--set", "method.options.teacher_model=fasttext"]
+    ended = alr("train", texts, "--model", "textrnn", *taught)
+    assert ended.status == 2
+    assert "'textrnn' reads words and 'fasttext' reads ngrams: networks that learn from one another" in ended.err
+
+
+def test_options_of_the_encoder_are_checked(alr, texts):
+    ended = alr("train", texts, "--model", "textrnn", "--set", "model.options.max_words=0")
+    assert (ended.status, "max_words is 0; it must be at least 1" in ended.err) == (2, True)
+    ended = alr("train", texts, "--model", "textrnn", "--set", "model.options.buckets=5")
+    assert (ended.status, "model.options.buckets: 'textrnn' has" in ended.err) == (2, True)
