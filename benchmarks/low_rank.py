@@ -18,32 +18,33 @@ from typing import Any
 import numpy as np
 import torch
 
-from adaptive_labels import AdaptiveLabelLoss
 from adaptive_labels.lab.analysis.residual_labels import agreement
 from adaptive_labels.lab.data import load_dataset
 from adaptive_labels.lab.data.encoders.ngrams import HashedNgrams
 from adaptive_labels.lab.data.sources import towns
 from adaptive_labels.lab.models import create_model
+from adaptive_labels.losses import AdaptiveLabelLoss, LowRankAdaptiveLabelLoss
 
 COUNTRIES, BATCH, RATE = 77, 256, 0.01
-FORMS: dict[str, dict[str, Any]] = {
-    "no residual labels": {},
-    "dense": {"rank": None},
-    **{f"rank {rank}": {"rank": rank} for rank in (4, 16, 32)},
+NONE, DENSE = "no residual labels", "dense"
+FORMS: dict[str, Any] = {
+    NONE: None,
+    DENSE: AdaptiveLabelLoss,
+    **{f"rank {rank}": partial(LowRankAdaptiveLabelLoss, rank=rank) for rank in (4, 16, 32)},
 }
 COLUMNS = ["update", "form", "seed", "accuracy", "agreement", "top_right", "distance", "same_top"]
 RESULTS = Path(__file__).parent / "results"
 
 
-def train(data: Any, options: dict[str, Any], update: str, seed: int, epochs: int) -> tuple[float, np.ndarray, Any]:
+def train(data: Any, make: Any, update: str, seed: int, epochs: int) -> tuple[float, np.ndarray, Any]:
     """Test accuracy, test confusions and residual labels of one run."""
     torch.manual_seed(seed)
     dataset, inputs, held_out = data
     shape = {"buckets": 2**13, "dim": 64, "hidden": 64, "dropout": 0.5}
     model = create_model("fasttext", num_classes=dataset.num_classes, **shape)
     shuffle = torch.Generator().manual_seed(seed)
-    if options:
-        criterion: Any = AdaptiveLabelLoss(dataset.num_classes, 0.1, update=update, **options)
+    if make:
+        criterion: Any = make(dataset.num_classes, label_smoothing=0.1, update=update)
         groups = criterion.parameter_groups()
     else:
         criterion, groups = torch.nn.CrossEntropyLoss(label_smoothing=0.1), []
@@ -62,7 +63,7 @@ def train(data: Any, options: dict[str, Any], update: str, seed: int, epochs: in
         predicted = model(held_out.batch(torch.arange(len(dataset.test.labels)))).argmax(1)
     confusions = np.zeros((dataset.num_classes,) * 2)
     np.add.at(confusions, (dataset.test.labels.numpy(), predicted.numpy()), 1)
-    labels = criterion.residual_labels().numpy() if options else None
+    labels = criterion.residual_labels().numpy() if make else None
     return float((predicted == dataset.test.labels).float().mean()), confusions, labels
 
 

@@ -34,7 +34,7 @@ class AblatedLoss(Criterion):
         **common: see :class:`Criterion`.
     """
 
-    stateful = True
+    shares_batches = True
     sums: Tensor
     last: Tensor
 

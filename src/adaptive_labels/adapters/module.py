@@ -29,6 +29,7 @@ class ModelAndCriterion(nn.Module):
         super().__init__()
         self.model = model
         self.criterion = check_criterion(criterion)
+        self.criterion.shares_batches = True
 
     def forward(self, input: Any, target: Tensor) -> tuple[Tensor, Tensor]:
         """The loss, and the logits (N, K)."""

@@ -6,7 +6,7 @@ the same interface where timm cannot be imported.
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor, nn
 
@@ -41,36 +41,48 @@ class CriterionTask(ClassificationTask):  # type: ignore[misc]
             )
         super().__init__(model, criterion, **options)
         self._step = ExitStack()
-        self._in_step = False
-        self._last_micro_batch = True
+        self._in_step = self._last_micro_batch = False
 
     def forward(self, input: Tensor, target: Tensor) -> dict[str, Tensor]:
         """The loss and the logits of a batch, as ``loss`` and ``output``."""
-        found: dict[str, Tensor] = super().forward(input, target)
         if self._last_micro_batch:
-            self._in_step = False
-            self._step.close()
+            self._end_step()
+        found: dict[str, Tensor] = super().forward(input, target)
+        self._last_micro_batch = self._in_step
         return found
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """The context of a micro-batch that is not the last of its step."""
+        if self._last_micro_batch:
+            self._end_step()
         if not self._in_step:
             self._in_step = True
             self._step.enter_context(self.criterion.accumulation())
+        with super().no_sync():
+            yield
         self._last_micro_batch = False
-        try:
-            with super().no_sync():
-                yield
-        finally:
-            self._last_micro_batch = True
+
+    def _end_step(self) -> None:
+        """The last micro-batch's backward pass is over, of which timm tells nobody, when something else is done."""
+        self._in_step = self._last_micro_batch = False
+        self._step.close()
+
+    def train(self, mode: bool = True) -> Self:
+        """As for any module; a step that was accumulated ends before."""
+        if getattr(self, "_last_micro_batch", False):
+            self._end_step()
+        super().train(mode)
+        return self
 
     def epoch_end(self) -> None:
         """Tell the criterion that an epoch of training is over; ``ols`` needs it."""
+        self._end_step()
         self.criterion.epoch_end()
 
     def get_task_state(self, module: nn.Module | None = None, ema: bool = False) -> dict[str, Any]:
         """The criterion's state, for the checkpoint."""
+        self._end_step()
         return {} if ema else {"criterion": self.criterion.state_dict()}
 
     def load_task_state(

@@ -90,7 +90,7 @@ class AdaptiveLabelLoss(Criterion):
     Reference: Ding et al. 2019, Adaptive Regularization of Labels, section 3.2.
     """
 
-    stateful = True
+    shares_batches = True
     takes_pairs = True
     residual_logits: Tensor
 

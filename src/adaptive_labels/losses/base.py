@@ -63,8 +63,8 @@ class Criterion(nn.Module, ABC):
         reduction: ``"mean"`` (weighted by ``weight``), ``"sum"`` or ``"none"``. The mean over no samples is 0, not NaN.
     """
 
-    #: Whether processes that do not share state would drift apart.
-    stateful = False
+    #: Whether several processes share a batch: without it, those of a method with a state would drift apart.
+    shares_batches = False
     #: Whether every process is given whole batches, so that there is nothing to share.
     sees_whole_batches = False
     #: Whether the loss is computed from two labels per sample, rather than from their class probabilities.
@@ -192,6 +192,7 @@ class Criterion(nn.Module, ABC):
             and input.shape == (len(target), self.num_classes)
             and input.device.type == target.device.type == "cpu"
             and are_classes(target, self.num_classes, self.ignore_index)
+            and self.world() == 1
         )
 
     def parameter_groups(self, lr: float | None = None) -> list[dict[str, Any]]:
@@ -303,8 +304,8 @@ class Criterion(nn.Module, ABC):
         return counts
 
     def world(self) -> int:
-        """How many processes share this batch; 1 for a method without a state, and while compiling."""
-        alone = self.sees_whole_batches or not self.stateful or torch.compiler.is_compiling()
+        """How many processes share this batch; 1 while compiling."""
+        alone = self.sees_whole_batches or not self.shares_batches or torch.compiler.is_compiling()
         return 1 if alone else every_process()
 
 

@@ -63,7 +63,7 @@ class LabelSmoothingPlusPlus(Criterion):
         mass: α in (0, 1).
     """
 
-    stateful = True
+    shares_batches = True
     like_network = True
 
     def __init__(self, num_classes: int, mass: float = 0.1, **common: Any) -> None:

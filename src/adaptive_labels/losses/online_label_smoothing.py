@@ -72,7 +72,7 @@ class OnlineLabelSmoothing(Criterion):
             again, as in the authors' code.
     """
 
-    stateful = True
+    shares_batches = True
     table: Tensor
     sums: Tensor
     counts: Tensor
