@@ -12,6 +12,7 @@ import argparse
 import csv
 import statistics
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,7 @@ def compare(data: Any, update: str, seed: int, epochs: int) -> list[dict[str, An
     """Every form of S with one seed."""
     rows, dense = [], None
     for form, chosen in FORMS.items():
-        if update == "optimizer" and not chosen:
+        if update == "optimizer" and chosen is None:
             continue
         accuracy, confusions, labels = train(data, chosen, update, seed, epochs)
         row: dict[str, Any] = {"update": update, "form": form, "seed": seed, "accuracy": accuracy}

@@ -208,7 +208,11 @@ class AdaptiveLabelLoss(Criterion):
         a, own = self.accuracy.weight(), batch.sample_weight
         known = world == 1 or self._whole is not None or self.reduction != "mean"
         weight = self.shares(batch, world)[0] if known else batch.weight
-        step = self._step(z, few_labels(batch.target), Weights(weight, own, a))
+        step = self._step(
+            z,
+            few_labels(batch.target),
+            Weights(weight, own, a, mean=self.update == "self" and not self._accumulating and world == 1),
+        )
         hard, residual, right = _sums(step, own)
         samples, updates = step.samples, step.update
         if not self.learns:
@@ -323,7 +327,7 @@ class AdaptiveLabelLoss(Criterion):
             dist.all_reduce(shared)
             told = [self._of_message(shared)]
         (labels, rows, counts) = told[0]
-        step = over(rows, counts.unsqueeze(1)).to(table.dtype)
+        step = (rows if counts is None else over(rows, counts.unsqueeze(1))).to(table.dtype)
         if labels is None:
             table.sub_(step, alpha=self.residual_lr)
         else:

@@ -32,26 +32,29 @@ from adaptive_labels.losses.targets import Labels, erase, put_own
 class Weights(NamedTuple):
     """What each sample counts, (M,) or one number for all: in the gradient of the logits, and in that of S.
 
-    ``residual`` is a, the weight on L_res.
+    ``residual`` is a, the weight on L_res; ``mean``: the gradients of the rows of S may come divided by their counts.
     """
 
     prediction: Tensor | float
     own: Tensor | float
     residual: Tensor | float
+    mean: bool = False
 
 
 class RowGradients(NamedTuple):
     """The gradient (R, K−1) of Σ own L_upd by the rows of S of some ``labels`` (R,), or of all if that is None.
 
-    ``counts`` (R,): the sum of the samples' shares of each class, times their weight ``own``.
+    ``counts`` (R,): the sum of the samples' shares of each class, times their weight ``own``; None if the rows have
+    been divided by it.
     """
 
     labels: Tensor | None
     rows: Tensor
-    counts: Tensor
+    counts: Tensor | None
 
     def spread(self, classes: int) -> tuple[Tensor, Tensor]:
         """Gradient (K, K−1) and counts (K,) of all rows."""
+        assert self.counts is not None
         if self.labels is None:
             return self.rows, self.counts
         rows = self.rows.new_zeros(classes, classes - 1).index_copy_(0, self.labels, self.rows)

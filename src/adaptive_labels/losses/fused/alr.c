@@ -27,6 +27,7 @@ const int adaptive_labels_interface = 8;
 /* The twin of `Call` in kernel.py: same fields, same order. */
 typedef struct {
     int64_t n, k, c, threads, is_double;
+    int64_t mean;                           /* the rows of ds are divided by their counts */
     double smoothing, attraction, residual; /* residual: the weight on L_res */
     double weight, own;     /* every sample's factor in the gradients of the logits and of S, beside the arrays' */
     const void *z;          /* (n, k) */

@@ -10,12 +10,13 @@
 
 enum { NAME(BLOCK) = 2048 };
 
-static TARGET REAL NAME(largest)(const REAL *x, int64_t n)
+/* The largest of sign * x. */
+static TARGET REAL NAME(largest)(const REAL *x, REAL sign, int64_t n)
 {
     REAL most = -INFINITY;
 #pragma omp simd reduction(max : most)
     for (int64_t i = 0; i < n; i++)
-        most = x[i] > most ? x[i] : most;
+        most = sign * x[i] > most ? sign * x[i] : most;
     return most;
 }
 
@@ -79,9 +80,7 @@ static TARGET double NAME(probabilities)(const Call *call, int64_t y, REAL scale
 {
     const int64_t k = call->k, after = k - 1 - y;
     const REAL *left = (const REAL *)call->s + y * (k - 1), *right = left + y;
-    REAL top = -INFINITY;
-    for (int64_t i = 0; i < k - 1; i++)
-        top = scale * left[i] > top ? scale * left[i] : top;
+    const REAL top = scale * (scale < 0 ? -NAME(largest)(left, -1, k - 1) : NAME(largest)(left, 1, k - 1));
     const double sum = NAME(exponentials)(left, scale, top, out, y) +
                        NAME(exponentials)(right, scale, top, out + y + 1, after);
     const REAL factor = (REAL)(1 / sum);
@@ -108,11 +107,11 @@ static TARGET void NAME(sample)(const Call *call, Work *work, int64_t n)
         memset(dz, 0, (size_t)k * sizeof(REAL));
         return;
     }
-    const REAL largest = NAME(largest)(z, k);
+    const REAL largest = NAME(largest)(z, 1, k);
     int64_t top = 0;
     while (top < k - 1 && z[top] != largest)
         top++;
-    const REAL left = NAME(largest)(z, top), right = NAME(largest)(z + top + 1, k - 1 - top);
+    const REAL left = NAME(largest)(z, 1, top), right = NAME(largest)(z + top + 1, 1, k - 1 - top);
     const REAL second = left > right ? left : right;
     const double sum_z = NAME(total)(z, k) - (double)k * (double)z[top]; /* relative to the largest */
     if (!isfinite(sum_z)) {
@@ -187,14 +186,14 @@ static TARGET double NAME(row)(const Call *call, const Work *work, int64_t r, RE
         sum[work->top[n]] += (REAL)work->by_top[i];
     }
     call->counts[r] = count;
-    const REAL share = (REAL)count;
+    const REAL scale = call->mean ? (REAL)(1 / (count + (count == 0))) : 1, share = (REAL)count * scale;
     const double attracted = NAME(product)(sum, s, 0, y) + NAME(product)(sum + y + 1, s + y, 0, width - y);
 #pragma omp simd
     for (int64_t i = 0; i < y; i++)
-        out[i] = share * q[i] - sum[i];
+        out[i] = share * q[i] - scale * sum[i];
 #pragma omp simd
     for (int64_t i = y; i < width; i++)
-        out[i] = share * q[i + 1] - sum[i + 1];
+        out[i] = share * q[i + 1] - scale * sum[i + 1];
     return count * work->log_sum[r] - attracted;
 }
 

@@ -23,7 +23,7 @@ INTERFACE = 8  # the same number stands in alr.c: a library that was built from 
 OK, NO_MEMORY, BAD_LABEL = 0, -1, 1
 BUILD = "python -m adaptive_labels.losses.fused build"
 
-_integers = "n k c threads is_double"
+_integers = "n k c threads is_double mean"
 _numbers = "smoothing attraction residual weight own"
 _addresses = "z y shares weights owns s dz ds labels counts values"
 
@@ -107,6 +107,7 @@ def kernel_step(
         c=classes.shape[1],
         threads=torch.get_num_threads(),
         is_double=z.dtype == torch.float64,
+        mean=weights.mean,
         smoothing=smoothing,
         attraction=attraction,
         residual=weights.residual,
@@ -131,7 +132,9 @@ def kernel_step(
         raise MemoryError("AdaptiveLabelLoss: no memory for the kernel's rows")
     if call.count < rows:
         ds, counts, distinct = ds[: call.count], counts[: call.count], distinct[: call.count]
-    gradients = RowGradients(None if call.count == count else distinct, ds, counts)
+    gradients = RowGradients(
+        None if call.count == count else distinct, ds, None if weights.mean else counts.to(z.dtype)
+    )
     return Step(values, dz, gradients, call.update, call.samples, tuple(call.sums))
 
 

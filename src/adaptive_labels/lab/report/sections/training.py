@@ -49,7 +49,7 @@ def _weight(method: MethodData) -> str:
     record = method.records[0]
     usual = "waiting" if record.method == "alr-wait" else "running"
     kind = record.options.get("method.options.residual_weight", usual)
-    if kind in ("running", "batch", "epoch"):
+    if kind == "running":
         return "1 − the training accuracy, so that it falls as training gets things right."
     if kind == "waiting":
         return (
