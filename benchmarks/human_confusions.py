@@ -24,6 +24,7 @@ import torch
 from scipy.stats import spearmanr
 
 from adaptive_labels.lab.report import charts
+from adaptive_labels.lab.report.figures import standalone
 from adaptive_labels.losses import create_loss
 from label_issues import cifar_images, cifar_labels, embedded, head_epochs
 
@@ -108,7 +109,7 @@ def drawn(rows: list[tuple[str, str, int, int | str, float, float]]) -> str:
         panels.append(charts.line_chart(lines, data_set, charts.EPOCHS, y, styles=names, with_legend=False))
     captions = ["CIFAR-10, people: CIFAR-10H", "CIFAR-100, people: CIFAR-100N"]
     title = "What people confuse, and what a network learns"
-    return charts.panels(panels, title, "; ".join(captions), columns=2, captions=captions, names=names)
+    return charts.chart_grid(panels, title, "; ".join(captions), columns=2, captions=captions, names=names)
 
 
 def main() -> None:
@@ -126,7 +127,7 @@ def main() -> None:
             writer.writerow([name, *row[:3], f"{row[3]:.4f}", f"{row[4]:.3f}"])
             sys.stdout.flush()
     if given.picture is not None:
-        given.picture.write_text(drawn(rows), encoding="utf-8")
+        given.picture.write_text(standalone(drawn(rows)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -23,13 +23,8 @@ PAGES = {
     ),
     "Method": ("docs/method", "docs/waiting", "docs/attraction"),
     "Evidence": (
-        "docs/claims",
-        "docs/reproduce",
-        "docs/ablations",
-        "docs/label-issues",
-        "docs/speed",
-        "docs/scale",
-        "docs/gpu-plan",
+        *("docs/claims", "docs/reproduce", "docs/ablations", "docs/label-issues", "docs/human-confusions"),
+        *("docs/speed", "docs/scale", "docs/gpu-plan"),
     ),
     "Project": ("docs/architecture", "docs/security", "CONTRIBUTING", "CHANGELOG", "SECURITY"),
 }
