@@ -92,6 +92,10 @@ def test_it_is_trained_and_predicts(alr, texts, bert, tune):
     config = json.loads((folder / "config.json").read_text())
     assert config["model"]["weights_hash"] == hub.text_backbone(str(bert)).weights
     assert alr("predict", folder, "we like soup").status == 0
+    pytest.importorskip("onnxscript", reason="the extra `export` is not installed")
+    ended = alr("export", folder, "-o", "exported")  # checks itself on real inputs
+    assert ended.status == 0, ended.err
+    assert alr("predict", "exported", "soup " * 50).status == 0  # cut to the 40 tokens that it reads
 
 
 def test_images_are_tuned(alr, images, vit):

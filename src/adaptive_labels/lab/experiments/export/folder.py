@@ -127,7 +127,7 @@ def _exported(
     }
     write_json(folder / "config.json", config)
     whole = PortableNetwork(network, temperature, logits, None if pixels is None else Pixels(pixels))
-    return Exported(whole, config, kind, arrays)
+    return Exported(whole, config, kind, arrays, settings.get("max_tokens"))
 
 
 def _write_golden(encode: portable.Encoder, kind: str, settings: Mapping[str, Any], folder: Path) -> portable.Arrays:

@@ -41,11 +41,12 @@ class Exported:
     settings: Settings
     kind: str  # how its inputs are read, as in `preprocessing.json`
     arrays: Arrays
+    most_tokens: int | None  # that the network reads of a text, if they are limited
 
     @cached_property
     def program(self) -> ExportedProgram:
         """The network as a graph, made once for all formats that hold one."""
-        return program_of(self.network, self.kind, self.arrays)
+        return program_of(self.network, self.kind, self.arrays, self.most_tokens)
 
     @property
     def metadata(self) -> dict[str, str]:

@@ -12,7 +12,6 @@ from torch.export import Dim, ExportedProgram, export
 from torch.nn import functional as F
 
 from adaptive_labels.errors import UserError
-from adaptive_labels.lab.models.pretrained.backbones import MOST_TOKENS
 from adaptive_labels.lab.words import first_line
 
 Shape = dict[int, Any]
@@ -23,7 +22,7 @@ DYNAMIC: Mapping[str, Mapping[str, Shape]] = {
     "tfidf": {"ids": {0: _M}, "offsets": {0: _N}, "weights": {0: _M}},
     "words": {"ids": {0: _N, 1: _L}, "lengths": {0: _N}},
     "characters": {"ids": {0: _N}, "lengths": {0: _N}},
-    "tokens": {"ids": {0: _N, 1: Dim("tokens", max=MOST_TOKENS)}, "lengths": {0: _N}},
+    "tokens": {"ids": {0: _N, 1: _L}, "lengths": {0: _N}},
     "columns": {"features": {0: _N}},
     "images": {"pixels": {0: _N}},
 }
@@ -117,13 +116,18 @@ def with_portable_bags(network: nn.Module) -> nn.Module:
     return network
 
 
-def program_of(network: PortableNetwork, kind: str, arrays: Mapping[str, Any]) -> ExportedProgram:
-    """The network as a graph for any number of inputs; ``arrays`` are of some inputs, two at least."""
-    names = list(DYNAMIC[kind])
-    given = tuple(torch.from_numpy(arrays[name]) for name in names)
+def program_of(network: PortableNetwork, kind: str, arrays: Mapping[str, Any], most: int | None) -> ExportedProgram:
+    """The network as a graph for any number of inputs; ``arrays`` are of some inputs, two at least.
+
+    Of a text it reads ``most`` tokens, if that is limited.
+    """
+    shapes = DYNAMIC[kind]
+    given = tuple(torch.from_numpy(arrays[name]) for name in shapes)
+    if most is not None:
+        shapes = {**shapes, "ids": {0: _N, 1: Dim("tokens", max=most)}}
     # Where no gradients are wanted, some layers choose operations that only this processor has.
     network.eval().requires_grad_(True)
     try:
-        return export(network, given, dynamic_shapes=(tuple(DYNAMIC[kind][name] for name in names),))
+        return export(network, given, dynamic_shapes=(tuple(shapes.values()),))
     except Exception as error:  # whatever a network does that no graph can hold
         raise UserError(f"this network cannot be exported as a graph, for ONNX and pt2: {first_line(error)}") from error
