@@ -22,7 +22,7 @@
 #define BAD_LABEL 1
 
 /* Raise it here and in kernel.py when the fields or the meaning of `Call` change. */
-const int adaptive_labels_interface = 8;
+const int adaptive_labels_interface = 9;
 
 /* The twin of `Call` in kernel.py: same fields, same order. */
 typedef struct {
