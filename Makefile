@@ -12,8 +12,10 @@ help: ## this list
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-# One stamp a set of extras: it is newer than what decides the set, or the set is installed again.
-$(VENV)/.installed-%: pyproject.toml constraints.txt | $(BIN)/python
+# One stamp per set of extras: it is newer than what decides the set and than the kernel's source, or the set is
+# installed again. An old kernel that is called by new code ends the process.
+KERNEL := $(addprefix src/adaptive_labels/losses/fused/,alr.c alr_loops.h)
+$(VENV)/.installed-%: pyproject.toml constraints.txt $(KERNEL) | $(BIN)/python
 	@echo "Installing adaptive-labels[$*] into $(VENV) ..."
 	$(PIP) -e ".[$*]"
 	@touch $@
