@@ -7,6 +7,7 @@ import functools
 import http.server
 import json
 import random
+import socket
 import subprocess
 import sys
 import threading
@@ -53,6 +54,7 @@ class Ended:
 
 
 Alr = Callable[..., Ended]
+Start = Callable[..., "subprocess.Popen[str]"]
 
 
 def write_texts(path: Path, count: int = 210, seed: int = 0) -> Path:
@@ -99,6 +101,12 @@ def weights(out: Path) -> dict[str, bytes]:
 def files(folder: Path) -> dict[str, bytes]:
     """Everything in a folder, to see that nothing changed."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 @contextmanager

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_parts import QUICK, SOURCE, is_running, metrics, results, wait_for, wait_until
+from cli_parts import QUICK, SOURCE, free_port, is_running, metrics, results, wait_for, wait_until
 from safetensors.numpy import load_file
 
 from adaptive_labels.lab.runs import RunFolder
@@ -192,11 +191,8 @@ def test_mistakes_are_told_once(start_alr, torchrun, texts, tmp_path):
 
 @pytest.mark.slow
 def test_two_nodes_train_one_run(alr, torchrun, texts, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     command = ["train", texts, "--epochs", 2, *PLAIN]
-    meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "1"]
+    meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--rdzv-id", "1"]
     nodes = [
         torchrun(*command, "--out", "two", options=["--nnodes", "2", "--nproc-per-node", "1", *meeting])
         for _ in range(2)

@@ -15,16 +15,13 @@ import pytest
 TESTS = Path(__file__).parents[1]
 sys.path.insert(0, str(TESTS / "cli"))  # cli_parts and job_tasks
 
-from cli_parts import COMMAND, SOURCE, wait_until, write_texts  # noqa: E402
+from cli_parts import COMMAND, SOURCE, Start, free_port, wait_until, write_texts  # noqa: E402
 
 
 def environment(**more: str) -> dict[str, str]:
     """What a process needs to find the package, the tasks of the tests, and whatever extra is installed."""
     path = [str(SOURCE), str(TESTS / "cli"), str(TESTS / "jobs"), os.environ.get("PYTHONPATH", "")]
     return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path)), "OMP_NUM_THREADS": "1"} | more
-
-
-Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
@@ -96,12 +93,6 @@ def start_worker(start: Start, scheduler: str) -> Start:
         return worker
 
     return run
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def answers(port: int) -> bool:

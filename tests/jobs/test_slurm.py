@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cli_parts import COMMAND, QUICK, metrics, results, wait_until, weights
-
-from conftest import Start, free_port
+from cli_parts import COMMAND, QUICK, Start, free_port, metrics, results, wait_until, weights
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("submitit", reason="the extra `sweeps` is not installed")
