@@ -131,3 +131,5 @@ def program_of(network: PortableNetwork, kind: str, arrays: Mapping[str, Any], m
         return export(network, given, dynamic_shapes=(tuple(shapes.values()),))
     except Exception as error:  # whatever a network does that no graph can hold
         raise UserError(f"this network cannot be exported as a graph, for ONNX and pt2: {first_line(error)}") from error
+    finally:
+        network.requires_grad_(False)  # a pretrained encoder is shared with all of this process
