@@ -134,6 +134,10 @@ def test_likelihood_of_the_next_method_where_the_baseline_leads(maker: Any) -> N
     )
 
 
+def test_few_seeds_limit_it_where_the_baseline_leads(maker: Any) -> None:
+    assert of_figures(maker, baseline=(LOW, 0.7), alr=(HIGH, 0.6)).bullets == (FEW,)
+
+
 def test_of_equal_accuracies_on_validation_its_likelihood_decides(maker: Any) -> None:
     runs = []
     for method, nll in (("baseline", 1.3), ("alr", 1.1), ("slr", 1.2)):

@@ -162,8 +162,8 @@ def _limits(group: RunGroup, best: MethodRow, likelihood: str) -> str:
         found.append("with two classes ALR is its L_hard, since there is only one wrong class")
     elif _are_flat(group.by_label()[best.label]):
         found.append(f"the residual labels of {best.label} are nearly flat, so there is little to read from them")
-    seeds = 0 if best.versus is None else best.versus.n  # without a test there is no p to doubt
-    if 2 <= seeds < _ENOUGH_SEEDS:
+    seeds = best.n if best.versus is None else best.versus.n
+    if 2 <= seeds < _ENOUGH_SEEDS and len(group.by_label()) > 1:
         found.append(f"{seeds} seeds are few: rerun with --seeds {_ENOUGH_SEEDS}")
     return f"Limits: {'; '.join(found)}." if found else ""
 
