@@ -45,7 +45,7 @@ TABLES = {
     "text": "Table 3: AG News, Yahoo! Answers and Yelp Review Full.",
     "dml": "Table 4: deep mutual learning and distillation on CIFAR-100.",
 }
-group = add_group("reproduce", "The paper's tables and figure, vs. its printed figures.")
+group = add_group("reproduce", "The paper's tables and figure, next to the printed ones.")
 
 
 def _command(table: str) -> Callable[..., None]:
