@@ -98,11 +98,13 @@ def consensus(*probs: Array) -> Array:
     return _softmax(np.mean([np.log((1 - _EVEN) * p + _EVEN / size) for p in probs], axis=0))
 
 
-def neighbour_probs(labels: ArrayLike, features: ArrayLike, num_classes: int) -> Array:
+def neighbour_probs(
+    labels: ArrayLike, features: ArrayLike, num_classes: int, among: NDArray[np.int64] | None = None
+) -> Array:
     """The classes of the nearest other examples, as probabilities (N, K).
 
     Up to 100 neighbours by cosine similarity s, after the mean is taken away, vote with s⁴; the class frequencies have
-    4 votes. Equal examples are no neighbours of each other.
+    4 votes. Equal examples are no neighbours of each other. With ``among`` (indices) only these vote.
 
     >>> neighbour_probs([0, 0, 1, 1], [[1, 0], [1, 0.1], [-1, 0], [-1, 0.1]], 2).round(1).tolist()
     [[0.7, 0.3], [0.7, 0.3], [0.3, 0.7], [0.3, 0.7]]
@@ -114,11 +116,11 @@ def neighbour_probs(labels: ArrayLike, features: ArrayLike, num_classes: int) ->
         raise ValueError("features holds NaN or infinity.")
     x -= x.mean(axis=0)
     x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
-    pool = np.arange(len(x))
-    if len(x) > _POOL:
-        pool = np.random.default_rng(0).choice(len(x), _POOL, replace=False)
+    pool = np.arange(len(x)) if among is None else among
+    if len(pool) > _POOL:
+        pool = np.random.default_rng(0).choice(pool, _POOL, replace=False)
     others, their = x[pool], given[pool]
-    frequencies = np.bincount(given, minlength=num_classes) / max(len(given), 1)
+    frequencies = np.bincount(their, minlength=num_classes) / max(len(pool), 1)
     count = min(NEIGHBOURS, -(-len(x) // num_classes), len(pool))
     votes = np.zeros((len(x), num_classes))
     for start in range(0, len(x), _ROWS):

@@ -14,6 +14,7 @@ from adaptive_labels.lab.data.dataset import ImageFiles
 from adaptive_labels.lab.experiments import out_of_fold
 from adaptive_labels.lab.experiments.out_of_fold import fold_numbers, head_probs, text_features, text_probs
 from adaptive_labels.lab.experiments.suspects import _conflicts, _equal_inputs, judge
+from adaptive_labels.label_issues import neighbour_probs
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +68,24 @@ def test_nobody_judges_what_it_was_trained_on() -> None:
     assert told == [(done, 6) for done in range(1, 7)]
     words = [f"word{i} w{i % 7}" for i in range(200)]
     assert (text_probs(words, labels, 2, fold, key="random").argmax(1) == labels).mean() < 0.65
+
+
+def test_labels_of_the_test_split_teach_nobody() -> None:
+    features, labels, _ = clusters(90)
+    held = np.arange(90) >= 60
+    others = np.where(held, (labels + 1) % 3, labels)
+    words = [f"word w{i % 7} v{i % 3}" for i in range(90)]
+    fold = np.where(held, -1, np.arange(90) % 5)
+    for labelled in (labels, others):
+        judged = [*head_probs(features, labelled, 3, fold, key=labelled.tolist(), progress=lambda *_: None)]
+        judged.append(text_probs(words, labelled, 3, fold, key=labelled.tolist()))
+        judged.append(neighbour_probs(labelled, features, 3, np.flatnonzero(~held)))
+        if labelled is labels:
+            first = judged
+    assert all(np.allclose(one, other) for one, other in zip(first, judged, strict=True))
+    everyone = [judge(features, some, 3, np.arange(90), some.tolist(), held=held).quality for some in (labels, others)]
+    assert np.allclose(everyone[0][~held], everyone[1][~held])
+    assert not np.allclose(everyone[0][held], everyone[1][held])
 
 
 def test_what_was_computed_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,16 @@ def fold_numbers(labels: Whole, groups: Whole, folds: int) -> Whole:
     return np.asarray(fold[group])
 
 
+def trainings(fold: Whole) -> list[tuple[Whole, Whole]]:
+    """(seen, asked) of each training: the other folds, and one; examples of fold −1 are asked, and never seen.
+
+    >>> [(seen.tolist(), asked.tolist()) for seen, asked in trainings(np.array([0, 1, -1]))]
+    [([0, 1], [2]), ([1], [0]), ([0], [1])]
+    """
+    learned = fold >= 0
+    return [(np.flatnonzero(learned & (fold != part)), np.flatnonzero(fold == part)) for part in np.unique(fold)]
+
+
 def stored(depends_on: Any, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
     """An array that is made once for all that it depends on, and then read from the cache."""
     folder = cached(_KIND, hash_of(depends_on), lambda part: np.save(part / "array.npy", make()))
@@ -68,15 +78,15 @@ def head_probs(
         features: (N, D).
         labels: (N,).
         num_classes: K.
-        fold: (N,), as from `fold_numbers`.
+        fold: (N,), as from `fold_numbers`; −1 for examples that are asked, but never trained on.
         key: all that the inputs depend on, as plain data; what was computed with it before is read from the cache.
         progress: is called with the trainings that are done, and how many there are.
         method: the name of the loss.
         options: of the loss.
     """
-    x, y, everything = torch.from_numpy(features), torch.from_numpy(labels), np.arange(len(labels))
+    x, y = torch.from_numpy(features), torch.from_numpy(labels)
     epochs = EPOCHS if len(labels) >= 5_000 else EPOCHS_OF_FEW
-    count = int(fold.max()) + 1
+    parts = trainings(fold)
     out_of_fold = np.empty((len(labels), num_classes))
     settings = [key, num_classes, method, options, fold.tolist()]
 
@@ -84,13 +94,13 @@ def head_probs(
         found = stored(
             [*settings, part, epochs], lambda: _mean_log_probs(x, y, num_classes, seen, asked, epochs, method, options)
         )
-        progress(part + 1, count + 1)
+        progress(part + 1, len(parts) + 1)
         return np.exp(found.astype(np.float64))
 
-    for part in range(count):
-        asked = np.flatnonzero(fold == part)
-        out_of_fold[asked] = train(np.flatnonzero(fold != part), asked, epochs, part)
-    return _normalised(out_of_fold), _normalised(train(everything, everything, EPOCHS_OF_ALL, count))
+    for part, (seen, asked) in enumerate(parts):
+        out_of_fold[asked] = train(seen, asked, epochs, part)
+    whole = train(np.flatnonzero(fold >= 0), np.arange(len(labels)), EPOCHS_OF_ALL, len(parts))
+    return _normalised(out_of_fold), _normalised(whole)
 
 
 def _mean_log_probs(
@@ -150,8 +160,7 @@ def text_probs(texts: Sequence[str], labels: Whole, num_classes: int, fold: Whol
         return found
 
     result = np.empty((len(labels), num_classes))
-    for part in range(int(fold.max()) + 1):
-        seen, asked = np.flatnonzero(fold != part), np.flatnonzero(fold == part)
+    for part, (seen, asked) in enumerate(trainings(fold)):
         result[asked] = stored([key, "tf-idf", num_classes, fold.tolist(), part], partial(make, seen, asked))
     return _normalised(result)
 

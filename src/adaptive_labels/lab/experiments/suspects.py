@@ -76,7 +76,8 @@ def find_suspects(
     key = [dataset.fingerprint, folds]
     features, reading = _features(config, dataset, key, progress or (lambda what, done, total: None))
     texts = _texts(dataset) if dataset.kind == "text" else None
-    judged = judge(features, labels, dataset.num_classes, groups, [*key, reading], folds, texts, progress)
+    held = np.concatenate([np.full(len(examples), name == "test") for name, examples in parts])
+    judged = judge(features, labels, dataset.num_classes, groups, [*key, reading], folds, texts, progress, held)
     return _listed(dataset, parts, labels, judged, top)
 
 
@@ -89,8 +90,11 @@ def judge(
     folds: int = FOLDS,
     texts: Sequence[str] | None = None,
     progress: Progress | None = None,
+    held: NDArray[np.bool_] | None = None,
 ) -> Judged:
     """Judge labels (N,) by features (N, D), and by texts where there are some; ``groups`` number equal inputs.
+
+    No label of the examples in ``held`` (N,) teaches a judge, so that cleaned data may be tested on them.
 
     Several judges are asked: a head on the features, out of fold; the same trained on all examples, over its epochs;
     the nearest neighbours, who count twice; and for texts their words, out of fold. How many labels are wrong is
@@ -105,11 +109,15 @@ def judge(
     kinds, y = given
     if len(kinds) < 2:
         raise UserError(f"fewer than two classes have {RAREST} examples; no label can be judged")
-    fold = fold_numbers(y, groups[rows], folds)
+    taught = np.arange(len(rows)) if held is None else np.flatnonzero(~held[rows])
+    fold = np.full(len(rows), -1)
+    fold[taught] = fold_numbers(y[taught], groups[rows][taught], folds)
     head, seen = head_probs(
         known, y, len(kinds), fold, key=key, progress=lambda done, total: tell("trainings", done, total)
     )
-    near = stored([key, "neighbours", rows.tolist()], lambda: label_issues.neighbour_probs(y, known, len(kinds)))
+    near = stored(
+        [key, "neighbours", fold.tolist()], lambda: label_issues.neighbour_probs(y, known, len(kinds), taught)
+    )
     judges = [head, seen, near, near]
     if texts is not None:
         judges.append(text_probs([texts[i] for i in rows.tolist()], y, len(kinds), fold, key=key))
