@@ -2,11 +2,10 @@
  *
  * Shapes: n samples, k classes; z (n, k); S (k, k-1), row y without its own column. A sample has one label or several,
  * each with a share of it: triples (row, class, share), c of them per row. The formulas are derived in
- * adaptive_labels/losses/closed_form.py. There are three loops, each over what no two threads share:
- *
- *   1. the classes that occur: their rows of S as probabilities;
- *   2. the samples: their losses, and the gradient of the logits;
- *   3. the classes again: the gradient of L_upd by their rows of S.
+ * adaptive_labels/losses/closed_form.py. Samples with one label each are taken class by class: the class's row of S as
+ * probabilities, each sample's losses and the gradient of its logits, and the gradient of L_upd by the row. Where a
+ * sample has several labels, these are three loops: over the classes that occur, the samples, and the classes again.
+ * No two threads share a class or a sample.
  *
  * Plain C without any header of torch or Python: tensors come as addresses, through ctypes. OpenMP's symbols are left
  * open for the library that torch has loaded already, so that there is one pool of threads and not two.
@@ -20,6 +19,12 @@
 #define OK 0
 #define NO_MEMORY -1
 #define BAD_LABEL 1
+
+#ifdef _OPENMP
+extern int omp_get_thread_num(void);
+#else
+static inline int omp_get_thread_num(void) { return 0; }
+#endif
 
 /* Raise it here and in kernel.py when the fields or the meaning of `Call` change. */
 const int adaptive_labels_interface = 9;
@@ -47,7 +52,8 @@ typedef struct {
 
 /* What the loops hand on, by row of S (r), by sample (n), or by triple (n, c). */
 typedef struct {
-    char *e, *q, *aim;         /* (n, k) exponentials of the logits; (r, k) rows of S as probabilities; softmax(attraction S) */
+    char *scratch;             /* (threads, 4, k) */
+    char *e, *q, *aim;         /* with several labels: (n, k) exponentials; (r, k) softmax(S); softmax(attraction S) */
     double *log_sum;           /* (r,) of the exponentials of each row of S */
     int64_t *place, *order;    /* (n, c) the triple's r; the triples in the order of their r */
     int64_t *start;            /* (r + 1,) where each r's begin */
@@ -144,9 +150,12 @@ int adaptive_labels_call(Call *call)
 {
     const size_t n = (size_t)call->n, k = (size_t)call->k, triples = n * (size_t)call->c;
     const size_t rows = triples < k ? triples : k, size = call->is_double ? sizeof(double) : sizeof(float);
-    const int aims = call->attraction != 1;
-    const size_t numbers = 3 * triples + n + rows + 2 * triples + rows + 1; /* of 8 bytes each */
-    char *memory = malloc((n + rows + (aims ? rows : 0)) * k * size + (numbers + 8) * 8);
+    const int64_t worthwhile = call->n * call->k / 16384 + 1; /* as many threads as have a worthwhile part each */
+    const int threads = (int)(worthwhile > call->threads ? call->threads : worthwhile);
+    const int aims = call->attraction != 1, several = call->c > 1;
+    const size_t numbers = 5 * triples + n + 2 * rows + 1; /* of 8 bytes each */
+    const size_t kept = several ? n + rows + (aims ? rows : 0) : 0;
+    char *memory = malloc((kept + 4 * (size_t)threads) * k * size + numbers * 8);
     int64_t *next = calloc(k, sizeof(int64_t));
     int status = memory && next ? OK : NO_MEMORY;
     if (status == OK) {
@@ -158,12 +167,11 @@ int adaptive_labels_call(Call *call)
         work.order = work.place + triples;
         work.top = work.order + triples;
         work.start = work.top + n;
-        work.e = (char *)(work.start + rows + 1);
+        work.scratch = (char *)(work.start + rows + 1);
+        work.e = work.scratch + 4 * (size_t)threads * k * size;
         work.q = work.e + n * k * size;
         work.aim = aims ? work.q + rows * k * size : work.q;
         status = make_plan(call, &work);
-        const int64_t worthwhile = call->n * call->k / 16384 + 1; /* as many threads as have a worthwhile part each */
-        const int threads = (int)(worthwhile > call->threads ? call->threads : worthwhile);
         if (status == OK) {
             if (call->is_double)
                 loops_double(call, &work, threads);

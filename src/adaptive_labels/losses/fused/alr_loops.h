@@ -75,7 +75,7 @@ static TARGET void NAME(add)(REAL *out, const REAL *x, REAL scale, int64_t n)
         out[i] += scale * x[i];
 }
 
-/* Row r of S as softmax(scale * S_y), 0 in its own column; returns log sum exp. */
+/* Row y of S as softmax(scale * S_y), 0 in its own column; returns log sum exp. */
 static TARGET double NAME(probabilities)(const Call *call, int64_t y, REAL scale, REAL *out)
 {
     const int64_t k = call->k, after = k - 1 - y;
@@ -91,22 +91,16 @@ static TARGET double NAME(probabilities)(const Call *call, int64_t y, REAL scale
     return (double)top + log(sum);
 }
 
-/* The losses and the gradient of sample n; see closed_form.py for the names. */
-static TARGET void NAME(sample)(const Call *call, Work *work, int64_t n)
+/* The losses and the gradient of sample n, whose first label aims at `aim`; its exponentials go to `e`. The names are
+ * those of closed_form.py. */
+static TARGET void NAME(sample)(const Call *call, Work *work, int64_t n, const REAL *aim, REAL *e)
 {
-    const int64_t k = call->k, c = call->c;
+    const int64_t k = call->k, c = call->c, first = n * c;
     const REAL *z = (const REAL *)call->z + n * k, *aims = (const REAL *)work->aim;
-    REAL *dz = (REAL *)call->dz + n * k, *e = (REAL *)work->e + n * k;
+    REAL *dz = (REAL *)call->dz + n * k;
     double *values = call->values + 3 * n;
     const double own = call->owns ? call->own * call->owns[n] : call->own;
     const double weight = call->weights ? call->weight * call->weights[n] : call->weight;
-    values[0] = values[1] = values[2] = 0;
-    for (int64_t i = n * c; i < (n + 1) * c; i++)
-        work->share[i] = work->by_e[i] = work->by_top[i] = 0;
-    if (call->owns && !(call->owns[n] > 0)) {
-        memset(dz, 0, (size_t)k * sizeof(REAL));
-        return;
-    }
     const REAL largest = NAME(largest)(z, 1, k);
     int64_t top = 0;
     while (top < k - 1 && z[top] != largest)
@@ -116,8 +110,11 @@ static TARGET void NAME(sample)(const Call *call, Work *work, int64_t n)
     const double sum_z = NAME(total)(z, k) - (double)k * (double)z[top]; /* relative to the largest */
     if (!isfinite(sum_z)) {
         values[0] = NAN;
+        values[1] = values[2] = 0;
         for (int64_t i = 0; i < k; i++)
             dz[i] = NAN;
+        for (int64_t i = first; i < first + c; i++)
+            work->share[i] = 0;
         return;
     }
     const double sum_e = NAME(exponentials)(z, 1, second, e, top) +
@@ -126,20 +123,19 @@ static TARGET void NAME(sample)(const Call *call, Work *work, int64_t n)
     const double gap = exp((double)second - (double)z[top]), odds = sum_e * gap;
     const double others = odds / (1 + odds), factor = gap / (1 + odds), log_total = log1p(odds);
     const double smoothing = call->smoothing, a = call->residual;
-    const int64_t only = work->place[n * c];
-    const REAL *aim = aims + only * k;
     double hard = 0, residual = 0, excluded = 0, of_top = 0, shares = 0;
-    for (int64_t i = n * c; i < (n + 1) * c; i++) {
+    for (int64_t i = first; i < first + c; i++) {
         const int64_t y = call->y[i];
         const double share = call->shares ? call->shares[i] : 1, rest = 1 - (double)e[y] * factor;
         const double without = y == top ? (double)second - (double)z[top] + log(sum_e) : log_total + log1p(rest - 1);
         shares += share;
         hard += share * (log_total + ((double)z[top] - (double)z[y]));
-        residual += share * (without - NAME(product)(aims + work->place[i] * k, z, z[top], k));
+        residual += share * (without - NAME(product)(i == first ? aim : aims + work->place[i] * k, z, z[top], k));
         work->share[i] = own * share;
         if (y == top) {
             of_top += share;
             work->by_e[i] = own * share / sum_e;
+            work->by_top[i] = 0;
         } else {
             excluded += share / rest;
             work->by_e[i] = own * share * factor / rest;
@@ -153,38 +149,36 @@ static TARGET void NAME(sample)(const Call *call, Work *work, int64_t n)
     const double hards = (1 - smoothing) * shares + smoothing;
     const REAL by_e = (REAL)(weight * (hards * factor + a * (factor * excluded + of_top / sum_e)));
     const REAL constant = (REAL)(weight * smoothing / (double)k);
-    const REAL by_aim = (REAL)(weight * a * (call->shares ? call->shares[n * c] : 1));
+    const REAL by_aim = (REAL)(weight * a * (call->shares ? call->shares[first] : 1));
 #pragma omp simd
     for (int64_t i = 0; i < k; i++)
         dz[i] = by_e * e[i] - constant - by_aim * aim[i];
     dz[top] += (REAL)(weight * (1 - others) * (hards + a * excluded));
-    for (int64_t i = n * c; i < (n + 1) * c; i++) {
+    for (int64_t i = first; i < first + c; i++) {
         const int64_t y = call->y[i];
         const double share = call->shares ? call->shares[i] : 1, p = (double)e[y] * factor;
         dz[y] -= (REAL)(weight * share * (1 - smoothing + (y == top ? 0 : a * p / (1 - p))));
-        if (i > n * c)
+        if (i > first)
             NAME(add)(dz, aims + work->place[i] * k, (REAL)(-weight * a * share), k);
     }
-    if (top == call->y[n * c] && c == 1) /* without the cancellation of 1 - others and 1 */
-        dz[top] = (REAL)(weight * (smoothing - smoothing / (double)k - others));
 }
 
-/* The gradient of L_upd by the row r of S, and its part of the loss. */
-static TARGET double NAME(row)(const Call *call, const Work *work, int64_t r, REAL *sum)
+/* Add to the sum over a class what the triple i says, whose exponentials are `e`; returns its weight. */
+static TARGET double NAME(gather)(const Call *call, const Work *work, int64_t i, const REAL *e, REAL *sum)
 {
-    const int64_t k = call->k, y = call->labels[r], width = k - 1;
-    const REAL *q = (const REAL *)work->q + r * k, *s = (const REAL *)call->s + y * width;
+    if (work->share[i] == 0)
+        return 0;
+    NAME(add)(sum, e, (REAL)work->by_e[i], call->k);
+    sum[work->top[i / call->c]] += (REAL)work->by_top[i];
+    return work->share[i];
+}
+
+/* The gradient of L_upd by the row r of S, from its class's sum; returns its part of the loss. */
+static TARGET double NAME(row)(const Call *call, int64_t r, const REAL *q, double log_sum, const REAL *sum, double count)
+{
+    const int64_t y = call->labels[r], width = call->k - 1;
+    const REAL *s = (const REAL *)call->s + y * width;
     REAL *out = (REAL *)call->ds + r * width;
-    double count = 0;
-    memset(sum, 0, (size_t)k * sizeof(REAL));
-    for (int64_t at = work->start[r]; at < work->start[r + 1]; at++) {
-        const int64_t i = work->order[at], n = i / call->c;
-        if (work->share[i] == 0)
-            continue;
-        count += work->share[i];
-        NAME(add)(sum, (const REAL *)work->e + n * k, (REAL)work->by_e[i], k);
-        sum[work->top[n]] += (REAL)work->by_top[i];
-    }
     call->counts[r] = count;
     const REAL scale = call->mean ? (REAL)(1 / (count + (count == 0))) : 1, share = (REAL)count * scale;
     const double attracted = NAME(product)(sum, s, 0, y) + NAME(product)(sum + y + 1, s + y, 0, width - y);
@@ -194,36 +188,56 @@ static TARGET double NAME(row)(const Call *call, const Work *work, int64_t r, RE
 #pragma omp simd
     for (int64_t i = y; i < width; i++)
         out[i] = share * q[i + 1] - scale * sum[i + 1];
-    return count * work->log_sum[r] - attracted;
+    return count * log_sum - attracted;
 }
 
 static TARGET void NAME(loops)(Call *call, Work *work, int threads)
 {
-    const int64_t k = call->k, rows = call->count;
+    const int64_t k = call->k, rows = call->count, one = call->c == 1;
     const int aims = call->attraction != 1;
-    REAL *q = (REAL *)work->q, *aim = (REAL *)work->aim;
+    const REAL attraction = (REAL)call->attraction;
     double update = 0;
+    if (!one) { /* what the samples of several classes need: all rows of S, and then all samples */
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (int64_t r = 0; r < rows; r++) {
-        work->log_sum[r] = NAME(probabilities)(call, call->labels[r], 1, q + r * k);
-        if (aims)
-            NAME(probabilities)(call, call->labels[r], (REAL)call->attraction, aim + r * k);
+        for (int64_t r = 0; r < rows; r++) {
+            work->log_sum[r] = NAME(probabilities)(call, call->labels[r], 1, (REAL *)work->q + r * k);
+            if (aims)
+                NAME(probabilities)(call, call->labels[r], attraction, (REAL *)work->aim + r * k);
+        }
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+        for (int64_t n = 0; n < call->n; n++)
+            if (!call->owns || call->owns[n] > 0)
+                NAME(sample)(call, work, n, (REAL *)work->aim + work->place[n * call->c] * k, (REAL *)work->e + n * k);
     }
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (int64_t n = 0; n < call->n; n++)
-        NAME(sample)(call, work, n);
-    /* A row of sums per thread: the rows of q are done with once their own has been written. */
-#pragma omp parallel for num_threads(threads) schedule(dynamic, 8) reduction(+ : update) if (threads > 1)
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1) reduction(+ : update) if (threads > 1)
     for (int64_t r = 0; r < rows; r++) {
-        REAL *sum = malloc((size_t)k * sizeof(REAL));
-        update += sum ? NAME(row)(call, work, r, sum) : NAN;
-        free(sum);
+        REAL *scratch = (REAL *)work->scratch + omp_get_thread_num() * 4 * k, *sum = scratch, *e = scratch + k;
+        const REAL *q = one ? scratch + 2 * k : (REAL *)work->q + r * k, *aim = aims ? scratch + 3 * k : q;
+        double log_sum = one ? 0 : work->log_sum[r], count = 0;
+        if (one) { /* one class after the other, all in the cache */
+            log_sum = NAME(probabilities)(call, call->labels[r], 1, scratch + 2 * k);
+            if (aims)
+                NAME(probabilities)(call, call->labels[r], attraction, scratch + 3 * k);
+        }
+        memset(sum, 0, (size_t)k * sizeof(REAL));
+        for (int64_t at = work->start[r]; at < work->start[r + 1]; at++) {
+            const int64_t i = work->order[at];
+            if (one)
+                NAME(sample)(call, work, i, aim, e);
+            count += NAME(gather)(call, work, i, one ? e : (REAL *)work->e + i / call->c * k, sum);
+        }
+        update += NAME(row)(call, r, q, log_sum, sum, count);
     }
     call->update = update;
     for (int64_t n = 0; n < call->n; n++) {
+        double *values = call->values + 3 * n;
         const double own = call->owns ? call->own * call->owns[n] : call->own;
+        if (!(own > 0)) {
+            values[0] = values[1] = values[2] = 0;
+            memset((REAL *)call->dz + n * k, 0, (size_t)k * sizeof(REAL));
+        }
         for (int i = 0; i < 3; i++)
-            call->sums[i] += call->values[3 * n + i];
-        call->samples += isfinite(call->values[3 * n]) ? own : 0;
+            call->sums[i] += values[i];
+        call->samples += isfinite(values[0]) ? own : 0;
     }
 }
