@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from adaptive_labels.losses import (
     OnlineLabelSmoothing,
     TeacherFree,
     create_loss,
+    online_label_smoothing,
 )
 
 K = 4
@@ -54,6 +56,21 @@ def test_online_table_is_the_mean_of_correct_predictions_and_other_rows_stay() -
     criterion.epoch_end()  # an epoch without predictions changes nothing
     torch.testing.assert_close(criterion.table[0], z[:2].softmax(1).mean(0).detach())
     torch.testing.assert_close(criterion.table.sum(1), torch.ones(3))
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_online_label_smoothing_warns_once_that_no_epoch_has_ended(told: bool, monkeypatch) -> None:
+    monkeypatch.setattr(online_label_smoothing, "STEPS_BEFORE_WARNING", 20)
+    criterion = OnlineLabelSmoothing(K)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(50):
+            criterion(*batch()).backward()
+            if told and step == 10:
+                criterion.epoch_end()
+    messages = [str(one.message) for one in caught]
+    assert len(messages) == (not told)
+    assert told or "20 steps without epoch_end()" in messages[0]
 
 
 def test_online_rows_without_a_hit_can_be_reset() -> None:

@@ -143,6 +143,8 @@ class AdaptiveLabelLoss(Criterion):
         return self.update == "self" or bool(self._trained())
 
     def _trained(self) -> list[nn.Parameter]:
+        if self.update != "optimizer":
+            return []
         return [parameter for parameter in self.parameters(recurse=False) if parameter.requires_grad]
 
     def residual_labels(self, rows: Tensor | Sequence[int] | None = None) -> Tensor:

@@ -6,11 +6,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from adaptive_labels.losses.arguments import check_number
+from adaptive_labels.losses.arguments import check_number, warn_caller
 from adaptive_labels.losses.base import Criterion, Terms
 from adaptive_labels.losses.batch import Batch, over, wide_dtype
 from adaptive_labels.losses.registry import register_method
 from adaptive_labels.losses.targets import cross_entropy, hits, is_index
+
+STEPS_BEFORE_WARNING = 10_000
 
 
 def online_label_smoothing_loss(logits: Tensor, target: Tensor, table: Tensor, hard_share: float = 0.5) -> Tensor:
@@ -86,6 +88,7 @@ class OnlineLabelSmoothing(Criterion):
         self.register_buffer("table", torch.full((num_classes, num_classes), 1.0 / num_classes, dtype=wide_dtype()))
         self.register_buffer("sums", torch.zeros(num_classes, num_classes, dtype=wide_dtype()))
         self.register_buffer("counts", torch.zeros(num_classes, dtype=wide_dtype()))
+        self._steps: int | None = 0  # without epoch_end(); None once that was called, or warned of
 
     def _terms(self, batch: Batch, world: int) -> Terms:
         table = self.table.to(batch.logits.dtype)
@@ -98,13 +101,25 @@ class OnlineLabelSmoothing(Criterion):
         def trained_on() -> None:
             self.sums += shared[:, :-1]
             self.counts += shared[:, -1]
+            if self._steps is not None and not torch.compiler.is_compiling():
+                self._steps += 1
+                self._warn_of_missing_ends()
 
         hard = cross_entropy(batch.logits.detach(), batch.target)
         return Terms(loss, parts={"hard": hard, "total": loss}, afterwards=trained_on)
 
+    def _warn_of_missing_ends(self) -> None:
+        if self._steps == STEPS_BEFORE_WARNING:
+            self._steps = None
+            warn_caller(
+                f"OnlineLabelSmoothing has made {STEPS_BEFORE_WARNING:,} steps without epoch_end(): until you call it, "
+                "at the end of each epoch, its soft labels stay uniform. If the first epoch is longer, all is well."
+            )
+
     @torch.no_grad()
     def epoch_end(self) -> None:
         """Compute the next epoch's table from this epoch's correct predictions."""
+        self._steps = None
         seen = (self.counts > 0).unsqueeze(1)
         missing = torch.full_like(self.table, 1 / self.num_classes) if self.reset_missing else self.table
         self.table.copy_(torch.where(seen, over(self.sums, self.counts.unsqueeze(1)), missing))

@@ -20,6 +20,22 @@ static TARGET REAL NAME(largest)(const REAL *x, REAL sign, int64_t n)
     return most;
 }
 
+/* The first place of a number that is in x. */
+static TARGET int64_t NAME(place)(const REAL *x, REAL number, int64_t n)
+{
+    for (int64_t from = 0; from < n; from += 64) {
+        const int64_t to = from + 64 < n ? from + 64 : n;
+        int here = 0;
+#pragma omp simd reduction(| : here)
+        for (int64_t i = from; i < to; i++)
+            here |= x[i] == number;
+        for (int64_t i = from; here && i < to; i++)
+            if (x[i] == number)
+                return i;
+    }
+    return 0;
+}
+
 /* out = exp(scale * x - top); its sum is returned. */
 static TARGET double NAME(exponentials)(const REAL *x, REAL scale, REAL top, REAL *out, int64_t n)
 {
@@ -38,32 +54,32 @@ static TARGET double NAME(exponentials)(const REAL *x, REAL scale, REAL top, REA
     return total;
 }
 
-static TARGET double NAME(total)(const REAL *x, int64_t n)
-{
-    double total = 0;
-    for (int64_t from = 0; from < n; from += NAME(BLOCK)) {
-        const int64_t to = from + NAME(BLOCK) < n ? from + NAME(BLOCK) : n;
-        REAL sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = from; i < to; i++)
-            sum += x[i];
-        total += (double)sum;
-    }
-    return total;
-}
+/* 32 bytes of numbers. Four such sums run side by side, since each addition waits for the one before. */
+typedef REAL NAME(Lanes) __attribute__((vector_size(32), aligned(sizeof(REAL)), may_alias));
+enum { NAME(LANES) = 32 / sizeof(REAL), NAME(STEP) = 4 * NAME(LANES) };
 
-/* The sum of x * (y - from_y). */
-static TARGET double NAME(product)(const REAL *x, const REAL *y, REAL from_y, int64_t n)
+/* The sum of x * y, or of x if y is NULL. */
+static TARGET double NAME(product)(const REAL *x, const REAL *y, int64_t n)
 {
     double total = 0;
-    for (int64_t from = 0; from < n; from += NAME(BLOCK)) {
-        const int64_t to = from + NAME(BLOCK) < n ? from + NAME(BLOCK) : n;
-        REAL sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = from; i < to; i++)
-            sum += x[i] * (y[i] - from_y);
-        total += (double)sum;
+    int64_t i = 0;
+    while (i + NAME(STEP) <= n) {
+        const int64_t end = i + NAME(BLOCK) < n ? i + NAME(BLOCK) : n;
+        NAME(Lanes) sums[4] = {0};
+        for (; i + NAME(STEP) <= end; i += NAME(STEP))
+            for (int j = 0; j < 4; j++) {
+                const NAME(Lanes) a = *(const NAME(Lanes) *)(x + i + j * NAME(LANES));
+                if (y)
+                    sums[j] += a * *(const NAME(Lanes) *)(y + i + j * NAME(LANES));
+                else
+                    sums[j] += a;
+            }
+        const NAME(Lanes) sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+        for (int j = 0; j < NAME(LANES); j++)
+            total += (double)sum[j];
     }
+    for (; i < n; i++)
+        total += (double)(y ? x[i] * y[i] : x[i]);
     return total;
 }
 
@@ -102,12 +118,8 @@ static TARGET void NAME(sample)(const Call *call, Work *work, int64_t n, const R
     const double own = call->owns ? call->own * call->owns[n] : call->own;
     const double weight = call->weights ? call->weight * call->weights[n] : call->weight;
     const REAL largest = NAME(largest)(z, 1, k);
-    int64_t top = 0;
-    while (top < k - 1 && z[top] != largest)
-        top++;
-    const REAL left = NAME(largest)(z, 1, top), right = NAME(largest)(z + top + 1, 1, k - 1 - top);
-    const REAL second = left > right ? left : right;
-    const double sum_z = NAME(total)(z, k) - (double)k * (double)z[top]; /* relative to the largest */
+    const int64_t top = NAME(place)(z, largest, k), after = k - 1 - top;
+    const double sum_z = NAME(product)(z, NULL, k) - (double)k * (double)z[top]; /* relative to the largest */
     if (!isfinite(sum_z)) {
         values[0] = NAN;
         values[1] = values[2] = 0;
@@ -117,8 +129,13 @@ static TARGET void NAME(sample)(const Call *call, Work *work, int64_t n, const R
             work->share[i] = 0;
         return;
     }
-    const double sum_e = NAME(exponentials)(z, 1, second, e, top) +
-                         NAME(exponentials)(z + top + 1, 1, second, e + top + 1, k - 1 - top);
+    REAL second = largest; /* which the exponentials are relative to: the second largest only where they vanish */
+    double sum_e = NAME(exponentials)(z, 1, second, e, top) + NAME(exponentials)(z + top + 1, 1, second, e + top + 1, after);
+    if (sum_e < 1e-12) {
+        const REAL left = NAME(largest)(z, 1, top), right = NAME(largest)(z + top + 1, 1, after);
+        second = left > right ? left : right;
+        sum_e = NAME(exponentials)(z, 1, second, e, top) + NAME(exponentials)(z + top + 1, 1, second, e + top + 1, after);
+    }
     e[top] = 0;
     const double gap = exp((double)second - (double)z[top]), odds = sum_e * gap;
     const double others = odds / (1 + odds), factor = gap / (1 + odds), log_total = log1p(odds);
@@ -130,7 +147,8 @@ static TARGET void NAME(sample)(const Call *call, Work *work, int64_t n, const R
         const double without = y == top ? (double)second - (double)z[top] + log(sum_e) : log_total + log1p(rest - 1);
         shares += share;
         hard += share * (log_total + ((double)z[top] - (double)z[y]));
-        residual += share * (without - NAME(product)(i == first ? aim : aims + work->place[i] * k, z, z[top], k));
+        const REAL *its = i == first ? aim : aims + work->place[i] * k;
+        residual += share * (without + (double)z[top] - NAME(product)(its, z, k));
         work->share[i] = own * share;
         if (y == top) {
             of_top += share;
@@ -181,7 +199,7 @@ static TARGET double NAME(row)(const Call *call, int64_t r, const REAL *q, doubl
     REAL *out = (REAL *)call->ds + r * width;
     call->counts[r] = count;
     const REAL scale = call->mean ? (REAL)(1 / (count + (count == 0))) : 1, share = (REAL)count * scale;
-    const double attracted = NAME(product)(sum, s, 0, y) + NAME(product)(sum + y + 1, s + y, 0, width - y);
+    const double attracted = NAME(product)(sum, s, y) + NAME(product)(sum + y + 1, s + y, width - y);
 #pragma omp simd
     for (int64_t i = 0; i < y; i++)
         out[i] = share * q[i] - scale * sum[i];
