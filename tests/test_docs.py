@@ -73,6 +73,8 @@ def test_local_links_lead_somewhere(page: Path) -> None:
             there = page.parent / target if target else page
             assert there.exists(), target
             assert not anchor or anchor in anchors(there), f"{target}#{anchor}"
+    for picture in re.findall(r'<img src="([^"]+)"', page.read_text(encoding="utf-8")):
+        assert (page.parent / picture).is_file(), picture
 
 
 def anchors(page: Path) -> set[str]:
