@@ -176,25 +176,22 @@ class _WhenGone:
         return signal.SIGTERM if self._gone else 0
 
 
+_OPENED: dict[str, build.Prepared] = {}  # a worker does many runs on the same data
+
+
 def open_prepared(config: RunConfig, file: Path | None = None) -> build.Prepared:
     """The data of a resolved configuration, from a file if it is there; a `ConfigError` if it has changed since."""
     key = json.dumps([str(file), to_dict(config.data), build.reading(config)])
     if key not in _OPENED:
         _OPENED.clear()
-        _OPENED[key] = _prepare(config, file)
+        if file is not None and file.exists():  # another machine does not have it
+            _OPENED[key] = build.load_prepared(file)
+            return _OPENED[key]
+        dataset = build.load_data(config.data, config.model)
+        if config.data.fingerprint not in (None, dataset.fingerprint):
+            raise ConfigError(f"data: {config.data.name} has changed since the comparison began; start it again")
+        _OPENED[key] = build.prepare_data(config, dataset)
     return _OPENED[key]
-
-
-_OPENED: dict[str, build.Prepared] = {}  # a worker does many runs on the same data
-
-
-def _prepare(config: RunConfig, file: Path | None) -> build.Prepared:
-    if file is not None and file.exists():  # another machine does not have it
-        return build.load_prepared(file)
-    dataset = build.load_data(config.data, config.model)
-    if config.data.fingerprint not in (None, dataset.fingerprint):
-        raise ConfigError(f"data: {config.data.name} has changed since the comparison began; start it again")
-    return build.prepare_data(config, dataset)
 
 
 def _result(

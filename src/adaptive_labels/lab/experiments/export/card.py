@@ -15,7 +15,7 @@ from adaptive_labels.lab.analysis.confusion_matrix import order_by_similarity, w
 from adaptive_labels.lab.analysis.confusions import Confusions, read_confusions, top_pairs
 from adaptive_labels.lab.analysis.format import percent, short_count
 from adaptive_labels.lab.analysis.records import RunRecord, group_records, read_run_records
-from adaptive_labels.lab.data import Dataset, Encoder, Pretrained, TableRows, pretraining_notes
+from adaptive_labels.lab.data import Dataset, Encoder, Pretrained, TableRows
 from adaptive_labels.lab.data.encoders.text import UNITS
 from adaptive_labels.lab.files import write_bytes
 from adaptive_labels.lab.report.figures import as_png, standalone
@@ -77,7 +77,7 @@ def write_card(
         "metrics": _metrics(records, own),
         **{name: percent(own.metrics.get(f"test_{name}", np.nan)) for name in ("ece", "ece_scaled")},
         **_confused(confusions, folder),
-        "limits": [*reads, *pretraining_notes(encoder, dataset.name)],
+        "limits": [*reads, *(run.result or {}).get("pretraining", [])],
         "versions": environment.get("versions", {}),
         "date": str(environment.get("date", ""))[:10],
         "command": _command(str(environment.get("command", ""))),

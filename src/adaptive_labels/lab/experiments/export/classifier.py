@@ -82,7 +82,7 @@ def load_export(folder: Path, format: str | None = None) -> Classifier:
         encoder = Encoder.load(folder)
     except ModuleNotFoundError as error:
         raise UserError(f"{folder} needs {error.name}: pip install {error.name}") from error
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (OSError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder / 'preprocessing.json'} does not say how inputs are read") from error
     run = chosen.read(folder / chosen.file, settings)
 

@@ -37,20 +37,10 @@ class Encoder:
 
     def __init__(self, stored: Mapping[str, Any], folder: Path) -> None:
         self.settings: Mapping[str, Any] = stored["settings"]
-        readers: dict[str, Callable[[Sequence[Any]], Arrays]] = {
-            "ngrams": self._ngrams,
-            "tfidf": self._tfidf,
-            "words": self._words,
-            "characters": self._characters,
-            "tokens": self._tokens,
-            "columns": self._columns,
-            "images": self._images,
-        }
-        self._read = readers[stored["kind"]]
+        self._read: Callable[[Sequence[Any]], Arrays] = getattr(self, f"_{stored['kind']}")
         self._places: dict[Any, int] = {}  # of the words, characters or n-grams that have a number
-        if stored["kind"] in ("words", "characters", "tfidf"):
-            known = self.settings[{"words": "words", "characters": "alphabet", "tfidf": "terms"}[stored["kind"]]]
-            self._places = {entry: place for place, entry in enumerate(known)}
+        if known := {"words": "words", "characters": "alphabet", "tfidf": "terms"}.get(stored["kind"]):
+            self._places = {entry: place for place, entry in enumerate(self.settings[known])}
         if stored["kind"] == "tokens":
             from tokenizers import Tokenizer
 

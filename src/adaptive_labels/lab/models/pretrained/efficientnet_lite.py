@@ -183,5 +183,5 @@ BACKBONE = ImageBackbone(
     mean=(CENTRE / 255,) * 3,
     std=(SCALE / 255,) * 3,
     small=160,
-    licence="apache-2.0",
+    licence="Apache-2.0",
 )

@@ -163,6 +163,6 @@ BACKBONE = TextBackbone(
     tokenize=tokenize,
     most_tokens=MOST_TOKENS,
     tokenizer=_tokenizer_file,
-    licence="apache-2.0",
+    licence="Apache-2.0",
     source="sentence-transformers/all-MiniLM-L6-v2",
 )
