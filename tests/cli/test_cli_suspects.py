@@ -40,7 +40,7 @@ def mine(tmp_path):
 def test_wrong_labels_in_all_splits_are_found_without_a_run(alr, mine, tmp_path):
     ended = alr("suspects", mine, "--top", "all", "--format", "json")
     assert ended.status == 0, ended.err
-    assert "6 of 6 trainings" in ended.err
+    assert "7 of 7 trainings" in ended.err
     found = ended.json
     assert found["examples"] == 301
     assert found["estimated_wrong"] == len(found["suspects"])
