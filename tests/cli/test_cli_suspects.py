@@ -46,7 +46,7 @@ def test_wrong_labels_in_all_splits_are_found_without_a_run(alr, mine, tmp_path)
     assert found["estimated_wrong"] == len(found["suspects"])
     assert WRONG <= found["estimated_wrong"] < 5 * WRONG  # a word of another class is in most texts
     lines = [int(suspect["source"].rpartition(":")[2]) for suspect in found["suspects"]]
-    assert np.mean([line <= WRONG + 1 for line in lines[2:12]]) > 0.4  # 7% by chance
+    assert np.mean([line <= WRONG + 1 for line in lines[2:12]]) > 0.3  # 7% by chance
     assert {suspect["split"] for suspect in found["suspects"]} == {"train", "validation", "test"}
     twice = {suspect["source"].rpartition(":")[2] for suspect in found["suspects"] if suspect["conflict"]}
     assert twice == {"2", "302"}
