@@ -130,6 +130,14 @@ def test_the_first_line_names_the_columns_unless_a_number_is_in_it(tmp_path, fir
     assert table.where(0) == f"{tmp_path / 'f.csv'} line {2 if table.has_header else 1}"
 
 
+@pytest.mark.parametrize(("classes", "has_header"), [(("good", "bad"), False), (("a", "b"), True)])
+def test_the_first_line_is_a_row_where_its_column_has_its_value_again(tmp_path, classes, has_header):
+    rows = [f"sentence {i},{classes[i % 2]}" for i in range(8)]
+    (tmp_path / "f.csv").write_text("\n".join(["a sentence,good", *rows]))
+    table = read_table(tmp_path / "f.csv")
+    assert (table.has_header, len(table)) == (has_header, 8 + (not has_header))
+
+
 def test_columns_are_given_by_name_or_number(tmp_path):
     rows = [(f"t{i}", f"u{i}", "ab"[i % 2], "cd"[i // 10]) for i in range(20)]
     named = str(write_csv(tmp_path / "f.csv", rows, header=("text", "more", "label", "other")))
@@ -281,8 +289,8 @@ def test_bad_tables_each_with_a_sentence(tmp_path):
     assert error_of(path) == f"{path} is empty."
     path.write_text("text\nx\ny\n")
     assert error_of(path) == (
-        f"{path} has one column only ('1'); a text and a label column are needed, separated by commas (in .tsv by "
-        "tabs)."
+        f"{path} has one column only (it begins with 'text'); a text and a label column are needed, separated by "
+        "commas (in .tsv by tabs)."
     )
     path.write_bytes(b"text,label\nx,\0\n")
     assert error_of(path) == f"{path} holds NUL characters at line 2: it is no text file."

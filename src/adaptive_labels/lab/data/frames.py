@@ -1,6 +1,7 @@
 """A table's file as a pandas frame, with the line of each row: CSV, TSV, JSON Lines, Parquet and TREC's lines.
 
-The first line of a CSV or TSV file names the columns, unless a number stands there. Text formats may be gzipped.
+The first line of a CSV or TSV file names the columns, unless a number stands there, or what its column has again below.
+Text formats may be gzipped.
 """
 
 import contextlib
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_LOOKED_AT = 1_000  # rows, to tell whether the first one is a header
 _JSON = (".jsonl", ".ndjson")
 _TEXT_SUFFIXES = (*_DELIMITERS, *_JSON, ".label")
 TABLE_SUFFIXES = (*_TEXT_SUFFIXES, *(suffix + ".gz" for suffix in _TEXT_SUFFIXES), ".parquet")
@@ -150,7 +152,7 @@ def _delimited(
         above = 0
         if not names:
             cells = list(frame.iloc[0])
-            header = _is_header(cells, known) if header is None else header
+            header = _is_header(frame, known) if header is None else header
             names, above = _unique(cells if header else range(1, len(cells) + 1)), int(header)
         yield Table(path, frame.set_axis(names, axis=1)[above:], lines[above:], bool(header))
 
@@ -161,12 +163,14 @@ def _unique(names: Iterable[object]) -> list[str]:
     return [f"{name} ({i + 1})".strip() if not name or name in cleaned[:i] else name for i, name in enumerate(cleaned)]
 
 
-def _is_header(first: Sequence[str], known: Sequence[str]) -> bool:
+def _is_header(frame: "pd.DataFrame", known: Sequence[str]) -> bool:
     """Whether the cells of a file's first line are the names of its columns."""
-    cells = [cell.strip() for cell in first]
+    cells = [cell.strip() for cell in frame.iloc[0]]
     numbers = {cell for cell in cells if _NUMBER.fullmatch(cell)}
     named = any(cell in known or normalise_name(cell) in LABEL_NAMES for cell in cells if cell not in numbers)
-    return named or (len(cells) > 1 and not numbers)
+    below = frame.iloc[1:_LOOKED_AT]
+    again = any(cell and (below.iloc[:, place] == cell).sum() > 1 for place, cell in enumerate(cells))  # a class
+    return named or (len(cells) > 1 and not numbers and not again)
 
 
 def _read_text(path: Path, other_encoding: str | None = None) -> str:

@@ -55,8 +55,9 @@ def read_tables(
     files: Mapping[SplitName, Path] = {"train": path} if path.is_file() else find_files(path, notes)
     train = read_table(files["train"], known_names=[*given_names(text_column), *given_names(label_column)])
     if len(train.names) < 2:
+        begins = train.texts(train.names[0])[0][:40]
         raise DataError(
-            f"{train.path} has one column only ({train.names[0]!r}); a text and a label column are needed, "
+            f"{train.path} has one column only (it begins with {begins!r}); a text and a label column are needed, "
             "separated by commas (in .tsv by tabs)."
         )
     columns = choose_columns(train, text_column, label_column)
