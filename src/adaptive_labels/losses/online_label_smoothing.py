@@ -12,7 +12,7 @@ from adaptive_labels.losses.batch import Batch, over, wide_dtype
 from adaptive_labels.losses.registry import register_method
 from adaptive_labels.losses.targets import cross_entropy, hits, is_index
 
-STEPS_BEFORE_WARNING = 10_000
+STEPS_BEFORE_WARNING = 3_000
 
 
 def online_label_smoothing_loss(logits: Tensor, target: Tensor, table: Tensor, hard_share: float = 0.5) -> Tensor:
