@@ -17,6 +17,7 @@ from adaptive_labels.lab.config import RunConfig, from_dict, to_dict
 from adaptive_labels.lab.data import Dataset, Examples
 from adaptive_labels.lab.experiments import build
 from adaptive_labels.lab.experiments.resolve import resolve_for
+from adaptive_labels.lab.objectives import count_parameters
 from adaptive_labels.lab.paper.comparison import compare_with_paper, format_comparison, to_plain
 from adaptive_labels.lab.paper.figure import (
     choose_epochs,
@@ -168,7 +169,7 @@ def sizes(config: RunConfig, dataset: Dataset) -> str:
     with build.shapes_only():
         model = build.make_model(config, dataset.num_classes, build.make_encoder(config, dataset).sizes)
     criterion = build.make_criterion(config, dataset)
-    return parameters({"network": build.count_parameters(model), "criterion": build.count_parameters(criterion)})
+    return parameters({"network": count_parameters(model), "criterion": count_parameters(criterion)})
 
 
 def test_the_paper_s_recipe_is_the_paper_s() -> None:

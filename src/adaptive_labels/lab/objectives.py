@@ -42,8 +42,7 @@ class Objective(nn.Module):
     def held_parameters(self) -> int:
         """How many parameters training holds: all networks, the criterion, and a teacher where there is one."""
         teacher: nn.Module | None = getattr(self, "teacher", None)
-        held = [*self.parameters(), *(teacher.parameters() if teacher is not None else ())]
-        return sum(parameter.numel() for parameter in held)
+        return count_parameters(self) + (0 if teacher is None else count_parameters(teacher))
 
     @property
     def active(self) -> bool:
@@ -223,3 +222,9 @@ class Mutual(Objective):
     def clipped_together(self) -> Iterable[Iterable[Tensor]]:
         """Each network's parameters by themselves."""
         return [learner.parameters() for learner in self.learners]
+
+
+def count_parameters(module: nn.Module) -> int:
+    """How many numbers a network or a criterion learns; residual labels count, also where they move themselves."""
+    moved = [buffer for name, buffer in module.named_buffers() if name.rpartition(".")[2].startswith("residual_")]
+    return sum(tensor.numel() for tensor in (*module.parameters(), *moved))

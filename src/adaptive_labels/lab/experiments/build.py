@@ -313,10 +313,6 @@ def _fit_inputs(model: nn.Module, dataset: Dataset, encoder: Encoder) -> None:
         fit_inputs(encode_split(encoder, dataset.train).batch(chosen))
 
 
-def count_parameters(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
-
-
 def has_batch_norm(config: RunConfig, prepared: Prepared) -> bool:
     """Whether the network of a configuration normalises by what a batch has in common."""
     network = outline(config, prepared.dataset, prepared.encoder)

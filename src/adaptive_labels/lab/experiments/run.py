@@ -22,7 +22,7 @@ from adaptive_labels.lab.experiments.loggers import RunRecorder, check_loggers
 from adaptive_labels.lab.experiments.mistakes import example_mistakes
 from adaptive_labels.lab.files import file_hash
 from adaptive_labels.lab.jobs import Job
-from adaptive_labels.lab.objectives import Objective
+from adaptive_labels.lab.objectives import Objective, count_parameters
 from adaptive_labels.lab.runs import RunFolder, run_id, tidy
 from adaptive_labels.lab.training import processes
 from adaptive_labels.lab.training.evaluation import predict_logits, predicted_batches
@@ -211,8 +211,8 @@ def _result(
         "seed": config.seed,
         "epochs": fitted.epochs,
         "parameters": {
-            "network": build.count_parameters(objective.model),
-            "criterion": build.count_parameters(objective.criterion),
+            "network": count_parameters(objective.model),
+            "criterion": count_parameters(objective.criterion),
             "training": objective.held_parameters,
         },
         "metrics": {},
@@ -290,7 +290,7 @@ def _peers(config: RunConfig, objective: Objective, every: Sequence[dict[str, di
         for split, figures in every[0].items()
     }
     networks = [
-        {"model": model.name, "parameters": build.count_parameters(learner), "metrics": metrics}
+        {"model": model.name, "parameters": count_parameters(learner), "metrics": metrics}
         for model, learner, metrics in zip(teachers.networks(config), objective.learners, every, strict=True)
     ]
     return {"networks": networks, "mean": mean}
