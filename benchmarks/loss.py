@@ -1,15 +1,15 @@
-"""What the losses cost, forward and backward, compared with torch's label-smoothed cross entropy.
+"""What AdaptiveLabelLoss costs: forward, backward and the move of S, beside torch's cross entropy.
 
-    python benchmarks/loss.py [--seconds 60] [--shapes 128x10,256x1000] [--growth]
+    python benchmarks/loss.py [--seconds 60] [--shapes 128x10,256x1000] [--growth] [--threads 1]
 
-The figures are kept with their date in benchmarks/results/; `--growth` measures and draws how the cost grows instead.
+Times are of the processor, so that other programs on the machine distort them little. The figures are kept with their
+date in benchmarks/results/; `--growth` measures and draws how the cost grows instead.
 
 Shapes: N samples, K classes.
 """
 
-import warnings
+import time
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,274 +18,171 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from adaptive_labels.lab import tables
-from adaptive_labels.lab.machine import usable_cores
 from adaptive_labels.lab.report.charts import Axis, Curve, chart_grid, fitting_range, line_chart
 from adaptive_labels.lab.report.figures import standalone
-from adaptive_labels.lab.words import first_line
-from adaptive_labels.losses import AdaptiveLabelLoss, create_loss
+from adaptive_labels.losses import AdaptiveLabelLoss, LowRankAdaptiveLabelLoss
 from adaptive_labels.losses.fused import kernel as kernels
-from measure import (
-    RESULTS,
-    Row,
-    Step,
-    aim_words,
-    as_csv,
-    described,
-    grouped,
-    make_parser,
-    peak_memory,
-    timing,
-    turns,
-)
+from measure import RESULTS, Row, Step, aim_words, as_csv, described, grouped, make_parser, peak_memory, timing, turns
 
-SHAPES = ((128, 10), (128, 100), (256, 1000), (1024, 1000), (256, 10_000), (256, 100_000))
-DENSE = 20_000  # classes up to which S is kept dense here; beyond, rank=32
-PLAIN = 1_000  # classes up to which what makes dense gradients of S is measured
+SHAPES = ((128, 10), (128, 100), (256, 1000), (1024, 1000), (256, 10_000))
+DENSE = 20_000  # classes up to which S is kept dense; beyond, rank 32
+PROBABILITIES = 1000  # classes up to which dense probabilities are measured: their matrix products grow as K²
 SMOOTHING = 0.1
-REFERENCE = f"F.cross_entropy(label_smoothing={SMOOTHING})"
-SELF, TENSORS = "ALR-S, update=self", "ALR-S, update=self, without the kernel"
-UNFUSED = "ALR-S, fused=False"
-STEP = "the optimizer's step on S, apart"
+LABELS, PAIRS, SOFT = "labels", "two labels", "probabilities"
+REFERENCE, PRODUCTS = "F.cross_entropy", "the two matrix products"
+KERNEL, TORCH = "ALR", "ALR without the kernel"
+# The project's own aims, as multiples of the reference: by target and way, up to 999 classes and from 1,000.
+AIMS = {(LABELS, KERNEL): (1.3, 1.0), (LABELS, TORCH): (2.2, 3.2), (PAIRS, KERNEL): (3.5, 2.0), (PAIRS, TORCH): (6, 6)}
+COLUMNS = [(target, way) for target in (LABELS, PAIRS) for way in (KERNEL, TORCH)]
 
-# Losses of other packages, timed if they are installed: the package and the class → its module and its argument.
-RELATED = {
-    "timm: LabelSmoothingCrossEntropy": ("timm.loss", "smoothing"),
-    "pytorch-toolbelt: SoftCrossEntropyLoss": ("pytorch_toolbelt.losses", "smooth_factor"),
-}
-# How the cost grows: the sizes along each axis, what stays fixed, and the losses drawn.
-GROWTH_SAMPLES = (16, 64, 256, 1024, 4096)
-GROWTH_CLASSES = (10, 100, 1000, 10_000, 100_000)
-FIXED_SAMPLES, FIXED_CLASSES = 256, 1000
-LINES = (REFERENCE, SELF, TENSORS, UNFUSED)
-AXES = {
-    "n": f"samples (K = {FIXED_CLASSES:,})",
-    "k": f"classes (N = {FIXED_SAMPLES}; rank 32 at 100,000)",
-    "threads": f"threads (1024 × {FIXED_CLASSES:,})",
-}
-
-# The columns of the tables in docs/speed.md.
-COLUMNS = {
-    "F.cross_entropy": "`F.cross_entropy`",
-    "ALR-S, update=self": 'ALR-S, `update="self"`',
-    "ALR-S, update=self, without the kernel": "the same without the kernel",
-    "ALR-S, S in the optimizer": "ALR-S, S in the optimizer",
-    "ALR-S, fused=False": "ALR-S, `fused=False`",
-    "ols, as it is here": "OLS",
-    "ls++, as it is here": "Label Smoothing++",
-}
+GROWTH = {"n": [(n, 1000) for n in (16, 64, 256, 1024)], "k": [(256, k) for k in (10, 100, 1000, 10_000, 100_000)]}
+AXES = {"n": "samples (K = 1,000)", "k": "classes (N = 256; rank 32 at 100,000)"}
 PICTURE = Path(__file__).parent.parent / "docs" / "images" / "loss-growth.svg"
-
-Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def bench_loss(shapes: Sequence[tuple[int, int]] = SHAPES, seconds: float = 60.0) -> dict[str, Any]:
-    """Measure every loss at every shape (N, K); a row for each, with its ratio to the reference.
+    """A row for every shape (N, K), form of target and way to compute, with its ratio to the reference.
 
-    ``memory`` is the peak of a step's allocations in units of the logits' size, its gradient included.
+    ``memory`` is the peak of a step's allocations in units of the logits' size, the gradient included.
     """
-    related, missing = _related_losses()
-    rows = []
+    rows: list[Row] = []
     for n, k in shapes:
-        steps = _steps(n, k, related)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "AdaptiveLabelLoss: the residual labels")  # S is timed, not trained
-            times = turns(steps, seconds / len(shapes))
-        for name, found in times.items():
-            memory = None if name == STEP else peak_memory(steps[name]) / (4 * n * k)
-            rows.append(_row(n, k, name, found, times[REFERENCE], memory))
-        del steps
-    return _result(rows, missing)
+        forms = (LABELS, PAIRS, SOFT) if k <= PROBABILITIES else (LABELS, PAIRS)
+        for target in forms:
+            steps = steps_of(n, k, target)
+            times = turns(steps, seconds / len(shapes) / len(forms), clock=time.process_time)
+            rows += [_row(n, k, target, name, times, steps) for name in steps]
+    return _result(rows)
 
 
-def bench_growth(
-    seconds: float = 60.0,
-    samples: Sequence[int] = GROWTH_SAMPLES,
-    classes: Sequence[int] = GROWTH_CLASSES,
-    threads: Sequence[int] | None = None,
-) -> dict[str, Any]:
-    """Measure along samples, classes and threads; rows as those of `bench_loss`, with the axis and the threads."""
-    before = torch.get_num_threads()
-    points = [("n", n, FIXED_CLASSES, before) for n in samples]
-    points += [("k", FIXED_SAMPLES, k, before) for k in classes]
-    points += [("threads", 1024, FIXED_CLASSES, count) for count in threads or range(1, usable_cores() + 1)]
-    rows = []
-    try:
-        for axis, n, k, count in points:
-            torch.set_num_threads(count)
-            steps = {name: step for name, step in _steps(n, k, {}).items() if name in LINES}
-            times = turns(steps, seconds / len(points))
-            for name, found in times.items():
-                row = _row(n, k, name, found, times[REFERENCE], None)
-                rows.append({"axis": axis, "threads": count, **row})
-    finally:
-        torch.set_num_threads(before)
-    return _result(rows, {})
+def bench_growth(seconds: float = 60.0) -> dict[str, Any]:
+    """The same for labels, along samples and classes, with the axis."""
+    rows: list[Row] = []
+    for axis, shapes in GROWTH.items():
+        for n, k in shapes:
+            steps = steps_of(n, k, LABELS)
+            times = turns(steps, seconds / 9, clock=time.process_time)
+            rows += [{"axis": axis, **_row(n, k, LABELS, name, times, None)} for name in steps]
+    return _result(rows)
 
 
-def _related_losses() -> tuple[dict[str, Loss], dict[str, str]]:
-    """The losses of other packages that can be had, and for the others why not."""
-    found: dict[str, Loss] = {}
-    missing: dict[str, str] = {}
-    for name, (module, option) in RELATED.items():
-        try:
-            found[name] = getattr(import_module(module), name.split(": ")[1])(**{option: SMOOTHING})
-        except Exception as error:  # another package may fail in its own way
-            missing[name] = f"{type(error).__name__}: {first_line(error)}"
-    return found, missing
+def steps_of(n: int, k: int, target: str) -> dict[str, Step]:
+    """The steps to be timed with one form of target, by name."""
+    generator = torch.Generator().manual_seed(0)
+    z, (y, other) = 2 * torch.randn(n, k, generator=generator), torch.randint(k, (2, n), generator=generator)
+    given: Any = y
+    smoothing, theirs = (SMOOTHING, y) if target == LABELS else (0.0, torch.randn(n, k, generator=generator).softmax(1))
+    if target == PAIRS:
+        given, theirs = (y, other, 0.3), 0.3 * F.one_hot(y, k) + 0.7 * F.one_hot(other, k)
+    elif target == SOFT:
+        given = theirs
+
+    def made() -> AdaptiveLabelLoss:
+        return AdaptiveLabelLoss(k, smoothing) if k <= DENSE else LowRankAdaptiveLabelLoss(k, 32, smoothing)
+
+    def without_kernel(step: Step) -> Step:
+        def without() -> None:
+            with kernels.switched_off():
+                step()
+
+        return without
+
+    steps = {REFERENCE: _step(lambda a, b: F.cross_entropy(a, b, label_smoothing=smoothing), z, theirs)}
+    if target == SOFT:
+        table = torch.rand(k, k)
+        steps[PRODUCTS] = lambda: (theirs @ table, theirs.T @ z)
+    else:
+        steps[KERNEL] = _step(made(), z, given)
+    return steps | {TORCH: without_kernel(_step(made(), z, given))}
 
 
-def _result(rows: list[Row], missing: dict[str, str]) -> dict[str, Any]:
-    _, reason = kernels.find()
-    unit = "forward + backward, float32; ratios of medians"
-    return described(rows, reference=REFERENCE, unit=unit, kernel=reason or "built", not_installed=missing)
+def _step(loss: Callable[[Tensor, Any], Tensor], z: Tensor, target: Any) -> Step:
+    def step() -> None:
+        logits = z.detach().requires_grad_()
+        loss(logits, target).backward()  # type: ignore[no-untyped-call]
+
+    return step
 
 
-def _row(n: int, k: int, name: str, times: list[float], reference_times: list[float], memory: float | None) -> Row:
-    found, reference = timing(times), timing(reference_times).median
-    limit = limit_of(name, k, reference)
+def _row(n: int, k: int, target: str, name: str, times: dict[str, list[float]], steps: Any) -> Row:
+    found, reference = timing(times[name]), timing(times[REFERENCE]).median
+    aims = AIMS.get((target, name))
+    limit = None if aims is None else aims[k >= 1000]
+    if target == SOFT and name == TORCH:  # 5, and half as much again as the products
+        limit = 5 + 1.5 * timing(times[PRODUCTS]).median / reference
     return {
         "n": n,
         "k": k,
+        "target": target,
         "loss": name,
         "ratio": found.median / reference,
         "p20": found.p20 / reference,
         "p80": found.p80 / reference,
         "microseconds": 1e6 * found.median,
-        "repeats": len(times),
-        "memory": memory,
-        "limit": None if limit is None else limit / reference,
-        "within": None if limit is None else found.median <= limit,
+        "repeats": len(times[name]),
+        "memory": peak_memory(steps[name]) / (4 * n * k) if steps else None,
+        "limit": limit,
+        "within": None if limit is None else found.median <= limit * reference,
     }
 
 
-def limit_of(name: str, k: int, reference: float) -> float | None:
-    """The seconds that a loss may take by the project's own aims, or None where there is none.
-
-    >>> limit_of(SELF, 100, 50e-6), limit_of(SELF, 10_000, 2e-3), limit_of(TENSORS, 10, 50e-6)
-    (0.00015, 0.004, 0.0002)
-    """
-    if name == TENSORS:
-        return 4 * reference
-    if name != SELF:
-        return None
-    if k <= 1000:
-        return max(1.5 * reference, round(reference + 100e-6, 12))
-    return (2 if k <= DENSE else 3) * reference
-
-
-def _steps(n: int, k: int, related: dict[str, Loss]) -> dict[str, Step]:
-    """The steps to be timed, by name."""
-    generator = torch.Generator().manual_seed(0)
-    z, y = 2 * torch.randn(n, k, generator=generator), torch.randint(k, (n,), generator=generator)
-    rank = None if k <= DENSE else 32
-
-    def adaptive(**options: Any) -> AdaptiveLabelLoss:
-        return AdaptiveLabelLoss(k, SMOOTHING, rank=rank, **options)
-
-    steps = {REFERENCE: _step(lambda a, b: F.cross_entropy(a, b, label_smoothing=SMOOTHING), z, y)}
-    steps["F.cross_entropy"] = _step(F.cross_entropy, z, y)
-    steps[SELF] = _step(adaptive(update="self"), z, y)
-    steps[TENSORS] = _without_kernel(_step(adaptive(update="self"), z, y))
-    sparse = k > PLAIN
-    steps[f"ALR-S, S in the optimizer{', sparse' if sparse else ''}"] = _step(adaptive(sparse=sparse), z, y)
-    steps[STEP] = _optimizer_step(adaptive(sparse=sparse), z, y)
-    if not sparse:
-        steps[UNFUSED] = _step(adaptive(update="self", fused=False), z, y)
-        for method in ("ols", "ls++"):
-            steps[f"{method}, as it is here"] = _step(create_loss(method, k), z, y)
-    for name, other in related.items():
-        steps[name] = _step(other, z, y)
-    return steps
-
-
-def _step(loss: Loss, z: Tensor, y: Tensor) -> Step:
-    """Forward and backward; the gradients are dropped, as ``zero_grad`` drops them."""
-    parameters = list(loss.parameters()) if isinstance(loss, torch.nn.Module) else []
-
-    def step() -> None:
-        logits = z.detach().requires_grad_()
-        loss(logits, y).backward()  # type: ignore[no-untyped-call]
-        for parameter in parameters:
-            parameter.grad = None
-
-    return step
-
-
-def _without_kernel(step: Step) -> Step:
-    def without() -> None:
-        with kernels.switched_off():
-            step()
-
-    return without
-
-
-def _optimizer_step(criterion: AdaptiveLabelLoss, z: Tensor, y: Tensor) -> Step:
-    """The step of SGD on S with the gradient of one batch."""
-    optimizer = torch.optim.SGD(criterion.parameter_groups(), lr=1e-3)
-    criterion(z, y).backward()
-    return optimizer.step
+def _result(rows: list[Row]) -> dict[str, Any]:
+    _, reason = kernels.find()
+    unit = "forward + backward + the move of S, float32, processor time; ratios of medians"
+    return described(rows, reference=REFERENCE, unit=unit, kernel=reason or "built")
 
 
 def as_text(result: dict[str, Any]) -> str:
     """The result for people."""
 
-    def shape(row: Row) -> str:
-        return f"{row['n']} × {row['k']:,}" + (f", {row['threads']} threads" if "threads" in row else "")
-
     def cells(row: Row) -> list[str]:
         spread = f"{row['ratio']:.2f} [{row['p20']:.2f}, {row['p80']:.2f}]"
         memory = "" if row["memory"] is None else f"{row['memory']:.1f} × the logits"
-        return [row["loss"], spread, f"{row['microseconds']:,.0f} µs", memory, aim_words(row)]
+        return [row["target"], row["loss"], spread, f"{row['microseconds']:,.0f} µs", memory, aim_words(row)]
 
     lines = [f"Ratios to {result['reference']}, {result['unit']}; {result['threads']} threads; median [p20, p80]."]
-    lines += grouped(result["rows"], shape, cells)
+    lines += grouped(result["rows"], lambda row: f"{row['n']} × {row['k']:,}", cells)
     if result["kernel"] != "built":
         lines += ["", f"Without the kernel: {result['kernel']}."]
-    for name, why in result["not_installed"].items():
-        lines += ["", f"Not measured: {name} ({why})."]
     return "\n".join(lines)
 
 
 def draw_growth(result: dict[str, Any]) -> str:
     """The rows of `bench_growth` as an SVG file: milliseconds per step, both scales logarithmic."""
-    y = Axis("milliseconds per step, forward + backward", log=True)
-    drawn: dict[str, dict[str, Curve]] = {}
+    y, drawn = Axis("milliseconds per step", log=True), {}
     for axis in AXES:
-        for name in LINES:
+        for name in (REFERENCE, KERNEL, TORCH):
             rows = [row for row in result["rows"] if (row["axis"], row["loss"]) == (axis, name)]
-            if rows:
-                curve = Curve.of([row[axis] for row in rows], [row["microseconds"] / 1e3 for row in rows])
-                drawn.setdefault(axis, {})[name] = curve
+            curve = Curve.of([row[axis] for row in rows], [row["microseconds"] / 1e3 for row in rows])
+            drawn.setdefault(axis, {})[name] = curve
     ends = fitting_range([curve for curves in drawn.values() for curve in curves.values()], y)
-    styles = {name: place for place, name in enumerate(LINES)}
-    charts = []
+    styles, charts = {name: place for place, name in enumerate((REFERENCE, KERNEL, TORCH))}, []
     for axis, curves in drawn.items():
         values = sorted({value for curve in curves.values() for value in curve.x.tolist()})
         x = Axis(AXES[axis], log=True, ticks={value: f"{value:,.0f}" for value in values})
         charts.append(line_chart(curves, AXES[axis], x, y, styles=styles, y_range=ends, with_legend=False))
-    words = f"Along samples, classes and threads, for {', '.join(LINES)}."
-    return standalone(chart_grid(charts, "What a step of the losses costs", words, width=320.0, names=styles))
+    words = "Forward, backward and the move of S, along samples and classes."
+    return standalone(chart_grid(charts, "What a step of the loss costs", words, width=320.0, names=styles))
 
 
-def markdown(rows: list[dict[str, Any]], figure: str) -> str:
-    """A table for docs/speed.md: one row per shape, one column per loss; ``figure`` is "ratio" or "memory"."""
+def markdown(rows: list[Row]) -> str:
+    """The table of docs/speed.md: one row per shape."""
     lines = []
     for n, k in dict.fromkeys((row["n"], row["k"]) for row in rows):
-        here = {row["loss"]: row for row in rows if (row["n"], row["k"]) == (n, k)}
-        cells = [f"{n} × {k:,}", f"{here[REFERENCE]['microseconds']:,.0f}"]
-        for name in COLUMNS:
-            row, note = here.get(name), ""
-            if row is None and f"{name}, sparse" in here:
-                row, note = here[f"{name}, sparse"], " (sparse)"
-            cells.append("–" if row is None else f"{row[figure]:.2f}{note}")
-        lines.append(cells)
-    return "\n".join(tables.markdown(["N × K", "reference, µs", *COLUMNS.values()], lines, left=None))
+        here = {(row["target"], row["loss"]): row for row in rows if (row["n"], row["k"]) == (n, k)}
+        cells = [f"{n} × {k:,}", *(f"{here[target, REFERENCE]['microseconds']:,.0f}" for target in (LABELS, PAIRS))]
+        cells += [f"{here[column]['ratio']:.2f}" for column in COLUMNS]
+        soft = here.get((SOFT, TORCH))
+        cells.append("–" if soft is None else f"{soft['ratio']:.1f} ({here[SOFT, PRODUCTS]['ratio']:.1f})")
+        lines.append([*cells, f"{here[LABELS, KERNEL]['memory']:.1f}"])
+    heads = ["N × K", "CE, µs", "CE, two labels", *(f"{target}, {way}" for target, way in COLUMNS)]
+    return "\n".join(tables.markdown([*heads, "probabilities (products)", "memory"], lines, left=None))
 
 
 def main() -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--shapes", default=",".join(f"{n}x{k}" for n, k in SHAPES), help="NxK,...: samples x classes")
-    parser.add_argument("--growth", action="store_true", help="along samples, classes and threads")
+    parser.add_argument("--growth", action="store_true", help="along samples and classes")
     options = parser.parse_args()
     torch.set_num_threads(options.threads or torch.get_num_threads())
     if options.growth:
@@ -294,10 +191,9 @@ def main() -> None:
     else:
         shapes = [(int(n), int(k)) for n, _, k in (shape.partition("x") for shape in options.shapes.split(","))]
         result = bench_loss(shapes, options.seconds)
-        print(markdown(result["rows"], "ratio"), markdown(result["rows"], "memory"), sep="\n\n", end="\n\n")
+        print(markdown(result["rows"]), end="\n\n")
     print(as_text(result))
-    day = result["environment"]["date"][:10]
-    name = f"{'growth' if options.growth else 'loss'}-{day}.csv"
+    name = f"{'growth' if options.growth else 'loss'}-{result['environment']['date'][:10]}.csv"
     (options.csv or RESULTS / name).write_text(as_csv(result), encoding="utf-8")
 
 

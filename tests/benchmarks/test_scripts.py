@@ -47,7 +47,8 @@ def test_losses_are_measured() -> None:
     result = loss.bench_loss([(8, 4)], 0.1)
     rows = check_rows(result, "loss")
     assert rows[result["reference"]]["ratio"] == 1.0
-    assert rows[loss.SELF]["limit"] >= 1.5
+    assert rows[loss.KERNEL]["limit"] == 3.5
+    assert loss.markdown(result["rows"]).count("\n") == 2
     assert loss.REFERENCE in loss.as_text(result)
 
 
