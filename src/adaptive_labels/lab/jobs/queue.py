@@ -8,8 +8,8 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 
 from adaptive_labels.errors import Stopped, UserError
 from adaptive_labels.lab.jobs import Do, Event, Job, JobExecutor, Listener, Outcome
@@ -28,7 +28,7 @@ def run_jobs(jobs: Sequence[Job], do: Do, listener: Listener, executor: JobExecu
     outcomes: dict[int, Outcome] = {}
     tried: set[int] = set()
     left = deque(range(len(jobs)))
-    with _Watch(jobs, listener).watching() as watch:
+    with _Watch(jobs, listener) as watch:
         while left:
             alone = left[0] in tried
             now = deque([left.popleft()]) if alone else left
@@ -39,16 +39,11 @@ def run_jobs(jobs: Sequence[Job], do: Do, listener: Listener, executor: JobExecu
                     tried.add(number)
                     left.appendleft(number)
                 else:
-                    watch.end(number, Outcome(jobs[number], None, _death(jobs[number])), outcomes)
+                    size = jobs[number].config.training.batch_size
+                    memory = "out of memory" if size is None else f"out of memory (batch size {size})"
+                    error = f"its process ended without a word: {memory}, or a crash in a library"
+                    watch.end(number, Outcome(jobs[number], None, error), outcomes)
     return [outcomes[number] for number in sorted(outcomes)]
-
-
-def _death(job: Job) -> str:
-    size = job.config.training.batch_size
-    return (
-        "its process ended without a word: out of memory"
-        f"{'' if size is None else f' (batch size {size})'}, or a crash in a library"
-    )
 
 
 def _do_some(
@@ -130,7 +125,7 @@ def _sentence(error: Exception) -> str:
 
 
 class _Watch:
-    """Tells a listener how far the runs under way are, and how they ended."""
+    """Tells a listener how far the runs under way are, and how they ended; a thread looks at their histories."""
 
     def __init__(self, jobs: Sequence[Job], listener: Listener) -> None:
         self._jobs, self._listener = jobs, listener
@@ -138,16 +133,14 @@ class _Watch:
         self._seen: dict[int, tuple[int, int]] = {}
         self.running: set[int] = set()
 
-    @contextmanager
-    def watching(self) -> Iterator["_Watch"]:
-        """A context in which a thread looks at the histories again and again."""
-        thread = threading.Thread(target=self._look, daemon=True)
-        thread.start()
-        try:
-            yield self
-        finally:
-            self._stop.set()
-            thread.join(timeout=5)
+    def __enter__(self) -> "_Watch":
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(timeout=5)
 
     def end(self, number: int, outcome: Outcome, outcomes: dict[int, Outcome]) -> None:
         """Take note of an outcome; nothing is told of its job after that."""
