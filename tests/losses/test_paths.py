@@ -238,7 +238,7 @@ def test_how_many_operations_are_launched_without_the_kernel(form: str) -> None:
     criterion, z, target = make(10, None), torch.randn(8, 10).double().requires_grad_(), target_of(form, 8, 10)
     with kernels.switched_off(), Counter() as counter:
         criterion(z, target).backward()
-    assert counter.count <= 150
+    assert counter.count <= (70 if form == "index" else 140)
 
 
 def test_one_processors_and_compilers_are_like_others(

@@ -12,6 +12,7 @@ from torch import Tensor
 from adaptive_labels.losses.adaptive import AdaptiveLabelLoss, few_labels
 from adaptive_labels.losses.batch import Batch, numbers, over, wide_dtype
 from adaptive_labels.losses.closed_form import (
+    Rows,
     RowSums,
     Step,
     Weights,
@@ -104,11 +105,11 @@ class LowRankAdaptiveLabelLoss(AdaptiveLabelLoss):
         counts = self.residual_left.new_zeros(self.num_classes, dtype=torch.float64)
         for samples in told:
             for sums in self._sums_of(samples):
-                where = slice(None) if sums.labels is None else sums.labels
+                where = slice(None) if sums.rows.labels is None else sums.rows.labels
                 counts[where] += sums.counts
         if world > 1:
             counts = _summed(counts)
-        found = self._of_factors(told, lambda sums: counts if sums.labels is None else counts[sums.labels])
+        found = self._of_factors(told, lambda sums: counts if sums.rows.labels is None else counts[sums.rows.labels])
         for factor, gradient in zip((self.residual_left, self.residual_right), found, strict=True):
             factor.sub_(_summed(gradient) if world > 1 else gradient, alpha=self.residual_lr)
 
@@ -119,7 +120,7 @@ class LowRankAdaptiveLabelLoss(AdaptiveLabelLoss):
         for samples in told:
             for sums in self._sums_of(samples):
                 rows = over(update_of_rows(sums)[0], count_of(sums).unsqueeze(1)).to(left.dtype)  # (R, K)
-                where = slice(None) if sums.labels is None else sums.labels
+                where = slice(None) if sums.rows.labels is None else sums.rows.labels
                 of_left[where] += rows @ right
                 of_right += rows.T @ left[where]
         return of_left, of_right
@@ -129,7 +130,8 @@ class LowRankAdaptiveLabelLoss(AdaptiveLabelLoss):
         p, rows_of = predict(z), partial(self._wide_rows, z.dtype)
         if isinstance(samples.target, Labels):
             return sums_of_labels(samples.target, p, label_parts(samples.target, p, rows_of), weights.own)
-        return sums_of_probabilities(samples.target, p, rows_of, _blocks(z, samples.target), weights.own)
+        blocks = (Rows.read(labels, rows_of) for labels in _blocks(z, samples.target))
+        return sums_of_probabilities(samples.target, p, blocks, weights.own)
 
     def _told_plainly(self, z: Tensor, target: Tensor, own: Tensor) -> _Samples:
         return _Samples(z, target, own)
