@@ -150,7 +150,7 @@ def _texts(name: str, examples: int | None, batch: int | None) -> Task:
 
     def first(of: Examples, count: int) -> tuple[BatchSource, Tensor]:
         few = of.subset(torch.arange(min(count, len(of)))) if examples else of
-        return build.encode(encoder, few), few.labels
+        return build.encode_split(encoder, few), few.labels
 
     train, labels = first(dataset.train, examples or 0)
     validation = first(dataset.validation, max(2, (examples or 0) // TRAINED_PER_HELD_OUT))
