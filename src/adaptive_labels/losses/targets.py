@@ -63,10 +63,10 @@ def restore(x: Tensor, index: Tensor, fill: float = 0.0) -> Tensor:
     >>> restore(torch.tensor([[2., 3.], [4., 5.]]), torch.tensor([0, 2])).tolist()
     [[0.0, 2.0, 3.0], [4.0, 5.0, 0.0]]
     """
-    columns = torch.arange(x.shape[1], device=x.device)
-    columns = columns + (columns >= index.unsqueeze(1))  # (N, K−1)
-    full = x.new_full((x.shape[0], x.shape[1] + 1), fill)
-    return full.scatter(1, columns, x)
+    own = index.unsqueeze(1)
+    before = torch.arange(x.shape[1] + 1, device=x.device) < own  # (N, K)
+    full = torch.where(before, F.pad(x, (0, 1)), F.pad(x, (1, 0)))
+    return full.scatter(1, own, fill)
 
 
 def put_own(x: Tensor, labels: Tensor | None, value: float) -> Tensor:
