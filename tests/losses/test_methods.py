@@ -8,6 +8,7 @@ import warnings
 import pytest
 import torch
 
+from adaptive_labels import losses
 from adaptive_labels.losses import (
     METHODS,
     ComplementEntropy,
@@ -180,3 +181,13 @@ def test_empty_and_all_ignored_batches(name: str, reduction: str) -> None:
         assert torch.equal(z.grad, torch.zeros_like(z))
     criterion.epoch_end()
     assert all(bool(torch.isfinite(value).all()) for value in criterion.state_dict().values())
+
+
+@pytest.mark.parametrize(("given", "what"), [(lambda z: z.sum(), r"\(\)"), (lambda z: z, r"\(2, 3\)"), (len, "int")])
+def test_a_function_that_gives_no_loss_per_sample_is_refused(given, what) -> None:
+    losses.register_method("odd", "of a test")(lambda logits, target: given(logits))
+    try:
+        with pytest.raises(ValueError, match=rf"method 'odd' must return one loss per sample, \(2,\), not {what}"):
+            losses.create_loss("odd", 3)(torch.zeros(2, 3), torch.tensor([0, 1]))
+    finally:
+        del losses.METHODS["odd"]
