@@ -628,3 +628,34 @@ def test_targets_in_half_precision_are_counted_exactly() -> None:
     criterion, logits = create_loss("baseline", 2), torch.zeros(1003, 2, requires_grad=True)
     with criterion.accumulation([target]):
         torch.testing.assert_close(criterion(logits, target).detach(), torch.tensor(2.0).log())
+
+
+def test_micro_batches_without_a_state_share_the_mean_as_well() -> None:
+    z, y = batch()
+    criterion, pieces = create_loss("slr", K), (slice(2), slice(2, None))
+    with criterion.accumulation([y[piece] for piece in pieces]):
+        parts = [criterion(z[piece], y[piece]) for piece in pieces]
+    torch.testing.assert_close(sum(parts), criterion(z, y))
+
+
+def test_an_accumulated_step_of_no_batch_moves_nothing() -> None:
+    criterion = AdaptiveLabelLoss(K)
+    with criterion.accumulation():
+        pass
+    assert not criterion.residual_logits.any()
+
+
+def test_a_low_rank_read_in_blocks_is_moved_as_one_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = torch.rand(3, 6).softmax(1)
+    z = torch.randn(3, 6).scatter(1, torch.tensor([[0], [3], [5]]), 4.0)  # predicted: the first and last of a block
+    found = []
+    for entries in (36, 1):
+        monkeypatch.setattr(low_rank, "BLOCK", entries)
+        assert len(low_rank._blocks(z, target)) == (1 if entries > 1 else 2)
+        torch.manual_seed(0)
+        criterion = LowRankAdaptiveLabelLoss(6, 2)
+        for _ in range(2):  # U is 0 at first
+            criterion(z.clone().requires_grad_(), target).backward()
+        found.append((criterion.residual_left, criterion.residual_right))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)

@@ -33,6 +33,7 @@ CALLS: list[tuple[Any, Any, type[Exception], str]] = [
         "target must be in [0, 3] or ignore_index (-100), got 7 at position 1 (2 such values)",
     ),
     (Z, torch.tensor([0, 1, -1]), ValueError, "got -1 at position 2 (1 such value)"),
+    (Z, torch.tensor([0, K, 1]), ValueError, "got 4 at position 1 (1 such value)"),
     (torch.zeros(2, K, 3), torch.tensor([[0, 0, 0], [0, 5, 0]]), ValueError, "got 5 at position (1, 1)"),
     (torch.zeros(3, 7), Y, ValueError, "input has 7 classes in dimension 1 (shape (3, 7)), but num_classes is 4"),
     (torch.zeros(7), torch.tensor(0), ValueError, "input has 7 classes in dimension 0"),
