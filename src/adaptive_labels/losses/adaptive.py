@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from adaptive_labels.losses.accuracy import TrainingAccuracy
-from adaptive_labels.losses.arguments import check_choice, check_number, warn_caller
+from adaptive_labels.losses.arguments import StillnessWarning, check_choice, check_number
+from adaptive_labels.losses.autograd import ClosedForm, Outcome
 from adaptive_labels.losses.base import Criterion, Terms
 from adaptive_labels.losses.batch import Batch, numbers, over, wide_dtype
-from adaptive_labels.losses.closed_form import ClosedForm, Outcome, RowGradients, Step, Weights, closed_form
+from adaptive_labels.losses.closed_form import RowGradients, Step, Weights, closed_form
 from adaptive_labels.losses.confusions import Confusion, largest
 from adaptive_labels.losses.fused import kernel as kernels
 from adaptive_labels.losses.label_smoothing import hard_loss
@@ -29,7 +30,6 @@ from adaptive_labels.losses.residual import (
 from adaptive_labels.losses.targets import Labels, as_probabilities, hits, is_index, restore
 
 FEW_LABELS = 4  # class probabilities with so many above 0 are labels with shares
-STEPS_BEFORE_WARNING = 100
 _PLAIN_TYPES = (Tensor, nn.Parameter)
 
 
@@ -135,7 +135,7 @@ class AdaptiveLabelLoss(Criterion):
         parameter = nn.Parameter(start)
         self.register_parameter(name, parameter)
         # A hook of the parameter is called in compiled models, too.
-        parameter.register_post_accumulate_grad_hook(_StillnessWarning(self))  # type: ignore[no-untyped-call]
+        parameter.register_post_accumulate_grad_hook(StillnessWarning(self))  # type: ignore[no-untyped-call]
 
     @property
     def learns(self) -> bool:
@@ -364,26 +364,6 @@ class AdaptiveLabelLoss(Criterion):
     def _plain_table(self) -> Tensor:
         """S (K, K−1), through which autograd may reach its parameters."""
         return self.residual_logits
-
-
-class _StillnessWarning:
-    """Warns if S has gradients and never changes: with update="optimizer" it was left out of the optimizer."""
-
-    def __init__(self, criterion: AdaptiveLabelLoss) -> None:
-        self.criterion, self.steps, self.start = [criterion], 0, torch.zeros(())
-
-    def __call__(self, parameter: Tensor) -> None:
-        if self.criterion[0]._accumulating or parameter.is_meta:  # micro-batches are no steps
-            return
-        self.steps += 1
-        if self.steps == 1:
-            self.start = parameter.detach().abs().sum()
-        elif self.steps == STEPS_BEFORE_WARNING and bool(parameter.detach().abs().sum() == self.start):
-            warn_caller(
-                f"{type(self.criterion[0]).__name__}: the residual labels receive gradients but never change: their "
-                "parameter was left out of the optimizer. Give the optimizer criterion.parameter_groups() as well, or "
-                "leave update at 'self'."
-            )
 
 
 def few_labels(target: Any) -> Any:

@@ -7,6 +7,11 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
+import torch
+from torch import Tensor
+
+STEPS_BEFORE_WARNING = 100
+
 
 def check_number(
     name: str,
@@ -46,3 +51,24 @@ def warn_caller(message: str) -> None:
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in passed:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, stacklevel=level)
+
+
+class StillnessWarning:
+    """Warns if S has gradients and never changes: with update="optimizer" it was left out of the optimizer."""
+
+    def __init__(self, criterion: Any) -> None:
+        self.criterion, self.steps, self.start = [criterion], 0, torch.zeros(())
+
+    def __call__(self, parameter: Tensor) -> None:
+        """The parameter has a gradient: count a step, and look whether the one before it has moved S."""
+        if self.criterion[0]._accumulating or parameter.is_meta:  # micro-batches are no steps
+            return
+        self.steps += 1
+        if self.steps == 1:
+            self.start = parameter.detach().abs().sum()
+        elif self.steps == STEPS_BEFORE_WARNING and bool(parameter.detach().abs().sum() == self.start):
+            warn_caller(
+                f"{type(self.criterion[0]).__name__}: the residual labels receive gradients but never change: their "
+                "parameter was left out of the optimizer. Give the optimizer criterion.parameter_groups() as well, or "
+                "leave update at 'self'."
+            )

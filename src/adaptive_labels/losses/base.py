@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from adaptive_labels.losses.arguments import check_choice
+from adaptive_labels.losses.autograd import when_trained
 from adaptive_labels.losses.batch import (
     REDUCTIONS,
     Batch,
@@ -27,7 +28,6 @@ from adaptive_labels.losses.batch import (
     over,
     prepare,
 )
-from adaptive_labels.losses.closed_form import when_trained
 from adaptive_labels.losses.targets import cross_entropy
 
 

@@ -12,28 +12,26 @@ from torch import Tensor
 from adaptive_labels.losses.adaptive import AdaptiveLabelLoss, few_labels
 from adaptive_labels.losses.batch import Batch, numbers, over, wide_dtype
 from adaptive_labels.losses.closed_form import (
+    RowGradients,
     Rows,
-    RowSums,
     Step,
     Weights,
     closed_form,
-    label_parts,
     predict,
-    sums_of_labels,
     sums_of_probabilities,
     update_of_rows,
     without_bad_rows,
 )
-from adaptive_labels.losses.targets import Labels, erase, put_own
+from adaptive_labels.losses.targets import Labels, erase, put_own, restore
 
 BLOCK = 2**20  # entries of S that are computed at once, if the logits are not more
 
 
 class _Samples(NamedTuple):
-    """What moves S: logits (M, K), their targets, and how much each sample counts."""
+    """What moves S, where its rows do not fit: logits (M, K), class probabilities, how much each sample counts."""
 
     logits: Tensor
-    target: Labels | Tensor
+    target: Tensor
     own: Tensor | float
 
 
@@ -87,51 +85,56 @@ class LowRankAdaptiveLabelLoss(AdaptiveLabelLoss):
         rows_of = partial(self._wide_rows, z.dtype)
         return closed_form(z, target, rows_of, weights, self.label_smoothing, self.attraction, _blocks(z, target))
 
-    def _told(self, step: Step, z: Tensor, batch: Batch) -> _Samples:
-        return _Samples(z.detach(), few_labels(batch.target), batch.sample_weight)
+    def _told(self, step: Step, z: Tensor, batch: Batch) -> RowGradients | _Samples:
+        return step.rows or _Samples(z.detach(), few_labels(batch.target), batch.sample_weight)
 
     def _share(self, counts: tuple[Any, ...], rows: Any, later: bool) -> tuple[Sequence[Any], Any]:
         return numbers(_summed(torch.stack([torch.as_tensor(count, dtype=torch.float64) for count in counts]))), rows
 
-    def _gradients(self, rows: _Samples, count: Any) -> tuple[Tensor, ...]:
-        found = self._of_factors([rows], lambda sums: sums.counts.new_full(sums.counts.shape, count))
+    def _gradients(self, rows: RowGradients | _Samples, count: Any) -> tuple[Tensor, ...]:
+        found = self._of_factors([rows], self.residual_left.new_full((self.num_classes,), count, dtype=torch.float64))
         return tuple(_summed(part) for part in found) if self.world() > 1 else found
 
-    def _keep(self, pending: list[Any], rows: _Samples) -> None:
+    def _keep(self, pending: list[Any], rows: RowGradients | _Samples) -> None:
         pending.append(rows)
 
     def _move(self, told: list[Any], world: int) -> None:
         world = self.world()  # what a process tells is its own
         counts = self.residual_left.new_zeros(self.num_classes, dtype=torch.float64)
-        for samples in told:
-            for sums in self._sums_of(samples):
-                where = slice(None) if sums.rows.labels is None else sums.rows.labels
-                counts[where] += sums.counts
+        for batch in told:
+            if isinstance(batch, _Samples):
+                own = without_bad_rows(batch.logits, Weights(1.0, batch.own, 0.0))[1].own
+                counts += (batch.target * (own.unsqueeze(1) if isinstance(own, Tensor) else own)).sum(0)
+            else:
+                counts[_places(batch.labels)] += batch.counts
         if world > 1:
             counts = _summed(counts)
-        found = self._of_factors(told, lambda sums: counts if sums.rows.labels is None else counts[sums.rows.labels])
+        found = self._of_factors(told, counts)
         for factor, gradient in zip((self.residual_left, self.residual_right), found, strict=True):
             factor.sub_(_summed(gradient) if world > 1 else gradient, alpha=self.residual_lr)
 
-    def _of_factors(self, told: list[_Samples], count_of: Any) -> tuple[Tensor, Tensor]:
-        """The gradients of L_upd by U and V, the rows of S divided by ``count_of`` their sums."""
+    def _of_factors(self, told: list[Any], counts: Tensor) -> tuple[Tensor, Tensor]:
+        """The gradients of L_upd by U and V, those of the rows of S divided by ``counts`` (K,)."""
         left, right = self.residual_left.detach(), self.residual_right.detach()
         of_left, of_right = torch.zeros_like(left), torch.zeros_like(right)
-        for samples in told:
-            for sums in self._sums_of(samples):
-                rows = over(update_of_rows(sums)[0], count_of(sums).unsqueeze(1)).to(left.dtype)  # (R, K)
-                where = slice(None) if sums.rows.labels is None else sums.rows.labels
-                of_left[where] += rows @ right
-                of_right += rows.T @ left[where]
+        for batch in told:
+            for labels, rows in self._row_gradients(batch):
+                where = _places(labels)
+                scaled = over(rows, counts[where].unsqueeze(1).to(rows.dtype)).to(left.dtype)  # (R, K)
+                of_left[where] += scaled @ right
+                of_right += scaled.T @ left[where]
         return of_left, of_right
 
-    def _sums_of(self, samples: _Samples) -> Iterator[RowSums]:
-        z, weights, _ = without_bad_rows(samples.logits, Weights(1.0, samples.own, 0.0))
-        p, rows_of = predict(z), partial(self._wide_rows, z.dtype)
-        if isinstance(samples.target, Labels):
-            return sums_of_labels(samples.target, p, label_parts(samples.target, p, rows_of), weights.own)
-        blocks = (Rows.read(labels, rows_of) for labels in _blocks(z, samples.target))
-        return sums_of_probabilities(samples.target, p, blocks, weights.own)
+    def _row_gradients(self, told: RowGradients | _Samples) -> Iterator[tuple[Tensor | None, Tensor]]:
+        """Σ own (q − p_res) of some rows of S after the other, in full coordinates."""
+        if isinstance(told, RowGradients):
+            rows = torch.arange(self.num_classes, device=told.rows.device) if told.labels is None else told.labels
+            yield told.labels, restore(told.rows, rows)
+            return
+        z, weights, _ = without_bad_rows(told.logits, Weights(1.0, told.own, 0.0))
+        blocks = (Rows.read(labels, partial(self._wide_rows, z.dtype)) for labels in _blocks(z, told.target))
+        for sums in sums_of_probabilities(told.target, predict(z), blocks, weights.own):
+            yield sums.rows.labels, update_of_rows(sums)[0]
 
     def _told_plainly(self, z: Tensor, target: Tensor, own: Tensor) -> _Samples:
         return _Samples(z, target, own)
@@ -147,6 +150,10 @@ def _blocks(z: Tensor, target: Labels | Tensor) -> list[Tensor | None]:
     if isinstance(target, Labels) or classes * classes <= max(samples * classes, BLOCK):
         return [None]
     return list(torch.arange(classes, device=z.device).split(max(samples, BLOCK // classes, 1)))  # type: ignore[no-untyped-call]
+
+
+def _places(labels: Tensor | None) -> Any:
+    return slice(None) if labels is None else labels
 
 
 def _summed(values: Tensor) -> Tensor:
