@@ -244,11 +244,11 @@ def test_how_many_operations_are_launched_without_the_kernel(form: str) -> None:
 def test_one_processors_and_compilers_are_like_others(
     compiled: kernels.Kernel, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Without AVX2, and without OpenMP."""
+    """Without AVX2, with that and no more, and without OpenMP."""
     criterion = make(300, None, torch.float32, label_smoothing=0.1)
     z, y = torch.randn(120, 300), torch.randint(9, (120,))
     expected = results(criterion, "kernel", compiled, z, y)
-    for flags in (["-DADAPTIVE_LABELS_PORTABLE"], ["-fno-openmp"]):
+    for flags in (["-DADAPTIVE_LABELS_PORTABLE"], ["-DADAPTIVE_LABELS_AVX2"], ["-fno-openmp"]):
         kernel = kernels.load(build(tmp_path_factory.mktemp("other"), flags))
         for name, found in results(criterion, "kernel", kernel, z, y).items():
             torch.testing.assert_close(found, expected[name], rtol=2e-4, atol=2e-6)

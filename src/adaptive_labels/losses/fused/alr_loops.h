@@ -54,11 +54,35 @@ static TARGET double NAME(exponentials)(const REAL *x, REAL scale, REAL top, REA
     return total;
 }
 
+/* Of a part of a sample's row, with d = z - top: out = exp(d); the sums of exp(d), d and aim * d are added to. */
+typedef struct {
+    double e, d, aim;
+} NAME(Sums);
+
+static TARGET void NAME(sums)(const REAL *z, REAL top, const REAL *aim, REAL *out, int64_t n, NAME(Sums) *sums)
+{
+    for (int64_t from = 0; from < n; from += NAME(BLOCK)) {
+        const int64_t to = from + NAME(BLOCK) < n ? from + NAME(BLOCK) : n;
+        REAL sum_e = 0, sum_d = 0, sum_aim = 0;
+#pragma omp simd reduction(+ : sum_e, sum_d, sum_aim)
+        for (int64_t i = from; i < to; i++) {
+            const REAL d = z[i] - top, e = EXP(d);
+            out[i] = e;
+            sum_e += e;
+            sum_d += d;
+            sum_aim += aim[i] * d;
+        }
+        sums->e += (double)sum_e;
+        sums->d += (double)sum_d;
+        sums->aim += (double)sum_aim;
+    }
+}
+
 /* 32 bytes of numbers. Four such sums run side by side, since each addition waits for the one before. */
 typedef REAL NAME(Lanes) __attribute__((vector_size(32), aligned(sizeof(REAL)), may_alias));
 enum { NAME(LANES) = 32 / sizeof(REAL), NAME(STEP) = 4 * NAME(LANES) };
 
-/* The sum of x * y, or of x if y is NULL. */
+/* The sum of x * y. */
 static TARGET double NAME(product)(const REAL *x, const REAL *y, int64_t n)
 {
     double total = 0;
@@ -69,17 +93,14 @@ static TARGET double NAME(product)(const REAL *x, const REAL *y, int64_t n)
         for (; i + NAME(STEP) <= end; i += NAME(STEP))
             for (int j = 0; j < 4; j++) {
                 const NAME(Lanes) a = *(const NAME(Lanes) *)(x + i + j * NAME(LANES));
-                if (y)
-                    sums[j] += a * *(const NAME(Lanes) *)(y + i + j * NAME(LANES));
-                else
-                    sums[j] += a;
+                sums[j] += a * *(const NAME(Lanes) *)(y + i + j * NAME(LANES));
             }
         const NAME(Lanes) sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
         for (int j = 0; j < NAME(LANES); j++)
             total += (double)sum[j];
     }
     for (; i < n; i++)
-        total += (double)(y ? x[i] * y[i] : x[i]);
+        total += (double)(x[i] * y[i]);
     return total;
 }
 
@@ -107,9 +128,9 @@ static TARGET double NAME(probabilities)(const Call *call, int64_t y, REAL scale
     return (double)top + log(sum);
 }
 
-/* The losses and the gradient of sample n, whose first label aims at `aim`; its exponentials go to `e`. The names are
- * those of closed_form.py. */
-static TARGET void NAME(sample)(const Call *call, Work *work, int64_t n, const REAL *aim, REAL *e)
+/* The losses and the gradient of sample n, whose first label aims at `aim`; its exponentials go to `e`, and what it
+ * adds to the sum over its class to `sum`, unless that is NULL. The names are those of closed_form.py. */
+static TARGET void NAME(sample)(const Call *call, Work *work, int64_t n, const REAL *aim, REAL *e, REAL *sum)
 {
     const int64_t k = call->k, c = call->c, first = n * c;
     const REAL *z = (const REAL *)call->z + n * k, *aims = (const REAL *)work->aim;
@@ -119,8 +140,10 @@ static TARGET void NAME(sample)(const Call *call, Work *work, int64_t n, const R
     const double weight = call->weights ? call->weight * call->weights[n] : call->weight;
     const REAL largest = NAME(largest)(z, 1, k);
     const int64_t top = NAME(place)(z, largest, k), after = k - 1 - top;
-    const double sum_z = NAME(product)(z, NULL, k) - (double)k * (double)z[top]; /* relative to the largest */
-    if (!isfinite(sum_z)) {
+    NAME(Sums) sums = {0, 0, 0}; /* the aims and logits relative to the largest logit */
+    NAME(sums)(z, largest, aim, e, top, &sums);
+    NAME(sums)(z + top + 1, largest, aim + top + 1, e + top + 1, after, &sums);
+    if (!isfinite(sums.d) || !isfinite(largest)) {
         values[0] = NAN;
         values[1] = values[2] = 0;
         for (int64_t i = 0; i < k; i++)
@@ -130,7 +153,7 @@ static TARGET void NAME(sample)(const Call *call, Work *work, int64_t n, const R
         return;
     }
     REAL second = largest; /* which the exponentials are relative to: the second largest only where they vanish */
-    double sum_e = NAME(exponentials)(z, 1, second, e, top) + NAME(exponentials)(z + top + 1, 1, second, e + top + 1, after);
+    double sum_e = sums.e;
     if (sum_e < 1e-12) {
         const REAL left = NAME(largest)(z, 1, top), right = NAME(largest)(z + top + 1, 1, after);
         second = left > right ? left : right;
@@ -147,8 +170,10 @@ static TARGET void NAME(sample)(const Call *call, Work *work, int64_t n, const R
         const double without = y == top ? (double)second - (double)z[top] + log(sum_e) : log_total + log1p(rest - 1);
         shares += share;
         hard += share * (log_total + ((double)z[top] - (double)z[y]));
-        const REAL *its = i == first ? aim : aims + work->place[i] * k;
-        residual += share * (without + (double)z[top] - NAME(product)(its, z, k));
+        double aim_d = sums.aim;
+        if (i > first)
+            aim_d = NAME(product)(aims + work->place[i] * k, z, k) - (double)z[top];
+        residual += share * (without - aim_d);
         work->share[i] = own * share;
         if (y == top) {
             of_top += share;
@@ -161,16 +186,26 @@ static TARGET void NAME(sample)(const Call *call, Work *work, int64_t n, const R
         }
     }
     work->top[n] = top;
-    values[0] = (1 - smoothing) * hard + smoothing * (log_total - sum_z / (double)k);
+    values[0] = (1 - smoothing) * hard + smoothing * (log_total - sums.d / (double)k);
     values[1] = residual;
     values[2] = of_top;
     const double hards = (1 - smoothing) * shares + smoothing;
     const REAL by_e = (REAL)(weight * (hards * factor + a * (factor * excluded + of_top / sum_e)));
     const REAL constant = (REAL)(weight * smoothing / (double)k);
     const REAL by_aim = (REAL)(weight * a * (call->shares ? call->shares[first] : 1));
+    if (sum) { /* the one label's class: what gather() does elsewhere */
+        const REAL own_e = (REAL)work->by_e[first];
 #pragma omp simd
-    for (int64_t i = 0; i < k; i++)
-        dz[i] = by_e * e[i] - constant - by_aim * aim[i];
+        for (int64_t i = 0; i < k; i++) {
+            sum[i] += own_e * e[i];
+            dz[i] = by_e * e[i] - constant - by_aim * aim[i];
+        }
+        sum[top] += (REAL)work->by_top[first];
+    } else {
+#pragma omp simd
+        for (int64_t i = 0; i < k; i++)
+            dz[i] = by_e * e[i] - constant - by_aim * aim[i];
+    }
     dz[top] += (REAL)(weight * (1 - others) * (hards + a * excluded));
     for (int64_t i = first; i < first + c; i++) {
         const int64_t y = call->y[i];
@@ -225,7 +260,7 @@ static TARGET void NAME(loops)(Call *call, Work *work, int threads)
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
         for (int64_t n = 0; n < call->n; n++)
             if (!call->owns || call->owns[n] > 0)
-                NAME(sample)(call, work, n, (REAL *)work->aim + work->place[n * call->c] * k, (REAL *)work->e + n * k);
+                NAME(sample)(call, work, n, (REAL *)work->aim + work->place[n * call->c] * k, (REAL *)work->e + n * k, NULL);
     }
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1) reduction(+ : update) if (threads > 1)
     for (int64_t r = 0; r < rows; r++) {
@@ -240,9 +275,11 @@ static TARGET void NAME(loops)(Call *call, Work *work, int threads)
         memset(sum, 0, (size_t)k * sizeof(REAL));
         for (int64_t at = work->start[r]; at < work->start[r + 1]; at++) {
             const int64_t i = work->order[at];
-            if (one)
-                NAME(sample)(call, work, i, aim, e);
-            count += NAME(gather)(call, work, i, one ? e : (REAL *)work->e + i / call->c * k, sum);
+            if (one) {
+                NAME(sample)(call, work, i, aim, e, sum);
+                count += work->share[i];
+            } else
+                count += NAME(gather)(call, work, i, (REAL *)work->e + i / call->c * k, sum);
         }
         update += NAME(row)(call, r, q, log_sum, sum, count);
     }
