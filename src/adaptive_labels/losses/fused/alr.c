@@ -157,10 +157,10 @@ static int make_plan(Call *call, Work *work)
     return OK;
 }
 
-/* Room that a thread keeps from call to call, up to 16 MB: fresh memory costs a page fault for every 4 KB. */
+/* Room that a thread keeps from call to call, up to 32 MB: fresh memory costs a page fault for every 4 KB. */
 static _Thread_local char *room;
 static _Thread_local size_t room_size;
-enum { ROOM = 1 << 24 };
+enum { ROOM = 1 << 25 };
 
 static char *take_room(size_t size)
 {
