@@ -103,10 +103,10 @@ def count_messages(rank: int, meeting: str) -> None:
         counts = []
         for epochs in (1, 2):
             method = case.partition(",")[0]
-            criterion, guide = create_loss(method, classes), METHODS[method].guide
+            criterion, learns_from = create_loss(method, classes), METHODS[method].learns_from
             objective = Supervised(network(), criterion)
-            if guide is not None:
-                objective = Mutual([network(), network()], criterion) if guide == "peers" else None
+            if learns_from is not None:
+                objective = Mutual([network(), network()], criterion) if learns_from == "peers" else None
                 objective = objective or Distilled(network(), criterion, network())
             settings = {"optimizer": "sgd", "lr": 0.1, "weight_decay": 0.0, "schedule": "constant", "device": "cpu"}
             config = TrainingConfig(epochs=epochs, batch_size=32, augment=False, **settings, **changes)

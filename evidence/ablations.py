@@ -61,7 +61,7 @@ class AblatedLoss(Criterion):
 
     def _terms(self, batch: Batch, world: int) -> Terms:
         z, t, own = batch.logits, batch.target, batch.sample_weight
-        self.accuracy.fold()
+        self.accuracy.update_average()
         hits, samples = (F.hits(z.detach(), t) * own).sum(), batch.sum(own)
         weights = {"batch": 1 - over(hits, samples), "epoch": 1 - self.last, "running": self.accuracy.weight()}
         a = weights[self.residual_weight]

@@ -64,13 +64,13 @@ def mixture(t: list, loss_of_label: Callable[[int], Tensor]) -> Tensor:
 
 @dataclass
 class Sample:
-    """One prediction: z (K scalars), t (K probabilities), its weights, and the guide's logits."""
+    """One prediction: z (K scalars), t (K probabilities), its weights, and its teachers' logits."""
 
     z: Scalars
     t: list
     class_weight: Any
     sample_weight: Any
-    guides: list[Scalars] = field(default_factory=list)
+    teacher_logits: list[Scalars] = field(default_factory=list)
 
     @property
     def hit(self) -> Any:
@@ -78,7 +78,7 @@ class Sample:
         return self.t[best]
 
 
-def samples(z: Tensor, target: Tensor, weight=None, ignore_index=-100, sample_weight=None, guides=()) -> list:
+def samples(z: Tensor, target: Tensor, weight=None, ignore_index=-100, sample_weight=None, teacher_logits=()) -> list:
     """The samples of a batch in order, ``None`` where ignored. z is (N, K) or (N, K, d)."""
     out: list[Sample | None] = []
     classes = z.shape[1]
@@ -97,7 +97,7 @@ def samples(z: Tensor, target: Tensor, weight=None, ignore_index=-100, sample_we
             t = one_hot(label, classes)
         class_weight = 1.0 if weight is None else sum(ti * float(w) for ti, w in zip(t, weight, strict=True))
         own = 1.0 if sample_weight is None else float(sample_weight[at])
-        out.append(Sample(pick(z), t, class_weight, own, [pick(g) for g in guides]))
+        out.append(Sample(pick(z), t, class_weight, own, [pick(g) for g in teacher_logits]))
     return out
 
 
@@ -183,12 +183,12 @@ def complement(strength: float = 1.0) -> Loss:
 def distillation(alpha: float = 0.5, temperature: float = 4.0, temper_student: bool = True, scale: bool = True) -> Loss:
     def loss(s: Sample) -> tuple[Tensor, None]:
         total = torch.zeros((), dtype=torch.float64)
-        for guide in s.guides:
-            q = softmax([g.detach() / temperature for g in guide])
+        for teacher in s.teacher_logits:
+            q = softmax([g.detach() / temperature for g in teacher])
             p = softmax([v / temperature if temper_student else v for v in s.z])
             factor = temperature**2 if scale else 1.0
             total = total + (1 - alpha) * hard(s.z, s.t) + alpha * factor * cross(q, p)
-        return total / len(s.guides), None
+        return total / len(s.teacher_logits), None
 
     return loss
 
@@ -199,7 +199,7 @@ def kl(q: Scalars, p: Scalars) -> Tensor:
 
 def mutual(strength: float = 1.0) -> Loss:
     def loss(s: Sample) -> tuple[Tensor, None]:
-        divergences = [kl(softmax([g.detach() for g in guide]), softmax(s.z)) for guide in s.guides]
+        divergences = [kl(softmax([g.detach() for g in teacher]), softmax(s.z)) for teacher in s.teacher_logits]
         return hard(s.z, s.t) + strength * sum(divergences) / len(divergences), None
 
     return loss

@@ -23,7 +23,7 @@ from adaptive_labels.adapters.sklearn import AdaptiveLabelClassifier
 from adaptive_labels.errors import UserError
 from adaptive_labels.losses import METHODS, create_loss, disturb_label
 
-ALONE = [name for name, method in METHODS.items() if method.guide is None]
+ALONE = [name for name, method in METHODS.items() if method.learns_from is None]
 LEARNING = [name for name in ALONE if hasattr(METHODS[name].criterion, "residual_labels")]
 
 

@@ -72,12 +72,12 @@ def objective_of(method: str, options: dict[str, Any]) -> Objective:
         torch.manual_seed(1)
         ablated = method == "alr-ablation"
         criterion = (AblatedLoss if ablated else partial(create_loss, method))(CLASSES, **options).double()
-    guide = None if ablated else METHODS[method].guide
-    if guide == "peers":
+    learns_from = None if ablated else METHODS[method].learns_from
+    if learns_from == "peers":
         return Mutual([network(0), network(1)], criterion)
-    if guide == "teacher":
+    if learns_from == "teacher":
         return Distilled(network(0), criterion, network(2))
-    if guide == "generations":
+    if learns_from == "generations":
         return Refined(network(0), criterion, network(2))
     return Supervised(network(0), criterion)
 
@@ -111,7 +111,7 @@ def all_steps(methods: list[str]) -> dict[str, list[float]]:
         f"{name}, {'probabilities' if soft else 'labels'}": steps(method, options, soft)
         for name, (method, options) in VARIANTS.items()
         for soft in (False, True)
-        if method in methods and not (soft and method in METHODS and METHODS[method].guide == "generations")
+        if method in methods and not (soft and method in METHODS and METHODS[method].learns_from == "generations")
     }
 
 

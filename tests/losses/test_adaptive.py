@@ -211,7 +211,7 @@ def test_accumulating_equals_the_whole_batch(rank: int | None, form: str, update
                     found.append(loss.item())
             optimizer.step()
             losses.append(sum(found))
-        criterion.accuracy.fold()
+        criterion.accuracy.update_average()
         return losses, {**criterion.state_dict(), **model.state_dict()}
 
     for known in (False, True):
@@ -241,7 +241,7 @@ def test_one_bad_batch_changes_nothing(bad: float, form: str, rank: int | None, 
 
     every, good = torch.arange(N), torch.tensor([0, 1, 3, 5])
     call(torch.randn(N, K), every)
-    criterion.accuracy.fold()
+    criterion.accuracy.update_average()
     before = copy.deepcopy(criterion.state_dict())
     z = torch.randn(N, K)
     z[:, 1] = bad
@@ -251,11 +251,11 @@ def test_one_bad_batch_changes_nothing(bad: float, form: str, rank: int | None, 
     z = torch.randn(N, K)
     z[[2, 4], 0] = bad
     call(z.clone(), every)  # a sample that is finite counts
-    criterion.accuracy.fold()
+    criterion.accuracy.update_average()
     found = copy.deepcopy(criterion.state_dict())
     criterion.load_state_dict(before)
     call(z[good], good)
-    criterion.accuracy.fold()
+    criterion.accuracy.update_average()
     for name, value in criterion.state_dict().items():
         torch.testing.assert_close(value, found[name])
 

@@ -124,12 +124,12 @@ def test_value_and_gradients_equal_the_reference(name: str, options: dict[str, A
         weight = torch.rand(K, generator=generator, dtype=torch.float64) + 0.1 if weighted else None
         samples = (z.shape[0], *z.shape[2:])
         sample_weight = torch.rand(samples, generator=generator, dtype=torch.float64) if sampled else None
-        guides = [torch.randn(z.shape, generator=generator, dtype=torch.float64) for _ in range(2)]
-        guides = guides if name in ("kd", "dml") else []
+        teacher_logits = [torch.randn(z.shape, generator=generator, dtype=torch.float64) for _ in range(2)]
+        teacher_logits = teacher_logits if name in ("kd", "dml") else []
 
         criterion = build(name, options, generator, weight=weight, ignore_index=ignore_index, reduction=reduction)
         ours_z = z.clone().requires_grad_()
-        ours = criterion(ours_z, target, sample_weight, guides or None)
+        ours = criterion(ours_z, target, sample_weight, teacher_logits or None)
         if isinstance(target, tuple):  # class weights are those of the mixture, and ignored samples have no weight
             target, kept = probabilities_of(target, ignore_index)
             sample_weight = kept if sample_weight is None else sample_weight * kept
@@ -138,7 +138,7 @@ def test_value_and_gradients_equal_the_reference(name: str, options: dict[str, A
         slow_z = z.clone().requires_grad_()
         own = getattr(criterion, "residual_logits", None)
         slow_own = own.detach().clone().requires_grad_() if own is not None else None
-        batch = R.samples(slow_z, target, weight, ignore_index, sample_weight, guides)
+        batch = R.samples(slow_z, target, weight, ignore_index, sample_weight, teacher_logits)
         loss = reference_loss(name, options, slow_own, getattr(criterion, "table", None))
         slow = R.reduce(batch, loss, reduction)
 
@@ -176,12 +176,14 @@ def test_an_index_and_its_one_hot_row_are_the_same(name: str, options: dict[str,
     generator = torch.Generator().manual_seed(5)
     z, target = make_batch("index", False, generator)
     criterion = build(name, options, generator, weight=torch.tensor([0.5, 1.0, 2.0]).double(), reduction="none")
-    guide = torch.randn(z.shape, generator=generator, dtype=torch.float64) if criterion.needs_guide else None
+    teacher_logits = (
+        torch.randn(z.shape, generator=generator, dtype=torch.float64) if criterion.needs_teacher_logits else None
+    )
     z.requires_grad_()
     if isinstance(criterion, AdaptiveLabelLoss):  # "running" moves between calls
         criterion._accumulating = True
-    by_index = criterion(z, target, guide=guide)
-    by_row = criterion(z, torch.nn.functional.one_hot(target, K).double(), guide=guide)
+    by_index = criterion(z, target, teacher_logits=teacher_logits)
+    by_row = criterion(z, torch.nn.functional.one_hot(target, K).double(), teacher_logits=teacher_logits)
     torch.testing.assert_close(by_index, by_row, **TOLERANCE)
 
 
@@ -191,12 +193,15 @@ def test_a_sample_weight_of_two_is_the_sample_twice(name: str, options: dict[str
     z, target = make_batch("index", False, generator)
     twice = torch.tensor([2.0, 1, 0, 2], dtype=torch.float64)
     order = torch.tensor([0, 0, 1, 3, 3])
-    guide = torch.randn(z.shape, generator=generator, dtype=torch.float64)
+    teacher_logits = torch.randn(z.shape, generator=generator, dtype=torch.float64)
     losses = []
-    for inputs, labels, weights, peer in ((z, target, twice, guide), (z[order], target[order], None, guide[order])):
+    for inputs, labels, weights, peer in (
+        (z, target, twice, teacher_logits),
+        (z[order], target[order], None, teacher_logits[order]),
+    ):
         criterion = build(name, options, torch.Generator().manual_seed(1))
         inputs = inputs.clone().requires_grad_()
-        losses.append(criterion(inputs, labels, weights, peer if criterion.needs_guide else None))
+        losses.append(criterion(inputs, labels, weights, peer if criterion.needs_teacher_logits else None))
     torch.testing.assert_close(losses[0], losses[1], **TOLERANCE)
 
 
@@ -219,5 +224,5 @@ def test_strength_zero_is_cross_entropy(name: str, options: dict[str, Any]) -> N
     z = torch.randn(5, K, dtype=torch.float64, requires_grad=True)
     y = torch.randint(K, (5,))
     criterion = create_loss(name, K, **options).double()
-    loss = criterion(z, y, guide=torch.randn(5, K).double() if criterion.needs_guide else None)
+    loss = criterion(z, y, teacher_logits=torch.randn(5, K).double() if criterion.needs_teacher_logits else None)
     torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(z, y), **TOLERANCE)

@@ -28,11 +28,11 @@ def compare(name: str, options: dict, backend: str) -> None:
         for _ in range(3):
             z = torch.randn(6, K)
             y = torch.rand(6, K).softmax(1) if mixed else torch.randint(ignored, K, (6,))
-            guide = torch.randn(6, K) if eager.needs_guide else None
+            teacher_logits = torch.randn(6, K) if eager.needs_teacher_logits else None
             results = []
             for criterion in (eager, run):
                 inputs = z.clone().requires_grad_()
-                loss = criterion(inputs, y, guide=guide)
+                loss = criterion(inputs, y, teacher_logits=teacher_logits)
                 loss.backward()
                 results.append((loss.detach(), inputs.grad))
             torch.testing.assert_close(results[0], results[1])

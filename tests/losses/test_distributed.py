@@ -109,7 +109,7 @@ def train(model: nn.Module, criterion: nn.Module, case: str, loss_of: Any, mine:
             criterion.epoch_end()
     criterion.epoch_end()
     if hasattr(criterion, "accuracy"):
-        criterion.accuracy.fold()
+        criterion.accuracy.update_average()
 
 
 def work(rank: int, out: str, case: str) -> None:

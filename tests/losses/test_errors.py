@@ -136,14 +136,16 @@ def test_other_criteria() -> None:
         with pytest.raises(ValueError, match="needs the logits of a teacher or of peers"):
             criterion(Z, Y)
         with pytest.raises(ValueError, match="needs the logits of a teacher or of peers"):
-            criterion(Z, Y, guide=[])
-        with pytest.raises(ValueError, match=re.escape("guide must have the shape of input (3, 4), got (3, 5)")):
-            criterion(Z, Y, guide=torch.zeros(3, 5))
-        with pytest.raises(TypeError, match="guide must hold floating-point logits"):
-            criterion(Z, Y, guide=Z.long())
+            criterion(Z, Y, teacher_logits=[])
+        with pytest.raises(
+            ValueError, match=re.escape("teacher_logits must have the shape of input (3, 4), got (3, 5)")
+        ):
+            criterion(Z, Y, teacher_logits=torch.zeros(3, 5))
+        with pytest.raises(TypeError, match="teacher_logits must hold floating-point logits"):
+            criterion(Z, Y, teacher_logits=Z.long())
         criterion.eval()(Z, Y)
     with pytest.raises(ValueError, match="AdaptiveLabelLoss follows no teacher"):
-        AdaptiveLabelLoss(K, update="optimizer")(Z, Y, guide=Z)
+        AdaptiveLabelLoss(K, update="optimizer")(Z, Y, teacher_logits=Z)
 
 
 def test_registry_suggests_the_nearest_name() -> None:
@@ -197,10 +199,10 @@ def test_the_meta_device(name: str, soft: bool) -> None:
     """Shapes without memory: no value is looked at."""
     with torch.device("meta"):
         criterion = create_loss(name, K, weight=torch.ones(K))
-        z, guide = torch.zeros(3, K, requires_grad=True), torch.zeros(3, K)
+        z, teacher_logits = torch.zeros(3, K, requires_grad=True), torch.zeros(3, K)
         target = torch.zeros(3, K) if soft else torch.zeros(3, dtype=torch.long)
     for _ in range(2):
-        criterion(z, target, guide=guide if criterion.needs_guide else None).backward()
+        criterion(z, target, teacher_logits=teacher_logits if criterion.needs_teacher_logits else None).backward()
     criterion.epoch_end()
     assert z.grad is not None
     assert criterion.eval()(z, target).is_meta

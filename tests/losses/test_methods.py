@@ -146,8 +146,8 @@ def test_every_criterion_keeps_the_contract(name: str) -> None:
     assert isinstance(criterion, Criterion)
     assert str(K) in repr(criterion)
     z, y = batch()
-    guide = torch.randn(6, K) if criterion.needs_guide else None
-    loss = criterion(z, y, guide=guide)
+    teacher_logits = torch.randn(6, K) if criterion.needs_teacher_logits else None
+    loss = criterion(z, y, teacher_logits=teacher_logits)
     loss.backward()
     assert loss.shape == ()
     assert bool(torch.isfinite(z.grad).all())
@@ -155,14 +155,14 @@ def test_every_criterion_keeps_the_contract(name: str) -> None:
     assert all(part.dim() == 0 and not part.requires_grad for part in criterion.parts.values())
     criterion.epoch_end()
     with criterion.accumulation():
-        criterion(z, y, guide=guide)
+        criterion(z, y, teacher_logits=teacher_logits)
     assert isinstance(criterion.parameter_groups(lr=0.1), list)
     again = create_loss(name, K)
     again.load_state_dict(criterion.state_dict())
     torch.manual_seed(5)
-    expected = copy.deepcopy(criterion)(z, y, guide=guide)
+    expected = copy.deepcopy(criterion)(z, y, teacher_logits=teacher_logits)
     torch.manual_seed(5)
-    torch.testing.assert_close(again(z, y, guide=guide), expected)
+    torch.testing.assert_close(again(z, y, teacher_logits=teacher_logits), expected)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -175,7 +175,7 @@ def test_empty_and_all_ignored_batches(name: str, reduction: str) -> None:
         (torch.randn(3, K), torch.full((3,), -100)),
     ):
         z = z.requires_grad_()
-        loss = criterion(z, y, guide=torch.zeros_like(z) if criterion.needs_guide else None)
+        loss = criterion(z, y, teacher_logits=torch.zeros_like(z) if criterion.needs_teacher_logits else None)
         loss.sum().backward()
         assert float(loss.detach().sum()) == 0
         assert torch.equal(z.grad, torch.zeros_like(z))

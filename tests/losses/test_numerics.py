@@ -56,7 +56,7 @@ def check(case: tuple) -> None:
             parameter.normal_(std=20.0, generator=generator)
     z = z.requires_grad_()
     for _ in range(2):
-        loss = criterion(z, y, guide=z.detach().flip(0) if criterion.needs_guide else None)
+        loss = criterion(z, y, teacher_logits=z.detach().flip(0) if criterion.needs_teacher_logits else None)
         loss.sum().backward()
     criterion.epoch_end()
     assert bool(torch.isfinite(loss).all()), loss

@@ -32,8 +32,8 @@ def gradients(loss: Tensor, module: nn.Module) -> list[Tensor]:
     return list(torch.autograd.grad(loss, list(module.parameters()), retain_graph=True))
 
 
-def reference_loss(loss: Any, logits: Tensor, guides: list[Tensor]) -> Tensor:
-    return reference.reduce(reference.samples(logits, Y, guides=guides), loss, "mean")
+def reference_loss(loss: Any, logits: Tensor, teacher_logits: list[Tensor]) -> Tensor:
+    return reference.reduce(reference.samples(logits, Y, teacher_logits=teacher_logits), loss, "mean")
 
 
 # ------------------------------------------------------------------------------------------------------ the equations

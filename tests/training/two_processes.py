@@ -62,11 +62,11 @@ def network(kind: str, seed: int) -> nn.Module:
 def objective_of(case: str) -> Objective:
     method, options, kind, _ = CASES[case]
     torch.manual_seed(3)
-    criterion, guide = create_loss(method, K, **options), METHODS[method].guide
-    if guide == "peers":
+    criterion, learns_from = create_loss(method, K, **options), METHODS[method].learns_from
+    if learns_from == "peers":
         return Mutual([network(kind, 0), network(kind, 1)], criterion)
-    if guide is not None:
-        return (Distilled if guide == "teacher" else Refined)(network(kind, 0), criterion, network(kind, 2))
+    if learns_from is not None:
+        return (Distilled if learns_from == "teacher" else Refined)(network(kind, 0), criterion, network(kind, 2))
     return Supervised(network(kind, 0), criterion)
 
 

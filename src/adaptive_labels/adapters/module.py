@@ -45,7 +45,7 @@ def check_criterion(criterion: object) -> Criterion:
     """The criterion, or an error if a trainer that has a batch's logits and labels alone cannot compute it."""
     if not isinstance(criterion, Criterion):
         raise TypeError(f"criterion must be one of adaptive_labels.losses, got {type(criterion).__name__}")
-    if criterion.needs_guide:
+    if criterion.needs_teacher_logits:
         raise ValueError(f"{type(criterion).__name__} needs a teacher or peers, which this trainer does not have")
     if criterion.reduction != "mean":
         raise ValueError(f"criterion must have reduction='mean', got {criterion.reduction!r}")

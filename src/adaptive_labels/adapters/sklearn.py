@@ -214,8 +214,8 @@ class AdaptiveLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def _options(self) -> dict[str, Any]:
         """The options for the method's criterion, or an error that says what this classifier cannot do."""
-        if find_method(self.method).guide is not None:
-            alone = ", ".join(name for name, method in METHODS.items() if method.guide is None)
+        if find_method(self.method).learns_from is not None:
+            alone = ", ".join(name for name, method in METHODS.items() if method.learns_from is None)
             raise UserError(
                 f"method {self.method!r} learns from other networks, and AdaptiveLabelClassifier trains one alone: "
                 f"choose one of {alone}"

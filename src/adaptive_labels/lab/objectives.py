@@ -156,12 +156,12 @@ class _Taught(Objective):
 
 
 class Distilled(_Taught):
-    """Knowledge distillation: the criterion gets labels, and the teacher's logits as its `guide`."""
+    """Knowledge distillation: the criterion gets labels, and the teacher's logits."""
 
     def forward(self, inputs: Inputs, target: Tensor, call: Call = _directly) -> tuple[Tensor, Tensor]:
         logits = call(self.model, inputs)
-        guide = {"guide": self.ask(inputs, call)} if self.active else {}
-        return self.criterion(logits, target, **guide), logits
+        teacher_logits = {"teacher_logits": self.ask(inputs, call)} if self.active else {}
+        return self.criterion(logits, target, **teacher_logits), logits
 
 
 class Refined(_Taught):
@@ -209,7 +209,7 @@ class Mutual(Objective):
         losses, parts = [], []
         for number, own in enumerate(every):
             peers = [logits.detach() for other, logits in enumerate(every) if other != number]
-            losses.append(self.criterion(own, target, guide=peers))
+            losses.append(self.criterion(own, target, teacher_logits=peers))
             parts.append(super().parts)
         self._parts = {name: torch.stack([part[name] for part in parts]).mean() for name in parts[0]}
         return torch.stack(losses).sum(), every[0]

@@ -61,7 +61,7 @@ class TrainingAccuracy(nn.Module):
             counts[0] += hits
             counts[1] += samples
 
-    def fold(self) -> None:
+    def update_average(self) -> None:
         """Add the counts of the last step to the average; a step without samples does not change it."""
         pending, running, steps = self.pending_counts, self.running, self.steps
         hits, samples = numbers(pending)

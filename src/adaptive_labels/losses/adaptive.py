@@ -185,7 +185,7 @@ class AdaptiveLabelLoss(Criterion):
         ...     for z, y in [(torch.zeros(2, 3, requires_grad=True), torch.tensor([0, 1]))] * 2:
         ...         (criterion(z, y) / 2).backward()
         """
-        self.accuracy.fold()
+        self.accuracy.update_average()
         self._pending = []
         try:
             with super().accumulation(targets):
@@ -206,7 +206,7 @@ class AdaptiveLabelLoss(Criterion):
     def _compute(self, batch: Batch, world: int, z: Tensor) -> Outcome:
         """The loss, its gradients, and how the state changes when it is trained on."""
         if not self._accumulating:
-            self.accuracy.fold()
+            self.accuracy.update_average()
         a, own = self.accuracy.weight(), batch.sample_weight
         known = world == 1 or self._whole is not None or self.reduction != "mean"
         weight = self.shares(batch, world)[0] if known else batch.weight
@@ -339,7 +339,7 @@ class AdaptiveLabelLoss(Criterion):
         """The loss by the functions in :mod:`adaptive_labels.functional`, which torch.compile fuses."""
         z, t, own = batch.logits, batch.target, batch.sample_weight
         if not self._accumulating:
-            self.accuracy.fold()
+            self.accuracy.update_average()
         a, table = self.accuracy.weight(), self._plain_table().to(z.dtype)
         finite = z.detach().sum(1).isfinite()
         own = own * finite

@@ -73,8 +73,8 @@ class Criterion(nn.Module, ABC):
     torch_smoothing: float | None = None
     #: Whether the criterion's parameters are trained as the network's are: at its rate, with its weight decay.
     like_network = False
-    #: Whether a call needs a guide: the logits of a teacher or of peers.
-    needs_guide = False
+    #: Whether a call needs the logits of a teacher or of peers.
+    needs_teacher_logits = False
 
     num_classes: int
     weight: Tensor | None
@@ -118,7 +118,7 @@ class Criterion(nn.Module, ABC):
         input: Tensor,
         target: Tensor | tuple[Tensor, Tensor, Tensor | float],
         sample_weight: Tensor | None = None,
-        guide: Tensor | Sequence[Tensor] | None = None,
+        teacher_logits: Tensor | Sequence[Tensor] | None = None,
     ) -> Tensor:
         """The loss.
 
@@ -127,20 +127,20 @@ class Criterion(nn.Module, ABC):
             target: class indices (N, d1, …); class probabilities in the shape of ``input``; or ``(labels_a, labels_b,
                 lam)`` as mixup and cutmix have them: class indices twice, and the share of the first, a number or (N,).
             sample_weight: (N, d1, …), or (N,) for all positions: a weight of 2 counts the sample twice.
-            guide: logits of a teacher or of peers, for the methods that learn from them.
+            teacher_logits: logits of a teacher or of peers, for the methods that learn from them.
 
         Returns:
             A scalar, or (N, d1, …) with ``reduction="none"``; float32 unless the logits are float64.
         """
         active = self.training and torch.is_grad_enabled()
-        if active and self.torch_smoothing is not None and self._is_usual(input, target, sample_weight, guide):
+        if active and self.torch_smoothing is not None and self._is_usual(input, target, sample_weight, teacher_logits):
             loss = F.cross_entropy(input, target, label_smoothing=self.torch_smoothing)  # type: ignore[arg-type]
             self._parts = {"hard": loss.detach()}
             return loss
         if isinstance(target, list) and len(target) == 3 and isinstance(target[0], Tensor):
             target = tuple(target)  # as a data loader collates it
         shape = check_shapes(input, target, self.num_classes)
-        self._check_guide(guide, active)
+        self._check_teacher_logits(teacher_logits, active)
         if self._whole is not None and sample_weight is not None:
             raise ValueError(
                 "sample_weight: accumulation(targets) counts every sample once; use accumulation() without targets"
@@ -149,7 +149,7 @@ class Criterion(nn.Module, ABC):
             input,
             target,
             sample_weight,
-            guide if active else None,
+            teacher_logits if active else None,
             shape,
             class_weight=self.weight,
             ignore_index=self.ignore_index,
@@ -172,14 +172,14 @@ class Criterion(nn.Module, ABC):
     def _terms(self, batch: Batch, world: int) -> Terms:
         """The unreduced loss of an active forward, and how the state changes with it."""
 
-    def _is_usual(self, input: Tensor, target: object, sample_weight: object, guide: object) -> bool:
+    def _is_usual(self, input: Tensor, target: object, sample_weight: object, teacher_logits: object) -> bool:
         """Whether this is a mean over labels that are all classes and count once, of float32 logits on the CPU.
 
         Then torch's own operation computes it: next to a small network, the operations of this class take visible time.
         """
         return (
             sample_weight is None
-            and guide is None
+            and teacher_logits is None
             and self.weight is None
             and self.reduction == "mean"
             and self._whole is None
@@ -266,12 +266,17 @@ class Criterion(nn.Module, ABC):
         super()._apply(keep_wide, recurse)  # type: ignore[no-untyped-call]
         return self
 
-    def _check_guide(self, guide: Tensor | Sequence[Tensor] | None, active: bool) -> None:
+    def _check_teacher_logits(self, teacher_logits: Tensor | Sequence[Tensor] | None, active: bool) -> None:
         name = type(self).__name__
-        if guide is not None and not self.needs_guide:
-            raise ValueError(f"guide: {name} follows no teacher and no peer; leave it out")
-        if self.needs_guide and active and (guide is None or len(guide) == 0) and not isinstance(guide, Tensor):
-            raise ValueError(f"guide: {name} needs the logits of a teacher or of peers while training")
+        if teacher_logits is not None and not self.needs_teacher_logits:
+            raise ValueError(f"teacher_logits: {name} follows no teacher and no peer; leave it out")
+        if (
+            self.needs_teacher_logits
+            and active
+            and (teacher_logits is None or len(teacher_logits) == 0)
+            and not isinstance(teacher_logits, Tensor)
+        ):
+            raise ValueError(f"teacher_logits: {name} needs the logits of a teacher or of peers while training")
 
     def shares(self, batch: Batch, world: int) -> tuple[Tensor | float, Tensor | float]:
         """Each sample's share in the loss, (M,) or one number for all: in what trains the network, and in the rest.

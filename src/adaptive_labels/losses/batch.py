@@ -21,7 +21,7 @@ class Batch(NamedTuple):
 
     ``logits`` (M, K) in float32 or wider; ``target`` (M,) indices, 0 where ignored, (M, K) probabilities, or two labels
     per sample; ``sample_weight`` (M,), 0 where ignored, or 1.0 if every sample counts once; ``weight``, the same times
-    the class weights; ``shape``, that of the unreduced loss; ``guides``, the logits of teachers or peers, (M, K) each.
+    the class weights; ``shape``, that of the unreduced loss; ``teacher_logits``, those of other networks, (M, K) each.
     """
 
     logits: Tensor
@@ -29,7 +29,7 @@ class Batch(NamedTuple):
     sample_weight: Tensor | float
     weight: Tensor | float
     shape: torch.Size
-    guides: tuple[Tensor, ...] = ()
+    teacher_logits: tuple[Tensor, ...] = ()
 
     def with_probabilities(self) -> "Batch":
         """This batch with class probabilities in the place of two labels per sample."""
@@ -122,7 +122,7 @@ def prepare(
     input: Tensor,
     target: Any,
     sample_weight: Tensor | None,
-    guide: Tensor | Sequence[Tensor] | None,
+    teacher_logits: Tensor | Sequence[Tensor] | None,
     shape: torch.Size,
     *,
     class_weight: Tensor | None,
@@ -159,7 +159,7 @@ def prepare(
             weight = own * (class_weight[rows.classes] * rows.shares).sum(1)
         else:
             weight = own * (class_weight[rows] if is_index(rows) else rows @ class_weight)
-    return Batch(logits, rows, own, weight, shape, _guides(guide, input))
+    return Batch(logits, rows, own, weight, shape, _teacher_logits(teacher_logits, input))
 
 
 def _labels(
@@ -340,13 +340,15 @@ def _sample_weights(sample_weight: Tensor, shape: torch.Size, check_values: bool
     return flat
 
 
-def _guides(guide: Tensor | Sequence[Tensor] | None, input: Tensor) -> tuple[Tensor, ...]:
-    if guide is None:
+def _teacher_logits(teacher_logits: Tensor | Sequence[Tensor] | None, input: Tensor) -> tuple[Tensor, ...]:
+    if teacher_logits is None:
         return ()
-    guides = (guide,) if isinstance(guide, Tensor) else tuple(guide)
-    for one in guides:
+    teacher_logits = (teacher_logits,) if isinstance(teacher_logits, Tensor) else tuple(teacher_logits)
+    for one in teacher_logits:
         if not isinstance(one, Tensor) or not one.is_floating_point():
-            raise TypeError("guide must hold floating-point logits, as a tensor or a sequence of tensors")
+            raise TypeError("teacher_logits must hold floating-point logits, as a tensor or a sequence of tensors")
         if one.shape != input.shape:
-            raise ValueError(f"guide must have the shape of input {tuple(input.shape)}, got {tuple(one.shape)}")
-    return tuple(widen(to_rows(one.detach())) for one in guides)
+            raise ValueError(
+                f"teacher_logits must have the shape of input {tuple(input.shape)}, got {tuple(one.shape)}"
+            )
+    return tuple(widen(to_rows(one.detach())) for one in teacher_logits)

@@ -55,10 +55,12 @@ def distillation_loss(
     return (1 - alpha) * cross_entropy(logits, target) + alpha * factor * cross_entropy(student, soft)
 
 
-@register_method("kd", "knowledge distillation from a teacher", main_option="alpha", search=(0.1, 0.9), guide="teacher")
+@register_method(
+    "kd", "knowledge distillation from a teacher", main_option="alpha", search=(0.1, 0.9), learns_from="teacher"
+)
 @final
 class Distillation(Criterion):
-    """Knowledge distillation; the call needs ``guide``, the teacher's logits. See :func:`distillation_loss`.
+    """Knowledge distillation; the call needs ``teacher_logits``, the teacher's logits. See :func:`distillation_loss`.
 
     Args:
         alpha: α in [0, 1], the weight of the teacher.
@@ -67,11 +69,11 @@ class Distillation(Criterion):
         scale: multiply the soft part by T².
 
     >>> z, teacher = torch.tensor([[1.0, 0.0]], requires_grad=True), torch.tensor([[2.0, 0.0]])
-    >>> Distillation(2, temperature=1.0)(z, torch.tensor([0]), guide=teacher)
+    >>> Distillation(2, temperature=1.0)(z, torch.tensor([0]), teacher_logits=teacher)
     tensor(0.3729, grad_fn=<SumBackward0>)
     """
 
-    needs_guide = True
+    needs_teacher_logits = True
 
     def __init__(
         self,
@@ -93,7 +95,7 @@ class Distillation(Criterion):
             distillation_loss(
                 batch.logits, batch.target, teacher, self.alpha, self.temperature, self.temper_student, self.scale
             )
-            for teacher in batch.guides
+            for teacher in batch.teacher_logits
         ]
         loss = torch.stack(losses).mean(0)
         return Terms(loss, parts={"hard": cross_entropy(batch.logits.detach(), batch.target), "total": loss})

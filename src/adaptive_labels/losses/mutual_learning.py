@@ -35,10 +35,12 @@ def mutual_learning_kl(logits: Tensor, peer_logits: Tensor) -> Tensor:
     return (log_peer.exp() * (log_peer - F.log_softmax(logits, dim=1))).sum(1)
 
 
-@register_method("dml", "deep mutual learning with a peer", main_option="strength", search=(0.1, 2.0), guide="peers")
+@register_method(
+    "dml", "deep mutual learning with a peer", main_option="strength", search=(0.1, 2.0), learns_from="peers"
+)
 @final
 class MutualLearning(Criterion):
-    """The loss of one network in deep mutual learning; the call needs ``guide``, the logits of one or more peers.
+    """The loss of one network in deep mutual learning; the call needs the peers' logits as ``teacher_logits``.
 
     Cross entropy plus the mean of KL(peer ‖ network) over the peers; see :func:`mutual_learning_kl`.
 
@@ -46,7 +48,7 @@ class MutualLearning(Criterion):
         strength: the weight of the divergence, ≥ 0; 1 in the original.
     """
 
-    needs_guide = True
+    needs_teacher_logits = True
 
     def __init__(self, num_classes: int, strength: float = 1.0, **common: Any) -> None:
         super().__init__(num_classes, **common)
@@ -54,5 +56,5 @@ class MutualLearning(Criterion):
 
     def _terms(self, batch: Batch, world: int) -> Terms:
         hard = cross_entropy(batch.logits, batch.target)
-        divergence = torch.stack([mutual_learning_kl(batch.logits, peer) for peer in batch.guides]).mean(0)
+        divergence = torch.stack([mutual_learning_kl(batch.logits, peer) for peer in batch.teacher_logits]).mean(0)
         return Terms(hard + self.strength * divergence, parts={"hard": hard, "divergence": divergence})

@@ -12,7 +12,7 @@ from adaptive_labels.losses.base import Criterion, Terms, options_of
 from adaptive_labels.losses.batch import Batch
 from adaptive_labels.plugins import source_hash
 
-Guide = Literal["teacher", "peers", "generations"]
+LearnsFrom = Literal["teacher", "peers", "generations"]
 Registered = TypeVar("Registered", bound=Callable[..., Any])
 
 _NETWORK_OPTIONS = {
@@ -27,7 +27,7 @@ class Method:
     """A criterion, the options that its name implies, and its main option to tune.
 
     ``search``: the lowest and highest value of the main option; steps are logarithmic if the lowest is above 0.
-    ``guide``: what the network learns from besides the labels. ``registered``: what was registered, a criterion or a
+    ``learns_from``: other networks from which this one learns. ``registered``: what was registered, a criterion or a
     function; ``source_hash`` tells versions of the user's own apart, and is None for the package's.
     """
 
@@ -37,14 +37,14 @@ class Method:
     options: dict[str, Any] = field(default_factory=dict)
     main_option: str | None = None
     search: tuple[float, ...] = ()
-    guide: Guide | None = None
+    learns_from: LearnsFrom | None = None
     registered: Any = None
     source_hash: str | None = None
 
     @property
     def network_options(self) -> tuple[str, ...]:
         """The options about other networks; they belong to training, not to the criterion."""
-        return _NETWORK_OPTIONS.get(self.guide or "", ())
+        return _NETWORK_OPTIONS.get(self.learns_from or "", ())
 
     def trials(self, count: int) -> tuple[str, list[float]]:
         """The main option, and ``count`` values of it to try, evenly spread over the ``search`` range.
@@ -154,7 +154,7 @@ def create_loss(name: str, num_classes: int, **options: Any) -> Criterion:
     for option in options:
         if option in method.network_options:
             raise UserError(
-                f"option {option!r} of method {name!r} is for training; its criterion is called with guide="
+                f"option {option!r} of method {name!r} is for training; its criterion is called with teacher_logits="
             )
         if option not in known:
             names = sorted({*known, *method.network_options})

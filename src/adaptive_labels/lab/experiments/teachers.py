@@ -28,7 +28,7 @@ _TEACHER = f"{_OPTIONS}teacher"
 
 def learns_from(config: RunConfig) -> str | None:
     """What the method learns from besides the labels: ``"teacher"``, ``"peers"``, ``"generations"`` or None."""
-    return find_method(config.method.name).guide
+    return find_method(config.method.name).learns_from
 
 
 def options_on_networks(method: str) -> tuple[str, ...]:
