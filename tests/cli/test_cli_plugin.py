@@ -86,7 +86,7 @@ def test_a_model_of_a_plugin_predicts_with_the_file_it_was_trained_with(alr: Alr
     assert alr("export", run, "-o", "out", "--format", "pt2", "--plugin", plugin).status == 0
     del MODELS["bag"]
     assert alr("predict", "out", "bread").status == 0  # the network is inside
-    unknown = alr("export", run, "-o", "again")
+    unknown = alr("export", run, "-o", "again", "--format", "pt2")
     assert (unknown.status, (tmp_path / "again").exists()) == (2, False)
     assert "needs the file of its model, with --plugin FILE.py: there is no model 'bag'" in unknown.err
     without = alr("predict", run, "bread")
