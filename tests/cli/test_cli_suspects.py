@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from cli_parts import QUICK, files, write_images, write_texts
 
+from adaptive_labels.lab.analysis.suspects import Suspects
+from adaptive_labels.lab.cli.suspects import sentences
 from adaptive_labels.lab.experiments import out_of_fold, suspects as experiment
 from adaptive_labels.lab.runs import list_runs
 
@@ -159,3 +161,9 @@ def test_compare_answers_whether_cleaning_pays(alr, mine, tmp_path):
     wrong = alr("compare", mine, *options, "--out", "other", "--drop-suspects", "none.csv")
     assert (wrong.status, "none.csv" in wrong.err) == (2, True)
     assert not (tmp_path / "other").exists()  # said before anything is trained
+
+
+def test_where_no_label_is_likely_wrong_the_text_says_none():
+    first, *more = sentences(Suspects("mine", 200, 3, (), 0, 0, ()))
+    assert first == "About 3 of these 200 labels are wrong; none is wrong with a probability of 60% or more."
+    assert more == []

@@ -125,9 +125,10 @@ def _text(suspects: "Suspects") -> str:
 
 def sentences(suspects: "Suspects") -> list[str]:
     """How many labels are wrong, and what else a reader must know."""
+    sure = f"the first {suspects.sure:,} of the whole list are" if suspects.sure else "none is"
     lines = [
-        f"About {suspects.estimated_wrong:,} of these {suspects.examples:,} labels are wrong; the first "
-        f"{suspects.sure:,} of the whole list are wrong with a probability of 60% or more."
+        f"About {suspects.estimated_wrong:,} of these {suspects.examples:,} labels are wrong; {sure} wrong with a "
+        "probability of 60% or more."
     ]
     if suspects.conflicts:
         lines.append(
