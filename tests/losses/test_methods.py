@@ -191,3 +191,8 @@ def test_a_function_that_gives_no_loss_per_sample_is_refused(given, what) -> Non
             losses.create_loss("odd", 3)(torch.zeros(2, 3), torch.tensor([0, 1]))
     finally:
         del losses.METHODS["odd"]
+
+
+def test_one_trial_of_a_main_option_is_in_the_middle() -> None:
+    assert METHODS["slr"].trials(1) == ("label_smoothing", [0.1])
+    assert METHODS["dml"].trials(1) == ("strength", [0.447])
