@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from adaptive_labels.losses.accuracy import TrainingAccuracy
 from adaptive_labels.losses.arguments import StillnessWarning, check_choice, check_number
-from adaptive_labels.losses.autograd import ClosedForm, Outcome
+from adaptive_labels.losses.autograd import ClosedForm, DerivedLoss
 from adaptive_labels.losses.base import Criterion, Terms
 from adaptive_labels.losses.batch import Batch, numbers, over, wide_dtype
 from adaptive_labels.losses.closed_form import RowGradients, Step, Weights, closed_form
@@ -203,7 +203,7 @@ class AdaptiveLabelLoss(Criterion):
         loss: Tensor = ClosedForm.apply(batch.logits, compute, *self._trained())  # type: ignore[no-untyped-call]
         return loss.reshape(batch.shape) if self.reduction == "none" else loss
 
-    def _compute(self, batch: Batch, world: int, z: Tensor) -> Outcome:
+    def _compute(self, batch: Batch, world: int, z: Tensor) -> DerivedLoss:
         """The loss, its gradients, and how the state changes when it is trained on."""
         if not self._accumulating:
             self.accuracy.update_average()
@@ -246,7 +246,7 @@ class AdaptiveLabelLoss(Criterion):
         self.__dict__["_parts"] = parts  # Module's own way takes ten times as long
         self.__dict__["_parts_made"] = {"dtype": z.dtype, "device": z.device}
         afterwards = partial(self._trained_on, self._pending, rows, right, samples, world)
-        return Outcome(torch.as_tensor(loss, dtype=z.dtype), step.gradient, gradients, afterwards)
+        return DerivedLoss(torch.as_tensor(loss, dtype=z.dtype), step.gradient, gradients, afterwards)
 
     def _trained_on(self, pending: list[Any] | None, rows: Any, right: Any, samples: Any, world: int) -> None:
         """A backward pass has begun: count the predictions, and move S."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from adaptive_labels.losses.batch import full_precision
 
 
-class Outcome(NamedTuple):
+class DerivedLoss(NamedTuple):
     """A loss, a scalar or (M,), its gradients by logits and parameters, and what is done when it is trained on."""
 
     loss: Tensor
@@ -25,7 +25,7 @@ class ClosedForm(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, compute: Callable[[Tensor], Outcome], *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, compute: Callable[[Tensor], DerivedLoss], *parameters: Tensor) -> Tensor:
         """Compute, and keep the gradients by ``logits`` and ``parameters``."""
         outcome = compute(logits)
         ctx.save_for_backward(outcome.gradient, *outcome.of_parameters)

@@ -89,7 +89,7 @@ class Prediction(NamedTuple):
     log_others: Tensor  # lse without top − largest
 
 
-def predict(z: Tensor) -> Prediction:
+def stable_softmax(z: Tensor) -> Prediction:
     """The parts from which all probabilities are made, with all their digits."""
     largest, top = z.max(1, keepdim=True)
     masked = z.scatter(1, top, -torch.inf)
@@ -155,12 +155,12 @@ def closed_form(
         hard, residual, right, gradient, one = _of_one_label(z, target, rows_of, weights, smoothing, attraction)
         found = [one]
     elif isinstance(target, Labels):
-        p = predict(z)
+        p = stable_softmax(z)
         parts = label_parts(target, p, rows_of)
         hard, residual, right, gradient = _of_labels(z, target, p, parts, weights, smoothing, attraction)
         found = sums_of_labels(target, p, parts, weights.own)
     else:
-        p = predict(z)
+        p = stable_softmax(z)
         tables = [Rows.read(None, rows_of)] if len(blocks) == 1 else None  # else each is read twice, and not kept
         aims = torch.zeros_like(z)
         for read in tables or (Rows.read(labels, rows_of) for labels in blocks):

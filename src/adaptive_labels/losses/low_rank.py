@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from adaptive_labels.losses.adaptive import AdaptiveLabelLoss, few_labels
+from adaptive_labels.losses.adaptive import AdaptiveLabelLoss
 from adaptive_labels.losses.batch import Batch, numbers, over, wide_dtype
 from adaptive_labels.losses.closed_form import (
     RowGradients,
@@ -17,7 +17,7 @@ from adaptive_labels.losses.closed_form import (
     Step,
     Weights,
     closed_form,
-    predict,
+    stable_softmax,
     sums_of_probabilities,
     update_of_rows,
     without_bad_rows,
@@ -86,7 +86,7 @@ class LowRankAdaptiveLabelLoss(AdaptiveLabelLoss):
         return closed_form(z, target, rows_of, weights, self.label_smoothing, self.attraction, _blocks(z, target))
 
     def _told(self, step: Step, z: Tensor, batch: Batch) -> RowGradients | _Samples:
-        return step.rows or _Samples(z.detach(), few_labels(batch.target), batch.sample_weight)
+        return step.rows or _Samples(z.detach(), batch.target, batch.sample_weight)
 
     def _share(self, counts: tuple[Any, ...], rows: Any, later: bool) -> tuple[Sequence[Any], Any]:
         return numbers(_summed(torch.stack([torch.as_tensor(count, dtype=torch.float64) for count in counts]))), rows
@@ -133,7 +133,7 @@ class LowRankAdaptiveLabelLoss(AdaptiveLabelLoss):
             return
         z, weights, _ = without_bad_rows(told.logits, Weights(1.0, told.own, 0.0))
         blocks = (Rows.read(labels, partial(self._wide_rows, z.dtype)) for labels in _blocks(z, told.target))
-        for sums in sums_of_probabilities(told.target, predict(z), blocks, weights.own):
+        for sums in sums_of_probabilities(told.target, stable_softmax(z), blocks, weights.own):
             yield sums.rows.labels, update_of_rows(sums)[0]
 
     def _told_plainly(self, z: Tensor, target: Tensor, own: Tensor) -> _Samples:
